@@ -1,4 +1,4 @@
-//! Work that nobody asks for: the reconciler, maintenance and health.
+//! Background work: the reconciler, maintenance and health checks.
 
 pub mod health;
 pub mod maintenance;

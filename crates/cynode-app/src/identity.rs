@@ -1,4 +1,4 @@
-//! Users, groups, sessions and tokens, and the throttle of logins.
+//! Users, groups, sessions, tokens and login throttling.
 
 pub mod api_keys;
 pub mod bootstrap;

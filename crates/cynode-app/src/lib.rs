@@ -34,14 +34,14 @@ pub use platform::error::Error;
 pub use platform::idempotency::{IdempotentAttempt, OperationAnswer};
 pub use platform::password_hashing::HashedPassword;
 
-/// What an installation decides about its operations.
+/// Lifetimes that the operator of an installation configures.
 #[derive(Clone, Copy, Debug)]
 pub struct LifetimePolicy {
-    /// How long a login lasts.
+    /// Lifetime of a login session.
     pub session_lifetime: Duration,
-    /// How long an answer is kept for a repeat.
+    /// How long a stored answer is replayed for the same idempotency key.
     pub idempotency_lifetime: Duration,
-    /// How long the first admin's one-time token works.
+    /// Lifetime of the one-time token that creates the first admin.
     pub bootstrap_lifetime: Duration,
 }
 
@@ -55,46 +55,47 @@ impl Default for LifetimePolicy {
     }
 }
 
-/// The parts of a process that serves the gateway.
+/// Resources of a process that serves the gateway.
 pub struct GatewayParts {
-    /// The keys of the installation.
+    /// Keys of the installation.
     pub keys: platform::keys::InstallationKeys,
-    /// The product's own tools.
+    /// Definitions of the built-in tools.
     pub native: Arc<[cynode_policy::catalogue::McpToolDefinition]>,
-    /// The way to servers that people installed.
+    /// Client for the tool servers that people installed.
     pub reach: Arc<dyn tools::tool_servers::ToolServerClient>,
-    /// Where the bytes of artifacts are.
+    /// Object store that holds the bytes of artifacts.
     pub objects: Arc<dyn object_store::ObjectStore>,
-    /// Where that is on disk: the store itself does not show what was left half written.
+    /// Directory of the object store on disk. Orphan cleanup needs it, because the store does not list partial
+    /// uploads.
     pub objects_directory: std::path::PathBuf,
-    /// Where the repositories of projects are.
+    /// Store of the git repositories of projects.
     pub repositories: delivery::repositories::RepositoryStore,
-    /// How long audit records of tool calls are kept.
+    /// Retention of the audit records of tool calls.
     pub audit_retention: Duration,
-    /// How long transcripts are kept: what agents said and did in their jobs.
+    /// Retention of transcripts, the records of agent output and actions in jobs.
     pub transcript_retention: Duration,
 }
 
-/// The application: what every operation needs. Cloning it is cheap.
+/// Holds the shared resources that every operation needs. Cloning it is cheap.
 #[derive(Clone)]
 pub struct App {
     pool: Pool,
     environment: AppEnvironment,
     policy: LifetimePolicy,
-    /// Counts commits, so that event streams of this process need not wait for their next look.
+    /// Counts commits that brought events. The event streams of this process wake on a change and need not poll.
     commits: watch::Sender<u64>,
-    /// What this process knows of before others do.
+    /// Wake-ups within this process and from other processes.
     signs: Arc<platform::wakeups::Wakeups>,
     hashing: platform::password_hashing::PasswordHashing,
-    /// Work of several requests done at once.
+    /// Batchers, caches and locks that all requests of this process share.
     shared: Arc<SharedState>,
-    /// What the gate needs; a process that only speaks to the database has none.
+    /// Resources of the gateway. `None` in a process that only uses the database.
     gate: Option<Arc<GatewayParts>>,
-    /// The way to models; as above.
+    /// Client and registry of models. `None` in a process that only uses the database.
     models: Option<Arc<models::inference::InferenceRuntime>>,
-    /// The way to people; as above.
+    /// Delivery of notifications. `None` in a process that only uses the database.
     notices: Option<Arc<notifications::NotificationParts>>,
-    /// What drives runs; none where a runner asks by itself.
+    /// Engine that drives runs. `None` where a runner polls for runs itself.
     engine: Option<Arc<dyn background::reconciler::WorkflowEngine>>,
 }
 
@@ -104,16 +105,16 @@ struct SharedState {
     new_tasks: tasks::NewTaskBatcher,
     epochs: models::inference::EpochBatcher,
     guesses: identity::login_throttle::LoginThrottle,
-    /// Held while all records of tool calls are checked.
+    /// Held while all audit records of tool calls are verified.
     checking: tokio::sync::Mutex<()>,
-    /// Held while nodes are chosen for jobs.
+    /// Held while jobs are placed on nodes.
     placing: tokio::sync::Mutex<()>,
     node_tokens: nodes::NodeTokenCache,
     readiness_log: background::health::ReadinessLog,
 }
 
 impl App {
-    /// Puts the parts together. It must be called inside the async runtime; what it starts ends when the
+    /// Creates the application. Call it inside the async runtime. The background tasks that it spawns end when the
     /// last clone is dropped.
     pub fn new(pool: Pool, environment: AppEnvironment, policy: LifetimePolicy) -> Self {
         let (commits, _) = watch::channel(0);
@@ -147,52 +148,52 @@ impl App {
         }
     }
 
-    /// The same, with what the gate needs.
+    /// Returns the application with the resources of the gateway.
     #[must_use]
     pub fn with_gateway(mut self, parts: GatewayParts) -> Self {
         self.gate = Some(Arc::new(parts));
         self
     }
 
-    /// The same, with the way to models.
+    /// Returns the application with access to models.
     #[must_use]
     pub fn with_models(mut self, models: models::inference::InferenceRuntime) -> Self {
         self.models = Some(Arc::new(models));
         self
     }
 
-    /// The same, with the way to people.
+    /// Returns the application with delivery of notifications.
     #[must_use]
     pub fn with_notifications(mut self, parts: notifications::NotificationParts) -> Self {
         self.notices = Some(Arc::new(parts));
         self
     }
 
-    /// The same, with what drives runs.
+    /// Returns the application with an engine that drives runs.
     #[must_use]
     pub fn with_engine(mut self, engine: Arc<dyn background::reconciler::WorkflowEngine>) -> Self {
         self.engine = Some(engine);
         self
     }
 
-    /// Which checks of readiness were seen to fail.
+    /// Returns the log of readiness checks that have failed.
     pub(crate) fn readiness_log(&self) -> &background::health::ReadinessLog {
         &self.shared.readiness_log
     }
 
-    /// What drives runs, if this process tells it of them.
+    /// Returns the engine that drives runs, if this process dispatches runs.
     pub(crate) fn engine(&self) -> Option<&dyn background::reconciler::WorkflowEngine> {
         self.engine.as_deref()
     }
 
-    /// The way to people.
+    /// Returns the delivery of notifications, or an error in a process without it.
     pub fn notification_parts(&self) -> Result<&Arc<notifications::NotificationParts>, Error> {
         self.notices.as_ref().ok_or_else(|| {
             Error::Internal(anyhow::anyhow!("this process was started without a way to people"))
         })
     }
 
-    /// The way to models.
+    /// Returns the access to models, or an error in a process without it.
     pub(crate) fn inference_runtime(
         &self,
     ) -> Result<&Arc<models::inference::InferenceRuntime>, Error> {
@@ -201,14 +202,15 @@ impl App {
         })
     }
 
-    /// What the gate needs. Without it everything that asks for it is refused.
+    /// Returns the resources of the gateway. A process without them rejects every operation that needs them.
     pub fn gateway_parts(&self) -> Result<&Arc<GatewayParts>, Error> {
         self.gate.as_ref().ok_or_else(|| {
             Error::Internal(anyhow::anyhow!("this process was started without a master key"))
         })
     }
 
-    /// The redactor with every secret that is known now; `None` in a process without models, which holds no secrets of theirs.
+    /// Returns a redactor with all currently known secrets. Returns `None` in a process without models, which has no
+    /// provider secrets.
     pub(crate) async fn redactor(
         &self,
     ) -> Result<Option<Arc<cynode_models::redact::Redactor>>, Error> {
@@ -220,7 +222,7 @@ impl App {
         }
     }
 
-    /// The budget of a task that is created without one.
+    /// Returns the budget of a task that is created without one.
     pub(crate) async fn default_task_budget(&self) -> Result<Option<Amount>, Error> {
         match &self.models {
             Some(models) => {

@@ -1,4 +1,4 @@
-//! Models, providers, budgets, usage, and inference itself.
+//! Models, providers, budgets, usage and inference.
 
 pub mod budgets;
 pub mod inference;

@@ -65,53 +65,56 @@ use crate::{
     workflow::placement::{is_alive, placement_needs, takes_jobs, to_candidate},
 };
 
-/// For how long a challenge may be signed.
+/// How long a node may take to sign a challenge.
 const CHALLENGE_TTL: Duration = Duration::minutes(1);
 
-/// What our tag under a challenge is for.
+/// Domain-separation label of the tag over a challenge.
 const CHALLENGE_TAG_LABEL: &[u8] = b"node-challenge";
 
-/// For how long a node's token works.
+/// Lifetime of a node's token.
 const NODE_TOKEN_TTL_SECONDS: u32 = 900;
 
-/// How long a join token works when nobody says, and at most.
+/// Lifetime of a join token when the request names none, and the range that a request may name.
 const DEFAULT_JOIN_TTL_SECONDS: u32 = 3600;
 const JOIN_TTL_SECONDS_RANGE: std::ops::RangeInclusive<u32> = 60..=86_400;
 
-/// How old it may be what is noted of when a node was heard of: one that waits for work asks several times a second.
+/// Minimum age of the stored last-seen time before it is updated. A node that waits for work calls several times a
+/// second.
 const SEEN_UPDATE_INTERVAL_MS: i64 = 2000;
 
-/// How long a node's jobs may be silent before they are lost.
+/// Lease of a node's jobs. A job without a report for this long is lost.
 const JOB_LEASE_MS: i64 = 60_000;
 
-/// Most jobs that are placed in one go.
+/// Maximum number of jobs read per query during placement.
 const PLACEMENT_BATCH_SIZE: i64 = 200;
 
-/// Why a process of a node may not renew its token.
+/// Message for a process of a node that may not renew its token.
 const SUPERSEDED_MESSAGE: &str = "another process of this node started later and speaks for it now";
 
-/// How long a claim waits for a sign before it looks by itself, where nobody looks for the whole process.
+/// How long a claim waits for a wake-up before it polls, when no process-wide poll runs.
 const CLAIM_POLL_INTERVAL: Wait = Wait::from_millis(250);
 
-/// How long the heartbeat of an idle node is believed without asking: an idle node shows its token for jobs more often.
+/// How long a cached token authenticates the heartbeat of an idle node. An idle node presents its token for jobs more
+/// often than that.
 const CACHED_TOKEN_TTL: Wait = Wait::from_secs(30);
 
-/// From how many tokens on those are dropped that were not shown of late.
+/// Number of cached tokens from which on expired entries are evicted.
 const MAX_CACHED_TOKENS: usize = 10_000;
 
-/// A node that showed its token.
+/// A node that authenticated with its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthenticatedNode {
-    /// The node.
+    /// Unique id of the node.
     pub id: NodeId,
-    /// Whether it gets jobs.
+    /// State of the node. It decides whether the node gets jobs.
     pub state: NodeState,
-    /// The token that it showed.
+    /// Hash of the presented token.
     token: [u8; 32],
 }
 
 impl App {
-    /// Which node is behind a token, asked anew each time.
+    /// Returns the node that a token belongs to. It queries the database on every call, so revocation takes effect at
+    /// once.
     #[tracing::instrument(name = "app.nodes.authenticate_node", skip_all)]
     pub async fn authenticate_node(
         &self,
@@ -129,14 +132,14 @@ impl App {
         known.ok_or(Error::Unauthenticated)
     }
 
-    /// Which node was behind a token a moment ago, as when it asked for jobs. It is enough for the heartbeat of an idle node:
-    /// all that does is to note it as heard of, and one that was removed is not.
+    /// Returns the node that recently authenticated with this token, from the cache. The cache is good enough for the
+    /// heartbeat of an idle node: the heartbeat only updates the last-seen time, and a removed node is not updated.
     pub fn cached_node(&self, shown: &PresentedToken) -> Option<AuthenticatedNode> {
         self.shared_state().node_tokens.lookup_node(&shown.hash).filter(|_| self.has_shared_poll())
     }
 }
 
-/// Nodes behind tokens that worked a moment ago, for heartbeats of idle nodes.
+/// Cache of recently authenticated node tokens, used for the heartbeats of idle nodes.
 #[derive(Default)]
 pub(crate) struct NodeTokenCache(Mutex<HashMap<[u8; 32], (AuthenticatedNode, Instant)>>);
 
@@ -160,7 +163,7 @@ impl NodeTokenCache {
     }
 }
 
-/// Lets one machine join.
+/// Issues a token with which one machine can join.
 #[tracing::instrument(name = "app.nodes.issue_join_token", skip_all)]
 pub async fn issue_join_token(
     ctx: &mut Ctx,
@@ -176,7 +179,7 @@ pub async fn issue_join_token(
     store_join_token(ctx, Some(caller.user), &labels, seconds).await
 }
 
-/// The same for the person at the machine, who needs no account; there is no endpoint for it.
+/// Issues a join token for an operator at the machine, who needs no account. No endpoint exposes this.
 #[tracing::instrument(name = "app.nodes.issue_local_join_token", skip_all)]
 pub async fn issue_local_join_token(app: &App, wanted: Vec<String>) -> Result<SecretText, Error> {
     let labels = validate_labels(wanted)?;
@@ -216,7 +219,7 @@ fn validate_labels(mut labels: Vec<String>) -> Result<Vec<String>, Error> {
     Ok(labels)
 }
 
-/// Makes a machine a node. Asked again with the same token and key, the answer is the same.
+/// Registers a machine as a node. A repeat with the same token and key gets the same answer.
 #[tracing::instrument(name = "app.nodes.join_node", skip_all)]
 pub async fn join_node(
     app: &App,
@@ -237,7 +240,7 @@ pub async fn join_node(
     let token = nodes::lock_join_token(ctx.conn(), &shown.hash, now).await?;
     let token = token.ok_or(Error::Unauthenticated)?;
     if let Some(id) = token.node {
-        // It was used. Whoever has the key that it was used with lost our answer.
+        // The token is used. A caller with the key that it was used with has lost our answer and gets it again.
         let node = nodes::get_node(ctx.conn(), id).await?.ok_or(Error::Unauthenticated)?;
         if node.public_key != key || node.state == NodeState::Removed {
             return Err(Error::Unauthenticated);
@@ -274,14 +277,14 @@ pub async fn join_node(
 }
 
 fn parse_public_key(text: &str) -> Result<[u8; 32], Error> {
-    // A key of low order would let anybody sign.
+    // Anybody could produce signatures for a key of low order.
     let good = |key: &[u8; 32]| VerifyingKey::from_bytes(key).is_ok_and(|key| !key.is_weak());
     artifacts::decode_hex32(text).filter(good).ok_or_else(|| {
         Error::Invalid("`public_key` is an Ed25519 key, 32 bytes in hexadecimal".into())
     })
 }
 
-/// What a node says about itself is shown to people: it has a size.
+/// Bounds the size of a node's report about itself, because the report is shown to people.
 fn validate_report(mut report: NodeReport) -> Result<NodeReport, Error> {
     report.slots = report.slots.min(1000);
     if serde_json::to_string(&report).map_or(usize::MAX, |text| text.len()) > 64 * 1024 {
@@ -290,7 +293,8 @@ fn validate_report(mut report: NodeReport) -> Result<NodeReport, Error> {
     Ok(report)
 }
 
-/// Something to sign. It is the same for nodes that are there and for others: nobody learns from it which are.
+/// Creates a challenge for a node to sign. The answer is the same for unknown nodes, so it reveals no node's
+/// existence.
 pub fn create_challenge(app: &App, body: &AskChallenge) -> Result<NodeChallenge, Error> {
     let expires = (app.environment().now() + CHALLENGE_TTL).unix_timestamp();
     let nonce = HEXLOWER.encode(&app.environment().random_bytes::<16>());
@@ -304,8 +308,8 @@ pub fn create_challenge(app: &App, body: &AskChallenge) -> Result<NodeChallenge,
     Ok(NodeChallenge { challenge: format!("{expires}.{nonce}.{}", HEXLOWER.encode(&tag)) })
 }
 
-/// A token for a node that signed a challenge of ours. A process that starts takes over: whatever process of the node ran before is
-/// shut out from now on, and cannot renew its token.
+/// Issues a token to a node that signed a challenge. A starting process takes over: any earlier process of the node
+/// is fenced off and cannot renew its token.
 #[tracing::instrument(name = "app.nodes.issue_node_token", skip_all)]
 pub async fn issue_node_token(
     app: &App,
@@ -329,7 +333,8 @@ pub async fn issue_node_token(
     Ok(NodeToken { token, expires_in_seconds: NODE_TOKEN_TTL_SECONDS, generation })
 }
 
-/// Says whether a signed challenge is good and what is known of the node. It takes nothing from a process that runs.
+/// Verifies a signed challenge and returns the stored facts about the node. It does not affect a running process of
+/// the node.
 #[tracing::instrument(name = "app.nodes.verify_node", skip_all)]
 pub async fn verify_node(
     app: &App,
@@ -343,7 +348,7 @@ pub async fn verify_node(
     Ok(VerifiedNode { node_id: node.id, name: node.name, state: node.state, alive })
 }
 
-/// The node that signed a challenge of ours with its key.
+/// Returns the node whose key signed the challenge.
 async fn authenticate_signer(
     app: &App,
     ctx: &mut Ctx,
@@ -378,7 +383,7 @@ async fn authenticate_signer(
     Ok(node)
 }
 
-/// Notes what a node can do now.
+/// Stores a node's report about its capabilities.
 #[tracing::instrument(name = "app.nodes.update_node_report", skip_all, fields(node.id = %node.id))]
 pub async fn update_node_report(
     app: &App,
@@ -392,7 +397,8 @@ pub async fn update_node_report(
     found.map(to_node_view).ok_or_else(|| Error::not_found("node", node.id))
 }
 
-/// People need a role for it. Agents that the gate let through plan work, for which they must know what there is.
+/// Requires a role of a person. An agent that passed the gateway needs none: it plans work and must know the
+/// available nodes.
 fn require_node_access(ctx: &mut Ctx) -> Result<(), Error> {
     match ctx.caller()?.bounds {
         Some(_) => Ok(()),
@@ -400,14 +406,14 @@ fn require_node_access(ctx: &mut Ctx) -> Result<(), Error> {
     }
 }
 
-/// The nodes, by name.
+/// Returns all nodes, ordered by name.
 #[tracing::instrument(name = "app.nodes.list_nodes", skip_all)]
 pub async fn list_nodes(ctx: &mut Ctx) -> Result<Vec<NodeView>, Error> {
     require_node_access(ctx)?;
     Ok(nodes::list_nodes(ctx.conn()).await?.into_iter().map(to_node_view).collect())
 }
 
-/// One node.
+/// Returns one node.
 #[tracing::instrument(name = "app.nodes.get_node", skip_all)]
 pub async fn get_node(ctx: &mut Ctx, id: NodeId) -> Result<NodeView, Error> {
     require_node_access(ctx)?;
@@ -415,7 +421,7 @@ pub async fn get_node(ctx: &mut Ctx, id: NodeId) -> Result<NodeView, Error> {
     node.map(to_node_view).ok_or_else(|| Error::not_found("node", id))
 }
 
-/// Lets a node end what it has and get no more, or gives it jobs again, or other labels.
+/// Drains a node, lets it get jobs again, or changes its labels. A draining node finishes its jobs and gets no more.
 #[tracing::instrument(name = "app.nodes.update_node", skip_all)]
 pub async fn update_node(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<NodeView, Error> {
     ctx.require_role(UserRole::Admin)?;
@@ -436,7 +442,7 @@ pub async fn update_node(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<
     nodes::get_node(ctx.conn(), id).await?.map(to_node_view).ok_or_else(missing)
 }
 
-/// Removes a node: its token stops working at once, and its jobs are given up when they are not heard of.
+/// Removes a node. Its token stops working at once, and its jobs are lost when their leases expire.
 #[tracing::instrument(name = "app.nodes.remove_node", skip_all)]
 pub async fn remove_node(ctx: &mut Ctx, id: NodeId) -> Result<(), Error> {
     ctx.require_role(UserRole::Admin)?;
@@ -464,7 +470,7 @@ fn to_node_view(node: NodeRecord) -> NodeView {
     }
 }
 
-/// Gives a node the jobs that were placed on it; if so asked, it waits for some.
+/// Hands a node the jobs that were placed on it. With a wait time it long-polls until there is a job.
 #[tracing::instrument(name = "app.nodes.claim_assignments", skip_all, fields(node.id = %node.id))]
 pub async fn claim_assignments(
     app: &App,
@@ -476,7 +482,7 @@ pub async fn claim_assignments(
         return Err(Error::Invalid("`max_jobs` is 1 to 100".into()));
     }
     let until = Instant::now() + wait_timeout(Some(body.wait_ms));
-    // Whoever asks has room that it may not have had before.
+    // A node that asks may have free slots that it did not have before.
     app.set_unplaced();
     let mut gives = true;
     loop {
@@ -495,14 +501,14 @@ pub async fn claim_assignments(
         if left.is_zero() {
             return Ok(JobAssignments { jobs: Vec::new() });
         }
-        // Of all nodes that wait only those that a job was placed on ask for it. Whether work waits to be placed is
-        // remembered, whether it was placed on this node is not: that is looked at first.
+        // Only a node that a job was placed on is woken. A pending placement is remembered as a flag, a job placed on
+        // this node is not: so its signal is polled first.
         gives = tokio::select! {
             biased;
             () = own => true,
             () = work => false,
             () = wakeups::sleep_for(left.min(app.poll_delay(CLAIM_POLL_INTERVAL))) => {
-                // Whoever is looked for knows that there was nothing.
+                // The shared poll would have woken this claim, so there is nothing.
                 if app.has_shared_poll() && Instant::now() >= until {
                     return Ok(JobAssignments { jobs: Vec::new() });
                 }
@@ -513,12 +519,13 @@ pub async fn claim_assignments(
     }
 }
 
-/// Finds nodes for jobs that have none. One does so for the whole process: what comes meanwhile is left to whoever is at it.
+/// Places jobs that have no node. One task does this for the whole process: jobs that arrive meanwhile are left to
+/// the task that holds the lock.
 async fn place_unplaced_jobs(app: &App) -> Result<(), Error> {
     while app.is_unplaced() {
         let Ok(_alone) = app.shared_state().placing.try_lock() else { return Ok(()) };
         while app.take_unplaced() {
-            // Given up in the middle, it is still to be done.
+            // When this future is dropped midway, the guard marks the work as still to be done.
             let mut undone = PlacementGuard { app, armed: true };
             let nodes = place_jobs(app).await?;
             undone.armed = false;
@@ -528,7 +535,7 @@ async fn place_unplaced_jobs(app: &App) -> Result<(), Error> {
     Ok(())
 }
 
-/// Says that jobs wait to be placed when placing them came to no end.
+/// Marks jobs as unplaced again when placement did not finish.
 struct PlacementGuard<'a> {
     app: &'a App,
     armed: bool,
@@ -542,7 +549,7 @@ impl Drop for PlacementGuard<'_> {
     }
 }
 
-/// Finds a node for each job that has none. Gives the nodes for which jobs wait now.
+/// Chooses a node for each unplaced job. Returns the nodes that now have jobs to claim.
 #[tracing::instrument(name = "app.nodes.place_jobs", skip_all)]
 async fn place_jobs(app: &App) -> Result<Vec<NodeId>, Error> {
     let mut conn = app.conn().await?;
@@ -556,13 +563,13 @@ async fn place_jobs(app: &App) -> Result<Vec<NodeId>, Error> {
     let there: Vec<_> = nodes::list_nodes(&mut tx).await?.into_iter().filter(takes_jobs).collect();
     let mut candidates: Vec<_> = there.iter().map(to_candidate).collect();
     let (mut chosen, mut behind) = (Vec::new(), None);
-    // What fits nowhere must not keep what is behind it from being placed.
+    // A job that fits no node must not block the jobs behind it.
     while candidates.iter().any(|node| node.free > 0) {
         let waiting = nodes::list_unplaced_jobs(&mut tx, behind, PLACEMENT_BATCH_SIZE).await?;
         let Some((queued_at, job, _)) = waiting.last() else { break };
         behind = Some((*queued_at, *job));
         for (_, job, work) in waiting {
-            // What cannot be read is placed anywhere: whoever claims it is told, and so is the task.
+            // A job that cannot be parsed is placed on any node: its claim reports the error to the task.
             let work: Option<JobSpec> = serde_json::from_value(work).ok();
             let needs = work.as_ref().map(placement_needs).unwrap_or_default();
             match placement::choose_node(needs, &candidates) {
@@ -592,8 +599,9 @@ async fn claim_and_assign(
 ) -> Result<JobAssignments, Error> {
     let mut ctx = app.begin_transaction(request).await?;
     jobs::lock_claim(ctx.conn(), body.claim_id).await?;
-    // A claim of an earlier process of the node waits on, though nobody may hear its answer: what it took would be nobody's. A process
-    // that does hear it renews its token, and is told there that it was superseded.
+    // A claim of a superseded process of the node may still wait, and nobody would receive its answer: the jobs that
+    // it took would be orphans. A process that still listens renews its token and learns there that it was
+    // superseded.
     if !nodes::has_node_token(ctx.conn(), node.id, &node.token).await? {
         return Err(Error::Unauthenticated);
     }
@@ -602,7 +610,7 @@ async fn claim_and_assign(
     let claimed =
         nodes::claim_node_jobs(ctx.conn(), node.id, body.claim_id, max_jobs, JOB_LEASE_MS).await?;
     app.commit_operation(ctx).await?;
-    // What follows may ask git, and is done again when the claim is repeated: no transaction is held meanwhile.
+    // Building assignments may run git and is repeated with the claim: no transaction stays open meanwhile.
     let mut given = Vec::new();
     for job in claimed {
         let (id, fencing_token) = (job.job, job.fencing_token);
@@ -611,7 +619,7 @@ async fn claim_and_assign(
             Err(Error::Invalid(why)) => {
                 job_reports::fail_job(app, node, id, fencing_token, &why).await?;
             }
-            // The others need not wait for it: unheard of, it is given up and tried again.
+            // The other jobs do not wait for this one: without a report its lease expires and it is retried.
             Err(error) => log_background_error(
                 "job.assign_failed",
                 &error,
@@ -622,7 +630,7 @@ async fn claim_and_assign(
     Ok(JobAssignments { jobs: given })
 }
 
-/// What a node is told about a job that it has claimed; `Invalid` when the job cannot be done as it was planned.
+/// Builds the assignment of a claimed job. Returns `Invalid` when the job cannot be done as planned.
 async fn build_assignment(
     app: &App,
     request: &OperationRequest,
@@ -640,7 +648,7 @@ async fn build_assignment(
     if work.context.task_summary.is_empty() {
         work.context.task_summary.clone_from(&job.payload.title);
     }
-    // What an earlier attempt left is there already: this one may find nothing more to change.
+    // The commits of an earlier attempt are already there: this attempt may find nothing more to change.
     if job.again && work.commit == CommitRule::Required {
         work.commit = CommitRule::IfChanged;
     }
@@ -663,7 +671,7 @@ async fn build_assignment(
         job: job.job,
         tools: work.tools.as_deref(),
         models: &work.models,
-        // The result may be put together a little after the last moment.
+        // The node may assemble the result shortly after the deadline.
         seconds: seconds_left.saturating_add(60),
     };
     let (agent_token_id, agent_token): (_, SecretText) =
@@ -689,7 +697,7 @@ async fn build_assignment(
     })
 }
 
-/// Refuses an image that is not among those that sandboxes may be made from. While none is named, each may be.
+/// Rejects an image that is not on the allowlist of sandbox images. An empty allowlist allows every image.
 async fn require_allowed_image(app: &App, image: &str) -> Result<(), Error> {
     let mut conn = app.conn().await?;
     let allowed = cynode_db::manager::reports::list_allowed_images(&mut conn).await?;
@@ -699,7 +707,7 @@ async fn require_allowed_image(app: &App, image: &str) -> Result<(), Error> {
     Err(Error::Invalid(format!("the image `{image}` is not among those that are allowed")))
 }
 
-/// What the last attempt got wrong.
+/// Parses the findings of the previous attempt.
 fn parse_revision_feedback(remedy: &serde_json::Value) -> Option<RevisionFeedback> {
     let findings: Vec<VerificationFinding> =
         serde_json::from_value(remedy.get("findings")?.clone()).ok()?;
@@ -711,15 +719,16 @@ fn parse_revision_feedback(remedy: &serde_json::Value) -> Option<RevisionFeedbac
     Some(RevisionFeedback { summary, findings })
 }
 
-/// The commit that a job starts from, and those that are put together with it: what an earlier attempt or the units before it made,
-/// else the pull request that its task goes on with, else the project's own.
+/// Returns the commit that a job starts from and the commits merged into it: those of an earlier attempt or of the
+/// preceding units, else the head of the pull request that the task continues, else the head of the project.
 async fn base_commits_of(
     app: &App,
     job: &ClaimedNodeJob,
 ) -> Result<(Option<String>, Vec<String>), Error> {
     match job.bases.as_slice() {
         [] => {
-            // What begins later begins where the first of the task began: a change is measured from there.
+            // A later job starts from the same base as the first job of the task, because the change is measured from
+            // there.
             let mut conn = app.conn().await?;
             let earlier =
                 cynode_db::delivery::evidence::get_task_continuation(&mut conn, job.task).await?;
@@ -758,12 +767,12 @@ async fn base_commits_of(
     }
 }
 
-/// Whether a node has nothing to say but that it is there.
+/// Returns whether a heartbeat reports no jobs and no delivered instructions.
 pub const fn is_idle(body: &NodeHeartbeat) -> bool {
     body.jobs.is_empty() && body.delivered.is_empty()
 }
 
-/// Takes note of what a node is at, and says which of its jobs are not wanted any more and what its agents are to be told.
+/// Records a heartbeat. Returns the jobs that are to be cancelled and the instructions for the node's agents.
 #[tracing::instrument(name = "app.nodes.record_heartbeat", skip_all, fields(node.id = %node.id))]
 pub async fn record_heartbeat(
     app: &App,
@@ -773,7 +782,7 @@ pub async fn record_heartbeat(
     if body.jobs.len() > 1000 || body.delivered.len() > 1000 {
         return Err(Error::Invalid("a heartbeat names at most 1000 jobs and instructions".into()));
     }
-    // Those of all idle nodes are written down together.
+    // The heartbeats of all idle nodes are written together.
     if is_idle(body) && app.record_idle_heartbeat(node.id) {
         return Ok(HeartbeatAnswer {
             stop: Vec::new(),
@@ -793,7 +802,7 @@ pub async fn record_heartbeat(
         [] => Vec::new(),
         kept => nodes::list_pending_instructions(&mut conn, kept).await?,
     };
-    // An instruction is for a task; each of its agents is told, under a name of its own.
+    // An instruction is for a task. Each of its agents gets it under an id of its own.
     let (passed_on, new): (Vec<_>, Vec<_>) =
         told.iter().partition(|told| body.delivered.contains(&instruction_uuid(told)));
     if !passed_on.is_empty() {
@@ -812,7 +821,7 @@ pub async fn record_heartbeat(
     })
 }
 
-/// The name of an instruction to one agent, the same whenever it is given.
+/// Derives the id of an instruction to one agent. The id is the same on every heartbeat.
 fn instruction_uuid(told: &PendingInstruction) -> Uuid {
     derive_uuid([told.job.as_uuid().into_bytes(), told.id.as_uuid().into_bytes()].concat())
 }
@@ -840,7 +849,7 @@ fn stop_reason(
     }
 }
 
-/// The project whose repository a node may read for a job that it has.
+/// Returns the project whose repository a node may read for one of its jobs.
 #[tracing::instrument(name = "app.nodes.project_of_job", skip_all)]
 pub async fn project_of_job(
     app: &App,

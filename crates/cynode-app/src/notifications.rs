@@ -51,25 +51,26 @@ use crate::{
     },
 };
 
-/// Most channels that one person makes.
+/// Maximum number of channels that one user may create.
 const MAX_USER_CHANNELS: i64 = 50;
 
-/// Most notices in an hour that one person sends by hand: they go wherever a channel leads, in the installation's name.
+/// Maximum number of notifications per hour that one user sends by hand. They go to any address, in the
+/// installation's name.
 const MAX_TESTS_PER_HOUR: i32 = 10;
 
-/// How long a webhook's old secret signs beside the new one.
+/// How long the old secret of a webhook signs beside the new one.
 const OLD_SECRET_TTL: Duration = Duration::days(1);
 
-/// What a process needs to tell people.
+/// Resources that a process needs to deliver notifications.
 #[derive(Debug)]
 pub struct NotificationParts {
-    /// Whoever carries it.
+    /// Sends notifications to their channels.
     pub courier: NotificationSender,
-    /// Where people reach the user-facing port; without it no notice has a link.
+    /// Public URL of the user-facing port. Without it notifications have no links.
     pub public_url: Option<Url>,
 }
 
-/// How far notices may go.
+/// Loads the egress scope of notifications: the addresses that they may be sent to.
 pub(crate) async fn load_egress_scope(conn: &mut Conn) -> Result<DeliveryEgress, Error> {
     Ok(
         if settings::setting_value(conn, NOTIFICATIONS_ALLOW_PRIVATE_SETTING).await?
@@ -82,7 +83,7 @@ pub(crate) async fn load_egress_scope(conn: &mut Conn) -> Result<DeliveryEgress,
     )
 }
 
-/// A person; an agent decides nothing about who is told what.
+/// Requires a person as caller. An agent may not decide who is notified.
 fn require_person(ctx: &Ctx) -> Result<AuthenticatedCaller, Error> {
     let caller = ctx.caller()?;
     if caller.bounds.is_some() {
@@ -91,7 +92,7 @@ fn require_person(ctx: &Ctx) -> Result<AuthenticatedCaller, Error> {
     Ok(caller)
 }
 
-/// Refuses whoever may not decide about a channel. To them it does not exist.
+/// Rejects a caller who may not manage the channel. For that caller the channel does not exist.
 async fn authorize_channel(ctx: &mut Ctx, channel: &NotificationChannel) -> Result<(), Error> {
     let caller = require_person(ctx)?;
     let missing = || Error::not_found("notification channel", channel.id);
@@ -137,7 +138,7 @@ fn validate_min_gap(seconds: Option<u16>) -> Result<i32, Error> {
     }
 }
 
-/// Why notices cannot go to an address, and what an admin can do about it.
+/// Returns the error for an address that notifications may not be sent to, with the fix that an admin can apply.
 fn unreachable_error(error: UrlError) -> Error {
     Error::Invalid(match error {
         UrlError::PrivateAddress | UrlError::Plaintext => {
@@ -151,7 +152,7 @@ fn unreachable_error(error: UrlError) -> Error {
     })
 }
 
-/// Refuses an address that notices cannot go to.
+/// Rejects an address that notifications cannot be sent to.
 fn validate_channel_address(
     kind: ChannelKind,
     text: &str,
@@ -177,7 +178,7 @@ fn validate_channel_address(
     }
 }
 
-/// The secret of a new channel, and whether it was made here.
+/// Returns the secret of a new channel and whether it was generated here.
 fn prepare_secret(
     ctx: &Ctx,
     kind: ChannelKind,
@@ -218,7 +219,8 @@ fn seal_channel_secret(
     keys.seal_secret(ctx.environment(), &channel_associated_data(id), secret.as_bytes())
 }
 
-/// Adds a way to be told. Everybody may for themselves, admins for their project or the installation.
+/// Creates a notification channel. Users create their own; admins create those of their project or of the
+/// installation.
 #[tracing::instrument(name = "app.notices.create_channel", skip_all)]
 pub async fn create_channel(
     ctx: &mut Ctx,
@@ -255,7 +257,7 @@ pub async fn create_channel(
     let now = ctx.now;
     notifications::set_channel(ctx.conn(), &channel, now).await?;
     if channel.sealed.is_some() {
-        // Whoever asks models knows the new secret from now on.
+        // Bumping the epoch makes every redactor load the new secret.
         registry::bump_registry_epoch(ctx.conn()).await?;
     }
     record_channel_event(ctx, &channel, "added").await?;
@@ -288,7 +290,7 @@ async fn resolve_owner(
     }
 }
 
-/// Tells of a change of a channel; whose it is may see it.
+/// Records the event of a changed channel. The owner of the channel can see it.
 async fn record_channel_event(
     ctx: &mut Ctx,
     channel: &NotificationChannel,
@@ -304,7 +306,7 @@ async fn record_channel_event(
     .await
 }
 
-/// The channels of the caller and of the projects that the caller is an admin of; all of them for an admin who asks for all.
+/// Lists the channels of the caller and of the projects that the caller administers. An admin may list all channels.
 #[tracing::instrument(name = "app.notices.list_channels", skip_all)]
 pub async fn list_channels(
     ctx: &mut Ctx,
@@ -336,7 +338,7 @@ async fn lock_authorized_channel(
     Ok(found)
 }
 
-/// One channel.
+/// Returns one channel.
 #[tracing::instrument(name = "app.notices.get_channel", skip_all, fields(channel.id = %id))]
 pub async fn get_channel(ctx: &mut Ctx, id: ChannelId) -> Result<ChannelView, Error> {
     require_person(ctx)?;
@@ -346,7 +348,8 @@ pub async fn get_channel(ctx: &mut Ctx, id: ChannelId) -> Result<ChannelView, Er
     Ok(to_channel_view(found))
 }
 
-/// Changes a channel. Where it leads cannot be changed: what was sealed for one place is not sent to another.
+/// Updates a channel. Its address cannot be changed: a secret that was sealed for one address is never sent to
+/// another.
 #[tracing::instrument(name = "app.notices.update_channel", skip_all, fields(channel.id = %id))]
 pub async fn update_channel(
     ctx: &mut Ctx,
@@ -391,17 +394,18 @@ pub async fn update_channel(
     Ok(ChannelWithSecret { channel: to_channel_view(channel), secret })
 }
 
-/// Removes a channel with everything that was to be told by it.
+/// Deletes a channel with its pending notifications.
 #[tracing::instrument(name = "app.notices.delete_channel", skip_all, fields(channel.id = %id))]
 pub async fn delete_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {
     let channel = lock_authorized_channel(ctx, id).await?;
-    // Before the channel goes: those who tell of a change of models look at channels after it.
+    // The epoch is bumped before the channel is removed: readers of the registry load the channels after they see the
+    // bump.
     registry::bump_registry_epoch(ctx.conn()).await?;
     notifications::remove_channel(ctx.conn(), id).await?;
     record_channel_event(ctx, &channel, "removed").await
 }
 
-/// Tells a channel that it works. What comes of it is with the notices.
+/// Sends a test notification to a channel. The outcome appears in the list of notifications.
 #[tracing::instrument(name = "app.notices.test_channel", skip_all, fields(channel.id = %id))]
 pub async fn test_channel(ctx: &mut Ctx, id: ChannelId) -> Result<NotificationView, Error> {
     let channel = lock_authorized_channel(ctx, id).await?;
@@ -415,7 +419,8 @@ pub async fn test_channel(ctx: &mut Ctx, id: ChannelId) -> Result<NotificationVi
     load_notification(ctx, new).await
 }
 
-/// Counts a notice that a person sends by hand, and refuses one too many.
+/// Enforces the rate limit of notifications that a user sends by hand: counts this one and rejects it above the
+/// limit.
 async fn check_test_rate_limit(ctx: &mut Ctx) -> Result<(), Error> {
     let (user, now, hour) = (ctx.caller()?.user, ctx.now, Duration::HOUR);
     let since =
@@ -464,7 +469,7 @@ async fn to_notification_views(
     Ok(views.collect())
 }
 
-/// What was told and what is to be told by the channels that the caller sees, newest first.
+/// Lists the sent and pending notifications of the channels that the caller can see, newest first.
 #[tracing::instrument(name = "app.notices.list_notifications", skip_all)]
 pub async fn list_notifications(
     ctx: &mut Ctx,
@@ -480,7 +485,7 @@ pub async fn list_notifications(
     Ok(Page { items: to_notification_views(ctx, items).await?, next_cursor })
 }
 
-/// Tells something once more, under the same id.
+/// Redelivers a notification under the same id.
 #[tracing::instrument(name = "app.notices.redeliver_notification", skip_all, fields(notification.id = %id))]
 pub async fn redeliver_notification(
     ctx: &mut Ctx,
@@ -498,7 +503,7 @@ pub async fn redeliver_notification(
     if !channel.enabled {
         return Err(Error::Conflict("the channel is switched off"));
     }
-    // What did not arrive may be told as often as it takes.
+    // A notification that did not arrive may be redelivered without limit.
     if found.kind == TEST_NOTIFICATION_KIND || found.state == NotificationState::Sent {
         check_test_rate_limit(ctx).await?;
     }

@@ -1,4 +1,4 @@
-//! The base of all operations: context, errors, keys, settings, redaction. It knows no feature.
+//! Base of all operations: context, errors, keys, settings, redaction. It depends on no feature module.
 
 pub(crate) mod batch;
 pub(crate) mod context;

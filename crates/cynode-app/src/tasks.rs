@@ -37,13 +37,13 @@ use crate::{
     },
 };
 
-/// How often a name made by us is tried with the next number, when others take names meanwhile.
+/// Maximum number of numbered names that are tried for a generated name, while other requests take names too.
 const MAX_NAME_ATTEMPTS: u32 = 20;
 
-/// Most things that may be required or waited for.
+/// Maximum number of criteria or dependencies of a task.
 const MAX_TASK_CRITERIA: usize = 100;
 
-/// Stores the new tasks of several requests at once.
+/// Batches the inserts of new tasks of several requests.
 pub(crate) type NewTaskBatcher = Batcher<NewTaskRecord, ()>;
 
 pub(crate) fn spawn_new_task_batcher(lanes: &TaskTracker, pool: &Pool) -> NewTaskBatcher {
@@ -51,10 +51,10 @@ pub(crate) fn spawn_new_task_batcher(lanes: &TaskTracker, pool: &Pool) -> NewTas
     Batcher::spawn_lane(lanes, move |mut new: Vec<NewTaskRecord>| {
         let own = own.clone();
         async move {
-            // Batches of several processes take names in the same order and cannot wait for each other.
+            // Batches of several processes take names in the same order, so they cannot deadlock.
             new.sort_by(|a, b| (a.task.project, &a.task.name).cmp(&(b.task.project, &b.task.name)));
             let mut conn = own.take_connection().await.ok()?;
-            // Whatever it is (a name taken, a key used), each request alone learns it for itself.
+            // Each request learns its own error (a taken name, a reused key) when it is tried alone.
             tasks::insert_tasks(&mut conn, &new).await.ok()?;
             own.return_connection(conn).await;
             Some(vec![(); new.len()])
@@ -62,7 +62,7 @@ pub(crate) fn spawn_new_task_batcher(lanes: &TaskTracker, pool: &Pool) -> NewTas
     })
 }
 
-/// Accepts a task, together with others that arrive at the same moment when it is a plain one.
+/// Accepts a task. A plain task goes into a batch with others that arrive at the same moment.
 #[tracing::instrument(name = "app.tasks.submit_task", skip_all, fields(project.id = %body.project_id))]
 pub async fn submit_task(
     app: &App,
@@ -74,8 +74,8 @@ pub async fn submit_task(
         task_texts(&mut body.description, &mut body.acceptance_criteria),
     )
     .await?;
-    // A name to be found and dependencies to be looked at need a transaction of their own.
-    // So do checks, which need a place to be run in.
+    // Finding a free name and reading dependencies need a transaction of their own. So do checks, which need a
+    // repository to run in.
     if body.name.is_some()
         && body.depends_on.is_empty()
         && body.approve_plan.is_none()
@@ -88,7 +88,8 @@ pub async fn submit_task(
         .await
 }
 
-/// What people and models read of a task. What is run is left as it was written: changed, it would be another check.
+/// Returns the texts of a task that people and models read, for redaction. The commands of checks are left unchanged:
+/// a redacted command would be another check.
 pub fn task_texts<'a>(
     description: &'a mut Prose,
     criteria: &'a mut [Criterion],
@@ -97,8 +98,9 @@ pub fn task_texts<'a>(
     std::iter::once(description).chain(criteria).collect()
 }
 
-/// `None` when it must be tried alone. If a batch was stored and only its confirmation was lost, then
-/// alone the key is found, or without a key the name is taken: nothing is stored twice.
+/// Inserts a task in a batch. Returns `None` when the request must be tried alone. If a batch was committed and only
+/// its confirmation was lost, the retry finds the idempotency key, or without a key the taken name: nothing is stored
+/// twice.
 async fn submit_in_batch(
     app: &App,
     request: &OperationRequest,
@@ -128,7 +130,7 @@ async fn submit_in_batch(
     Ok(stored.map(|()| OperationAnswer { body, replayed: false }))
 }
 
-/// Accepts a task.
+/// Creates a task.
 #[tracing::instrument(name = "app.tasks.create_task", skip_all, fields(project.id = %body.project_id))]
 pub async fn create_task(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
     let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
@@ -138,8 +140,9 @@ pub async fn create_task(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error>
     accept_task(ctx, body, caller.user).await
 }
 
-/// Asks for a task once more that ended without being completed. It begins with the best that was left, unless it is to begin anew: the
-/// newest of the commits whose checks went furthest. What it changes is measured from where the earlier work began.
+/// Retries a task that ended without being completed. Unless a fresh start is requested, it continues from the best
+/// earlier result: the newest of the commits that passed the most checks. Its change is measured from where the
+/// earlier work began.
 #[tracing::instrument(name = "app.tasks.retry_task", skip_all, fields(task.id = %earlier))]
 pub async fn retry_task(
     ctx: &mut Ctx,
@@ -167,7 +170,7 @@ pub async fn retry_task(
             "{}\n\nAn earlier attempt at this left unfinished work, which is in the files that you begin with. It ended: {reason}",
             body.description
         );
-        // Words that are too long with it are left as they were.
+        // A description that would become too long stays as it was.
         body.description = words.parse().unwrap_or(body.description);
     }
     let task = create_task(ctx, body).await?;
@@ -183,10 +186,10 @@ pub async fn retry_task(
     Ok(task)
 }
 
-/// The newest of the commits of a task whose checks went furthest, and where the work began.
+/// Returns the newest of the commits of a task that passed the most checks, and the base of the work.
 async fn best_continuation(ctx: &mut Ctx, task: TaskId) -> Result<Option<TaskContinuation>, Error> {
     let left = cynode_db::delivery::evidence::list_attempt_commits(ctx.conn(), task).await?;
-    // Of equals the last is taken: they come oldest first.
+    // `max_by_key` returns the last of equals, and the list is ordered oldest first.
     let best = left.into_iter().max_by_key(|it| it.held);
     let base = cynode_db::delivery::evidence::load_change_baseline(ctx.conn(), task).await?.base;
     Ok(best
@@ -194,7 +197,7 @@ async fn best_continuation(ctx: &mut Ctx, task: TaskId) -> Result<Option<TaskCon
         .map(|(best, base_commit)| TaskContinuation { start_commit: best.commit, base_commit }))
 }
 
-/// The same in the name of a person whose right to it is known.
+/// Creates a task in the name of a user whose permission was already checked.
 pub(crate) async fn accept_task(
     ctx: &mut Ctx,
     body: CreateTask,
@@ -211,7 +214,7 @@ pub(crate) async fn accept_task(
     request_run(ctx, task, approve_plan).await
 }
 
-/// Refuses what can never be carried out, and sets the limit of a task that was asked for without one.
+/// Rejects a task that can never be carried out, and sets the default budget where the request names none.
 async fn prepare_task(ctx: &mut Ctx, task: &mut Task) -> Result<(), Error> {
     require_checkable(ctx, task).await?;
     if !task.budget.is_limited() {
@@ -221,7 +224,7 @@ async fn prepare_task(ctx: &mut Ctx, task: &mut Task) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same under that name, or the next that is free.
+/// Creates a task under the given name or the next free one.
 pub(crate) async fn accept_named_task(
     ctx: &mut Ctx,
     body: CreateTask,
@@ -236,7 +239,7 @@ pub(crate) async fn accept_named_task(
     request_run(ctx, task, approve_plan).await
 }
 
-/// Refuses checks where there are no files that they could be run over, and never will be by themselves.
+/// Rejects checks in a project that has no files to run them on and that will not get any by itself.
 async fn require_checkable(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
     let project = task.project;
     if task.acceptance_criteria.iter().all(|criterion| criterion.check.is_none())
@@ -251,10 +254,10 @@ async fn require_checkable(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
     )))
 }
 
-/// Asks for the run of a task that was just stored, with what was said in advance about its plan.
+/// Queues a run for a task that was just stored, with the advance decision about the approval of its plan.
 async fn request_run(ctx: &mut Ctx, task: Task, approve_plan: Option<bool>) -> Result<Task, Error> {
     let run = RunId::from_uuid(ctx.new_uuid());
-    // What it depends on cannot end between this look and our commit: whoever ends it then sees our run.
+    // A dependency cannot end between this read and our commit: the transaction that ends it then sees our run.
     let before = tasks::lock_states_shared(ctx.conn(), &task.depends_on).await?;
     if before.iter().any(|state| matches!(state, TaskStateName::Failed | TaskStateName::Cancelled))
     {
@@ -278,7 +281,7 @@ fn to_event_draft(task: &Task) -> EventDraft {
     told.with_project(task.project).with_task(task.id)
 }
 
-/// Refuses what no task may ask for.
+/// Rejects criteria and dependencies that no task may have.
 pub(crate) fn validate_criteria(
     criteria: &[Criterion],
     depends_on: &[TaskId],
@@ -342,7 +345,7 @@ async fn store_task(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
     }
 }
 
-/// Finds `deploy-docs`, or `deploy-docs-2` when that is taken, and so on.
+/// Stores the task as `deploy-docs`, or as `deploy-docs-2` when that name is taken, and so on.
 async fn store_with_free_name(ctx: &mut Ctx, task: &mut Task) -> Result<(), Error> {
     let base = task.name.clone();
     let last = tasks::last_name_number(ctx.conn(), task.project, &base).await?;
@@ -356,16 +359,16 @@ async fn store_with_free_name(ctx: &mut Ctx, task: &mut Task) -> Result<(), Erro
     Err(Error::AlreadyExists { what: "a task with the name", name: base.into() })
 }
 
-/// How a task is named: by id, or by its name in a project.
+/// Reference to a task: by id, or by its name in a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskRef {
-    /// By id.
+    /// Unique id of the task.
     Id(TaskId),
-    /// By name.
+    /// Project and name of the task.
     Name(ProjectId, TaskName),
 }
 
-/// The id of the task that is meant.
+/// Resolves a reference to the id of the task.
 pub async fn resolve_task(ctx: &mut Ctx, task: &TaskRef) -> Result<TaskId, Error> {
     match task {
         TaskRef::Id(id) => Ok(*id),
@@ -377,27 +380,27 @@ pub async fn resolve_task(ctx: &mut Ctx, task: &TaskRef) -> Result<TaskId, Error
     }
 }
 
-/// One task.
+/// Returns one task.
 #[tracing::instrument(name = "app.tasks.get_task", skip_all, fields(task.id = %id))]
 pub async fn get_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     ctx.caller()?;
     let task =
         tasks::get_task(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
     match ctx.require_project_role(task.project, UserRole::Viewer).await {
-        // A task in a project that the caller may not see does not exist either.
+        // A task in a project that the caller may not see does not exist for the caller.
         Err(Error::NotFound { .. }) => Err(Error::not_found("task", id)),
         result => result.map(|_| task),
     }
 }
 
-/// A task of any project, for the program that drives tasks.
+/// Returns a task of any project, for the program that drives tasks.
 #[tracing::instrument(name = "app.tasks.get_task_of_any_project", skip_all, fields(task.id = %id))]
 pub async fn get_task_of_any_project(app: &App, id: TaskId) -> Result<Task, Error> {
     let mut conn = app.conn().await?;
     tasks::get_task(&mut conn, id).await?.ok_or_else(|| Error::not_found("task", id))
 }
 
-/// Describes a task anew, as long as nobody works on it.
+/// Replaces the description of a task that has not started.
 #[tracing::instrument(name = "app.tasks.update_description", skip_all, fields(task.id = %id))]
 pub async fn update_description(
     ctx: &mut Ctx,
@@ -421,7 +424,7 @@ pub async fn update_description(
     Ok(task)
 }
 
-/// The tasks that the caller may see, newest first.
+/// Lists the tasks that the caller may see, newest first.
 #[tracing::instrument(name = "app.tasks.list_tasks", skip_all)]
 pub async fn list_tasks(
     ctx: &mut Ctx,
@@ -440,7 +443,7 @@ pub async fn list_tasks(
     Ok(page.into_page(found, |task| task.id.as_uuid()))
 }
 
-/// Whether a task is over.
+/// Returns whether a task has ended.
 pub(crate) const fn has_ended(task: &Task) -> bool {
     match task.state {
         TaskState::Queued | TaskState::Running { .. } => false,
@@ -450,7 +453,7 @@ pub(crate) const fn has_ended(task: &Task) -> bool {
     }
 }
 
-/// Pauses a task that goes in circles, in the name of the user whose agent works on it. A person resumes it.
+/// Pauses a task that runs in a loop, in the name of the user whose agent works on it. A person resumes it.
 pub(crate) async fn pause_task(
     ctx: &mut Ctx,
     id: TaskId,

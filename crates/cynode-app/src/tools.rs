@@ -1,4 +1,4 @@
-//! Tools, tool servers, agents' tokens, approvals, artifacts and the audit log.
+//! Tools, tool servers, agent tokens, approvals, artifacts and the audit log.
 
 pub mod agent_tokens;
 pub mod approvals;

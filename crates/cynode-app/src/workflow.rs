@@ -53,7 +53,7 @@ use crate::{
     },
 };
 
-/// How long a lease lasts when its holder does not say.
+/// Lifetime of a lease when its holder names none.
 const DEFAULT_LEASE_TTL_SECONDS: u32 = 30;
 
 fn validate_label<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
@@ -64,7 +64,7 @@ fn validate_label<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
     }
 }
 
-/// Grants the lease of a task and says where its run stands. The one way in: whoever wants a task driven ends here.
+/// Grants the lease of a task and returns the position of its run. This is the only way to start driving a task.
 #[tracing::instrument(name = "app.workflow.start_workflow", skip_all, fields(task.id = %body.task_id))]
 pub async fn start_workflow(
     app: &App,
@@ -73,7 +73,8 @@ pub async fn start_workflow(
 ) -> Result<OperationAnswer, Error> {
     let mut ctx = app.begin_transaction(request).await?;
     let outcome = claim_run(&mut ctx, body).await?;
-    // A refusal at a gate is written down too: nobody need ask again before something happens.
+    // A refusal because the task is not runnable is committed too: no driver is dispatched again before something
+    // happens.
     app.commit_operation(ctx).await?;
     let started = outcome.map_err(Error::NotRunnable)?;
     let body = serde_json::to_vec(&started).map_err(|error| Error::Internal(error.into()))?;
@@ -90,7 +91,7 @@ async fn claim_run(
     let instance = validate_label("instance", body.instance.as_deref().unwrap_or(lease_id))?;
     let ttl_ms = validate_ttl_ms(body.expires_in_seconds, DEFAULT_LEASE_TTL_SECONDS)?;
 
-    // The task first, then the lease: what is read after that cannot change before the commit.
+    // The order of locks is task, then lease. Values read after that cannot change before the commit.
     let state = tasks::lock_task_state(ctx.conn(), id).await?;
     state.ok_or_else(|| Error::not_found("task", id))?;
     let claimant = LeaseClaimant { holder, lease_id, instance, ttl_ms };
@@ -118,18 +119,18 @@ async fn claim_run(
         }
         AdmissionOutcome::Shut { gate, seen_wakes } => {
             workflow::release_lease(ctx.conn(), lease).await?;
-            // Nobody is called again before something happens.
+            // No driver is dispatched again before something happens.
             workflow::suspend_run(ctx.conn(), id, SuspendPoint::AtAGate, seen_wakes, None).await?;
             Ok(Err(gate))
         }
     }
 }
 
-/// What became of an attempt to drive a task.
+/// Outcome of an attempt to drive a task.
 enum AdmissionOutcome {
-    /// The gates were open.
+    /// The task is runnable.
     In(Box<TaskContext>, Box<WorkflowPosition>),
-    /// A gate was shut, after so many things had happened.
+    /// The task is not runnable. `seen_wakes` is the number of wake-ups that the decision has seen.
     Shut { gate: &'static str, seen_wakes: i64 },
 }
 
@@ -171,7 +172,7 @@ async fn admit_run(
         (InstructionOutcome::No, Some(wait)) if wait.reason.blocks_start() => {
             return shut(blocking_reason(wait.reason));
         }
-        // Whoever asks too early learns it, and the time at which the run is due stays.
+        // A driver that asks too early is refused, and the time at which the run is due stays unchanged.
         (InstructionOutcome::No, Some(_)) if !standing.due => {
             return Err(Error::NotRunnable("it waits, and nothing has happened yet"));
         }
@@ -191,7 +192,7 @@ async fn admit_run(
     let mut position = build_position(ctx, id, counters, at.sequence, next).await?;
     if at.sequence > 0 {
         position.ended_wait = waits::find_ended_wait(ctx.conn(), id).await?;
-        // Whoever asks waits, so the answer is only ever there for one who starts again.
+        // The run waits while the handoff is open, so only a driver that starts again finds its answer.
         position.handoff = handoffs::handoff_of_run(ctx.conn(), id).await?;
     }
     position.state = Some(at.state);
@@ -222,7 +223,7 @@ const fn blocking_reason(reason: WaitReason) -> &'static str {
     }
 }
 
-/// The task runs from now on.
+/// Marks the task as running.
 async fn start_task(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
     let now = ctx.now;
     let state = task.state.clone().into_running(now)?;
@@ -253,7 +254,7 @@ async fn build_position(
     sequence: i64,
     next: NextStep,
 ) -> Result<WorkflowPosition, Error> {
-    // Loading and judging need no units; whoever plans anew must see which of them failed.
+    // Loading and judging need no units. Planning anew needs to know the failed ones.
     let needed = match &next {
         NextStep::Run {
             node:
@@ -271,7 +272,7 @@ async fn build_position(
         }
         | NextStep::End => false,
     };
-    // Whoever sends what builds on them, or sums up, needs what the units brought.
+    // The steps that dispatch dependent units or summarize need the results of the units.
     let taken_too = matches!(
         &next,
         NextStep::Run { node: WorkflowStep::DispatchStep | WorkflowStep::FinalizeSummary }
@@ -314,10 +315,11 @@ async fn build_position(
     })
 }
 
-/// How long it waits for a sign from this process before it looks by itself: other processes write too.
+/// How long a long poll waits for a wake-up of this process before it polls: other processes write too.
 const RUN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Says where a run stands, without taking it; if so asked, only when something has happened to it.
+/// Returns the position of a run without taking its lease. With a wait time it returns only after something has
+/// happened to it.
 #[tracing::instrument(name = "app.workflow.resume_workflow", skip_all, fields(task.id = %body.task_id))]
 pub async fn resume_workflow(
     app: &App,
@@ -353,7 +355,7 @@ async fn until_run_changed(app: &App, id: TaskId, seen: i64, wait: Duration) -> 
 async fn load_standing(ctx: &mut Ctx, id: TaskId) -> Result<ResumeWorkflowResult, Error> {
     let task =
         tasks::get_task(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("task", id))?;
-    // What happened is counted before the jobs are looked at: a result in between is seen, or counted, or both.
+    // The wake count is read before the jobs: a result that arrives in between is seen, or counted, or both.
     let standing = workflow::get_run_status(ctx.conn(), id).await?;
     let standing = standing.ok_or_else(|| Error::not_found("workflow of task", id))?;
     let counters = to_counters(&standing);
@@ -396,7 +398,7 @@ fn to_lease(body: &LeaseRef) -> LeaseHandle<'_> {
 const SUPERSEDED_MESSAGE: &str =
     "the lease has ended or was given to somebody else, or the run has gone on";
 
-/// Stores what a node did and says what follows. Stored again under the same grant, nothing changes.
+/// Stores the checkpoint of a step and returns the next step. Storing it again under the same lease changes nothing.
 #[tracing::instrument(name = "app.workflow.store_checkpoint", skip_all,
     fields(task.id = %body.lease.task_id, sequence = body.sequence, node = body.node.as_str()))]
 pub async fn store_checkpoint(
@@ -404,7 +406,7 @@ pub async fn store_checkpoint(
     request: &OperationRequest,
     body: StepCheckpoint,
 ) -> Result<OperationAnswer, Error> {
-    // Operations own what they work with; this one may need it twice.
+    // Operations own their input, and this one may run twice.
     let body = Arc::new(body);
     if (body.verdict == StepVerdict::Wait) != body.wait.is_some() {
         return Err(Error::Invalid("`wait` belongs to the verdict `wait`, and only to it".into()));
@@ -427,7 +429,7 @@ pub async fn store_checkpoint(
             })
             .await;
     }
-    // A checkpoint that changes nothing else is one statement, and needs no transaction around it.
+    // A checkpoint without further effects is one statement and needs no transaction around it.
     let first = body.clone();
     let stored = app
         .read(request, |ctx| Box::pin(async move { advance_run_alone(ctx, &first, next).await }))
@@ -438,7 +440,7 @@ pub async fn store_checkpoint(
             let body = body.map_err(|error| Error::Internal(error.into()))?;
             Ok(OperationAnswer { body, replayed: false })
         }
-        // A person said something: it is taken up now. Should we die before, it is taken up at the next step.
+        // A person gave an instruction, and it is applied now. If this process dies first, the next step applies it.
         None => {
             app.mutate(request, |ctx| {
                 Box::pin(async move { advance_with_instructions(ctx, &body, next).await })
@@ -481,7 +483,7 @@ async fn advance_run(
     Ok(workflow::store_checkpoint(ctx.conn(), to_lease(&body.lease), &step).await?)
 }
 
-/// `None` when an instruction waits to be taken up.
+/// Advances the run in one statement. Returns `None` when an instruction waits to be applied.
 async fn advance_run_alone(
     ctx: &mut Ctx,
     body: &StepCheckpoint,
@@ -503,7 +505,7 @@ async fn advance_with_instructions(
     next: StepTransition,
 ) -> Result<WorkflowPosition, Error> {
     let id = body.lease.task_id;
-    // Nobody else may move the run while its course is changed.
+    // The lock keeps others from advancing the run while its course is changed.
     if !workflow::lock_lease(ctx.conn(), to_lease(&body.lease)).await? {
         return Err(Error::Fenced(SUPERSEDED_MESSAGE));
     }
@@ -512,7 +514,7 @@ async fn advance_with_instructions(
     apply_instructions(ctx, body, to_counters(&standing), next_step_of(next, None).0).await
 }
 
-/// Takes up what people said, and says what follows.
+/// Applies pending instructions and returns the next step.
 async fn apply_instructions(
     ctx: &mut Ctx,
     body: &StepCheckpoint,
@@ -521,7 +523,7 @@ async fn apply_instructions(
 ) -> Result<WorkflowPosition, Error> {
     let id = body.lease.task_id;
     let NextStep::Run { node } = next else {
-        // A run that waits or has ended takes instructions up when it is started again.
+        // A run that waits or has ended applies instructions when it is started again.
         return build_position(ctx, id, counters, body.sequence, next).await;
     };
     let (sequence, state) = (body.sequence, body.state.clone());
@@ -549,19 +551,19 @@ async fn advance_run_with_effects(
     let (id, lease) = (body.lease.task_id, to_lease(&body.lease));
     let (next, next_node) = next_step_of(next, body.wait.as_ref());
     let task = if next_node.is_none() { tasks::lock_task(ctx.conn(), id).await? } else { None };
-    // The task before its run, as everybody does.
+    // Lock order: the task before its run, as everywhere.
     if body.effects.iter().any(|effect| matches!(effect, StepEffect::SetCriteria { .. })) {
         tasks::lock_task(ctx.conn(), id).await?;
     }
     let Some(mut counters) = advance_run(ctx, body, next_node).await? else {
         return replay_checkpoint(ctx, body).await;
     };
-    // What a person said before the end must be heard: the run is started again, and takes it up.
+    // An instruction that a person gave before the end must be applied: the run is started again and applies it.
     if next_node.is_none() && counters.instructions_waiting > 0 {
         return Err(Error::Fenced("a person has said something meanwhile"));
     }
     ctx.trace = counters.trace;
-    // Also a unit that failed and for which less is planned: what comes in its place is tried from the first attempt on.
+    // A failed unit that is replanned smaller counts as a retry too: its replacement starts with the first attempt.
     let failed = body.effects.iter().any(|effect| matches!(effect, StepEffect::FailUnit { .. }));
     if body.verdict == StepVerdict::Redo
         || (body.verdict == StepVerdict::Revise && failed)
@@ -571,7 +573,7 @@ async fn advance_run_with_effects(
         counters.retries_used += 1;
     }
     if !body.effects.is_empty() {
-        // The run before its units, jobs and handoffs, as whoever reports a result or an answer takes them.
+        // Lock order: the run before its units, jobs and handoffs, as in the reports of results and answers.
         workflow::lock_run(ctx.conn(), id).await?;
     }
     effects::apply_effects(ctx, id, counters.trace, &body.effects).await?;
@@ -586,7 +588,7 @@ async fn advance_run_with_effects(
     apply_instructions(ctx, body, counters, next).await
 }
 
-/// The answer to a checkpoint that was stored before; a refusal if it was not, or not by this holder.
+/// Returns the answer to a checkpoint that was stored before. Rejects one that was not stored, or not by this holder.
 async fn replay_checkpoint(
     ctx: &mut Ctx,
     body: &StepCheckpoint,
@@ -597,7 +599,7 @@ async fn replay_checkpoint(
         return Err(Error::Fenced(SUPERSEDED_MESSAGE));
     }
     let position = load_standing(ctx, body.lease.task_id).await?.position;
-    // Only who still holds the lease may drive on.
+    // Only the current holder of the lease may continue to drive.
     let drives = matches!(position.next, NextStep::Run { .. });
     if drives && !workflow::lock_lease(ctx.conn(), to_lease(&body.lease)).await? {
         return Err(Error::Fenced(SUPERSEDED_MESSAGE));
@@ -605,7 +607,7 @@ async fn replay_checkpoint(
     Ok(position)
 }
 
-/// Longest wait for a time: ten years.
+/// Maximum wait for a time: ten years.
 const MAX_WAIT_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
 
 fn clamp_wait_ms(milliseconds: u64) -> i64 {
@@ -630,15 +632,15 @@ async fn rest_run(
     let wake_in = wait.wake_in_ms.map(clamp_wait_ms);
     workflow::suspend_run(ctx.conn(), id, SuspendPoint::AtANode, body.seen_wakes, wake_in).await?;
     waits::open_wait(ctx.conn(), id, &new).await?;
-    // What came meanwhile makes the run due at once.
+    // A wake-up that came meanwhile makes the run due at once.
     ctx.wake_task(id);
     if wait.reason.blocks_start() { notify_task_waits(ctx, id, &new).await } else { Ok(()) }
 }
 
-/// Most characters of a question that the log has.
+/// Maximum number of characters of a question in the log.
 const MAX_LOGGED_CHARS: usize = 600;
 
-/// Tells people that a task waits for one of them, and what it asks.
+/// Notifies people that a task waits for one of them, with its question.
 async fn notify_task_waits(
     ctx: &mut Ctx,
     id: TaskId,
@@ -684,7 +686,7 @@ async fn end_task(ctx: &mut Ctx, task: Task, body: &StepCheckpoint) -> Result<()
     };
     tasks::set_task_state(ctx.conn(), id, &state, now).await?;
     crate::manager::handoffs::cancel_task_handoffs(ctx, id).await?;
-    // Whoever still works on it works for nothing, and calls no more tools.
+    // Agents that still work on the task can call no more tools.
     cynode_db::tools::agent_tokens::revoke_task_tokens(ctx.conn(), id, now).await?;
     if well && ended.has_dependents {
         workflow::wake_dependents(ctx.conn(), id).await?;
@@ -694,8 +696,8 @@ async fn end_task(ctx: &mut Ctx, task: Task, body: &StepCheckpoint) -> Result<()
     ctx.record_event(EventDraft::new(kind, data).with_project(task.project).with_task(id)).await
 }
 
-/// Asks for a task to be driven now, as a person or the project manager does. Whoever drives it comes by [`start`]: there is
-/// no other way in.
+/// Requests that a task is driven now, on behalf of a person or the project manager. The driver still starts it by
+/// [`start_workflow`]: there is no other way in.
 #[tracing::instrument(name = "app.workflow.request_workflow_run", skip_all, fields(task.id = %id))]
 pub async fn request_workflow_run(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     let task = crate::tasks::get_task(ctx, id).await?;
@@ -708,7 +710,7 @@ pub async fn request_workflow_run(ctx: &mut Ctx, id: TaskId) -> Result<Task, Err
     Ok(task)
 }
 
-/// Gives a lease more time.
+/// Extends a lease.
 #[tracing::instrument(name = "app.workflow.renew_lease", skip_all, fields(task.id = %body.task_id))]
 pub async fn renew_lease(ctx: &mut Ctx, body: &RenewLease) -> Result<LeaseView, Error> {
     let ttl = validate_ttl_ms(body.expires_in_seconds, DEFAULT_LEASE_TTL_SECONDS)?;
@@ -719,7 +721,7 @@ pub async fn renew_lease(ctx: &mut Ctx, body: &RenewLease) -> Result<LeaseView, 
     Ok(LeaseView { lease_id: lease_id.clone(), holder, fencing_token: *fencing_token, expires_at })
 }
 
-/// Gives a lease back before it ends; the run stays due. A lease that is not the holder's any more is left alone.
+/// Releases a lease before it expires. The run stays due. A lease that the holder has lost is left unchanged.
 #[tracing::instrument(name = "app.workflow.release_lease", skip_all, fields(task.id = %body.task_id))]
 pub async fn release_lease(ctx: &mut Ctx, body: &LeaseRef) -> Result<(), Error> {
     workflow::release_lease(ctx.conn(), to_lease(body)).await?;

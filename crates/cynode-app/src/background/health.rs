@@ -38,26 +38,26 @@ use crate::{
     },
 };
 
-/// How long the database may take to answer.
+/// Timeout of the database check.
 const DATABASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the engine may take to answer.
+/// Timeout of the engine check.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Below how much free disk somebody should look, and below how much nothing can be stored.
+/// Free disk space below which the check warns, and below which nothing can be stored.
 const DISK_LOW_BYTES: u64 = 2 << 30;
 const DISK_FULL_BYTES: u64 = 256 << 20;
 
-/// The coding agent that is sent when no preference names one.
+/// Coding agent that is used when no preference names one.
 const DEFAULT_AGENT: &str = "goose";
 
-/// Most failed checks that are remembered for the log.
+/// Maximum number of failed checks that are remembered for the log.
 const MAX_LOGGED_CHECKS: usize = 1000;
 
-/// Most stalls that are named in one line.
+/// Maximum number of stalls that are named in one line.
 const MAX_NAMED_STALLS: usize = 3;
 
-/// Looks at everything that requests need and says what is missing and how to mend it.
+/// Checks everything that requests need. Each failed check says what is missing and how to fix it.
 #[tracing::instrument(name = "app.health.check_readiness", skip_all)]
 pub async fn check_readiness(app: &App) -> Readiness {
     match tokio::time::timeout(DATABASE_TIMEOUT, run_readiness_checks(app)).await {
@@ -121,8 +121,8 @@ async fn run_readiness_checks(app: &App) -> Result<Vec<ReadinessCheck>, DbError>
     Ok(checks)
 }
 
-/// Looks at everything that work needs, for a project or for the installation: who takes it, who does it, who thinks. Each check that
-/// fails says what to type.
+/// Checks everything that work needs, for a project or for the installation: runner, nodes, agents and models. Each
+/// failed check names a command that fixes it.
 #[tracing::instrument(name = "app.health.report_health", skip_all)]
 pub async fn report_health(
     app: &App,
@@ -175,14 +175,14 @@ pub async fn report_health(
     Ok(checks.into())
 }
 
-/// Which checks were seen to fail: each is written into the log once, and once that it is over.
+/// Checks that have failed. Each failure is logged once, and its end once.
 #[derive(Debug, Default)]
 pub(crate) struct ReadinessLog {
     open: Mutex<BTreeMap<(Option<ProjectId>, String), String>>,
 }
 
 impl ReadinessLog {
-    /// Writes down what has changed since somebody looked last.
+    /// Logs the changes since the last check.
     fn log_changes(&self, project: Option<ProjectId>, checks: &[ReadinessCheck]) {
         let mut open = lock_unpoisoned(&self.open);
         for check in checks.iter().filter(|check| check.status != ReadinessStatus::Ok) {
@@ -248,7 +248,7 @@ fn engine_checks(app: &App, seen: EngineHealth) -> Vec<ReadinessCheck> {
     [one("engine", seen.engine), one("runner", seen.runner)].into_iter().flatten().collect()
 }
 
-/// A program that answers questions of tasks.
+/// Checks that a program of the project manager or an analyst is present.
 fn check_agent_service(kind: ServiceKind, present: &[String]) -> ReadinessCheck {
     let (name, who, role) = match kind {
         ServiceKind::Analyst => ("analyst", "an analyst", "project_analyst"),
@@ -269,7 +269,7 @@ fn check_agent_service(kind: ServiceKind, present: &[String]) -> ReadinessCheck 
     }
 }
 
-/// The nodes: whether one is there, whether its sandboxes work, and what each says is wrong with it.
+/// Checks that nodes are present and that their sandboxes work, and reports the problems that nodes name.
 fn check_nodes(there: &[NodeRecord]) -> Vec<ReadinessCheck> {
     let names = |nodes: &[&NodeRecord]| {
         nodes.iter().map(|node| format!("`{}`", node.name)).collect::<Vec<_>>().join(", ")
@@ -337,7 +337,7 @@ fn check_nodes(there: &[NodeRecord]) -> Vec<ReadinessCheck> {
     checks
 }
 
-/// The coding agents that tasks need and nodes have.
+/// Checks that the nodes have the coding agents that tasks need.
 fn check_coding_agents(
     there: &[NodeRecord],
     preferences: &BTreeMap<DottedKey, Value>,
@@ -357,7 +357,7 @@ fn check_coding_agents(
             ..PlacementRequirements::default()
         };
         match placement::choose_node(needs, &ready) {
-            // Whether there are nodes at all is another check.
+            // The check of nodes reports that there are none.
             Ok(_) | Err(PlacementError::Busy | PlacementError::NoNodes) => {}
             Err(why) => {
                 let install = format!(
@@ -382,7 +382,7 @@ fn check_coding_agents(
     }
 }
 
-/// Who does a kind of unit, as the project manager will choose.
+/// Returns the worker of a kind of unit, as the project manager will choose it.
 fn worker_of(preferences: &BTreeMap<DottedKey, Value>, kind: UnitKind) -> WorkerChoice {
     let assigned = assign_unit(IssueScope::Small, kind);
     let keys = [assigned.role.as_str(), assigned.worker.as_str()];
@@ -399,7 +399,7 @@ fn worker_of(preferences: &BTreeMap<DottedKey, Value>, kind: UnitKind) -> Worker
     named.unwrap_or_else(|| WorkerChoice::Acp { agent: DEFAULT_AGENT.to_owned() })
 }
 
-/// Where people want work to run.
+/// Returns the placement that the preferences ask for.
 fn placement_of(preferences: &BTreeMap<DottedKey, Value>) -> (Option<String>, Vec<String>) {
     let text = |value: &Value| {
         value.as_str().map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned)
@@ -420,7 +420,7 @@ fn find_preference<'a>(
     preferences.iter().find(|(name, _)| name.as_str() == key).map(|(_, value)| value)
 }
 
-/// The models that may be asked, by tier.
+/// Checks which models are available, by tier.
 fn check_models(menu: &inference::ModelSnapshot, project: Option<ProjectId>) -> ReadinessCheck {
     let offered = menu.model_ids(project);
     if offered.is_empty() {
@@ -446,7 +446,7 @@ fn check_models(menu: &inference::ModelSnapshot, project: Option<ProjectId>) -> 
     ReadinessCheck::passed_check("models", format!("{}{nearest}", offered.join(", ")))
 }
 
-/// The disk on which what agents make is kept.
+/// Checks the free space of the disk that stores the results of agents.
 fn check_disk(app: &App) -> Option<ReadinessCheck> {
     const NAME: &str = "disk";
     let parts = app.gateway_parts().ok()?;
@@ -472,7 +472,7 @@ fn check_disk(app: &App) -> Option<ReadinessCheck> {
     })
 }
 
-/// Work that nobody takes, of the project or of all.
+/// Reports stalled work that no worker takes, of the project or of all projects.
 fn check_stalls(
     found: &[(
         cynode_db::background::liveness::Stall,

@@ -20,23 +20,23 @@ use crate::{
     platform::{error::log_background_error, orphan_cleanup},
 };
 
-/// How often.
+/// Interval of maintenance.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(10);
 
-/// Most rows removed in one statement, so that no lock is held for long.
+/// Maximum number of rows removed by one statement, so that no lock is held for long.
 const PRUNE_BATCH_SIZE: i64 = 1000;
 
-/// How long it is kept what people were told.
+/// Retention of notifications.
 const NOTIFICATION_RETENTION: time::Duration = time::Duration::days(30);
 
-/// How long it is kept what came of schedules; the last time is kept as long as the schedule.
+/// Retention of the firings of schedules. The last firing is kept as long as its schedule.
 const FIRING_RETENTION: time::Duration = time::Duration::days(90);
 
-/// How long sessions and tokens of agents are kept after their end, in which nobody can use them any more.
+/// Retention of sessions and agent tokens after their end. They no longer authenticate in that time.
 const SESSION_RETENTION: time::Duration = time::Duration::days(1);
 const AGENT_TOKEN_RETENTION: time::Duration = time::Duration::days(90);
 
-/// Works until it is told to stop. A failure is logged and tried again at the next turn.
+/// Runs maintenance until shutdown. A failure is logged and retried in the next round.
 pub async fn run_maintenance(app: App, stop: CancellationToken) {
     let mut turn = tokio::time::interval(MAINTENANCE_INTERVAL);
     loop {
@@ -44,13 +44,13 @@ pub async fn run_maintenance(app: App, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = turn.tick() => {}
         }
-        // Each failure was said where it happened.
+        // Each failure was already logged.
         let _ = run_maintenance_once(&app).await;
     }
 }
 
-/// Makes partitions for the months to come, and forgets what nobody may ask for any more and what was left half done. Each step
-/// is done whatever came of those before it; a failure is logged, and the first is given.
+/// Creates the partitions of the coming months, prunes rows past their retention and removes orphans. Each step runs
+/// regardless of earlier failures. Failures are logged, and the first is returned.
 pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
     let now = app.environment().now();
     let mut first = Ok(());
@@ -85,7 +85,7 @@ pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
     first
 }
 
-/// A connection for one step: what a step did to its own is no other's.
+/// Acquires a connection for one step, so that no step inherits the connection state of another.
 async fn acquire_connection(app: &App) -> Result<PooledConn, DbError> {
     app.conn().await
 }
@@ -175,7 +175,8 @@ async fn prune_agent_tokens(app: &App, now: OffsetDateTime) -> Result<(), Error>
     Ok(())
 }
 
-/// Files of deleted projects go later than their rows: whoever was bringing something into them has given up by then.
+/// Removes the files of deleted projects. They outlive their rows for a while, until pending uploads into them have
+/// given up.
 async fn remove_deleted_project_files(app: &App, before: OffsetDateTime) -> Result<(), Error> {
     let projects = remove_project_files(app, before).await?;
     if projects > 0 {
@@ -188,7 +189,7 @@ async fn remove_deleted_project_files(app: &App, before: OffsetDateTime) -> Resu
     Ok(())
 }
 
-/// Removes what processes that were killed left half done.
+/// Removes partial files that killed processes left behind.
 async fn remove_orphaned_files(parts: &GatewayParts, before: SystemTime) -> std::io::Result<()> {
     let uploads = parts.objects_directory.join("incoming");
     let mut removed = orphan_cleanup::remove_orphans(&uploads, "", before).await?;
@@ -199,8 +200,8 @@ async fn remove_orphaned_files(parts: &GatewayParts, before: SystemTime) -> std:
     Ok(())
 }
 
-/// Removes the files of projects that were deleted before then. Gives of how many projects. Killed in between, the next turn does the
-/// rest.
+/// Removes the files of projects that were deleted before a time. Returns the number of projects. After a kill the
+/// next round completes it.
 #[tracing::instrument(name = "app.maintenance.remove_project_files", skip_all)]
 async fn remove_project_files(app: &App, before: OffsetDateTime) -> Result<u64, Error> {
     let parts = app.gateway_parts()?;

@@ -29,47 +29,47 @@ use crate::{
     workflow::liveness::StallLog,
 };
 
-/// Most runs, jobs or waits taken at once.
+/// Maximum number of runs, jobs or waits per batch.
 const RECONCILE_BATCH_SIZE: i64 = 100;
 
-/// Most runs told of at the same moment.
+/// Maximum number of concurrent dispatches.
 const MAX_CONCURRENT_DISPATCHES: usize = 32;
 
-/// How often it looks for work that nobody takes.
+/// Interval of the check for stalled work.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(4);
 
-/// Smallest fleet that is judged as a whole: of two workers one may well be dead.
+/// Minimum size of a fleet whose silence as a whole halts reaping: of two workers, one may well be dead.
 const MIN_FLEET_SIZE: i64 = 3;
 
-/// Why the engine could not be told.
+/// Error of a dispatch to the engine.
 #[derive(Debug, thiserror::Error)]
 #[error("the engine could not be told: {0}")]
 pub struct EngineError(pub String);
 
-/// What drives runs: told that one is due, it sees to it that a runner is called, at least once.
+/// Engine that drives runs. A dispatched run leads to at least one call of a runner.
 pub trait WorkflowEngine: Send + Sync {
-    /// Tells it that a run is due. Told twice with the same key, it may call once.
+    /// Dispatches a due run. Two dispatches with the same key may lead to one call.
     fn dispatch_run<'a>(
         &'a self,
         due: &'a DueRun,
     ) -> Pin<Box<dyn Future<Output = Result<(), EngineError>> + Send + 'a>>;
 
-    /// Looks whether it and the runner that it calls are there. One that cannot tell says so.
+    /// Checks whether the engine and its runner are reachable. The default reports nothing.
     fn check_health(&self) -> Pin<Box<dyn Future<Output = EngineHealth> + Send + '_>> {
         Box::pin(async { EngineHealth::default() })
     }
 }
 
-/// What was seen of the engine and of the runner.
+/// Health of the engine and of the runner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineHealth {
-    /// The engine: that it answers, or why it does not; none when it was not looked at.
+    /// Health of the engine, or its error. `None` when it was not checked.
     pub engine: Option<Result<String, String>>,
-    /// The runner: as above.
+    /// Health of the runner, or its error. `None` when it was not checked.
     pub runner: Option<Result<String, String>>,
 }
 
-/// Sweeps until it is told to stop. A failure is logged and tried again at the next turn.
+/// Runs the reconciler until shutdown. A failure is logged and retried in the next round.
 pub async fn run_reconciler(
     app: App,
     engine: Option<Arc<dyn WorkflowEngine>>,
@@ -102,7 +102,7 @@ pub async fn run_reconciler(
                 "due runs could not be dispatched; it is retried",
             );
         }
-        // Whether it may act again is seen only by looking.
+        // No wake-up tells when a halted reconciler may act again, so it polls.
         let own_look = async {
             if halted {
                 wakeups::sleep_for(pace.every).await;
@@ -125,7 +125,7 @@ pub async fn run_reconciler(
     }
 }
 
-/// Tells the engine of every run that is due.
+/// Dispatches every due run to the engine.
 pub async fn dispatch_due(
     app: &App,
     engine: &dyn WorkflowEngine,
@@ -151,7 +151,8 @@ pub async fn dispatch_due(
             }
         }
         if let Some(error) = failed {
-            // Whoever was not told of is taken again at the next turn; should we die here, after a while.
+            // The next round dispatches these runs again. If this process dies here, they are dispatched again after
+            // a while.
             let mut conn = app.conn().await?;
             workflow::clear_dispatch_marks(&mut conn, &untold).await?;
             log_background_error(
@@ -167,7 +168,7 @@ pub async fn dispatch_due(
     }
 }
 
-/// Gives up jobs of which nothing is heard, and waits whose time is over. Gives whether it refused to act.
+/// Reaps jobs whose leases have expired, and ends expired waits. Returns whether it halted and refused to act.
 pub async fn reap_expired(app: &App, was_halted: bool) -> Result<bool, Error> {
     let request =
         OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
@@ -178,7 +179,8 @@ pub async fn reap_expired(app: &App, was_halted: bool) -> Result<bool, Error> {
     let anyway = !overdue.is_empty()
         && settings::setting_value(&mut conn, FORCE_RECLAIM_SETTING).await? == Some(json!(true));
     drop(conn);
-    // What fails or is held by somebody is left for the next turn: nothing behind it has to wait. Without a database it is over.
+    // Work that fails or is locked is left for the next round and blocks nothing behind it. Without a database the
+    // round ends.
     if let Err(error) =
         crate::manager::handoffs::reap_silent_handoffs(app, &request, RECONCILE_BATCH_SIZE).await
     {

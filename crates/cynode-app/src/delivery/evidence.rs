@@ -36,14 +36,14 @@ use serde_json::{Value, json};
 
 use crate::{Ctx, Error};
 
-/// What was shown of a task, and what everybody found about its units as they stand.
+/// Returns the evidence of a task and all findings about its current units.
 #[tracing::instrument(name = "app.evidence.get_evidence", skip_all, fields(task.id = %task))]
 pub async fn get_evidence(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, Error> {
     crate::tasks::get_task(ctx, task).await?;
     let shown = evidence::list_task_evidence(ctx.conn(), task, false).await?;
     let units = units::list_task_units(ctx.conn(), task, true).await?;
     let standing = |unit: &&UnitView| unit.state != UnitState::Cancelled;
-    // The anomalies of a result are there before anybody has judged it, and all of them.
+    // All anomalies of a result are listed, also before anybody has verified it.
     let anomalies: Vec<VerificationFinding> =
         units.iter().filter(standing).flat_map(anomalies_of_unit).collect();
     let findings = units.iter().filter(standing).flat_map(|unit| &unit.findings).chain(&anomalies);
@@ -55,7 +55,7 @@ pub async fn get_evidence(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, E
     Ok(TaskEvidence { evidence: shown, base, feedback })
 }
 
-/// The anomalies of the result of a unit.
+/// Returns the anomalies of the result of a unit.
 fn anomalies_of_unit(unit: &UnitView) -> Vec<VerificationFinding> {
     let result = unit.job.as_ref().and_then(|job| job.result.as_ref());
     let found = result.map(|result| parse_anomalies(&result["anomalies"])).unwrap_or_default();
@@ -63,18 +63,18 @@ fn anomalies_of_unit(unit: &UnitView) -> Vec<VerificationFinding> {
     Evidence { anomalies, ..Evidence::default() }.to_findings()
 }
 
-/// Checks that are to be run over what a unit brought.
+/// Checks to be run on the result of a unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CheckRequest<'a> {
-    /// The checks.
+    /// Checks to run.
     pub(crate) checks: &'a [EvidenceCheck],
-    /// Most seconds from claim to result.
+    /// Maximum number of seconds from claim to result.
     pub(crate) timeout_seconds: u32,
-    /// Whether those that could not run on the machine are run again.
+    /// Whether checks whose program was missing on the machine run again.
     pub(crate) rerun: bool,
 }
 
-/// Has checks run over what a unit brought. What is known stays; what came to nothing is begun anew.
+/// Schedules checks of the result of a unit. Existing results stay; checks without a result run again.
 pub(crate) async fn schedule_checks(
     ctx: &mut Ctx,
     task: TaskId,
@@ -104,7 +104,7 @@ pub(crate) async fn schedule_checks(
         }
     }
     if known.alive {
-        // What was added is run when the job at work has ended.
+        // Added checks run after the present job has ended.
         return Ok(evidence::update_evidence(
             ctx.conn(),
             known.id,
@@ -143,15 +143,15 @@ pub(crate) async fn schedule_checks(
         evidence::queue_evidence_job(ctx.conn(), &job).await?;
         ctx.mark_job_queued();
     } else {
-        // Nothing is left to be run, and so nobody else would wake the run that asked.
+        // No job is queued, so nothing else would wake the run that asked.
         cynode_db::workflow::wake_runs(ctx.conn(), &[task.as_uuid()]).await?;
         ctx.wake_task(task);
     }
     Ok(())
 }
 
-/// Has checks tried on the base commit, before any change, in one job. What is known stays; what could not run, or was not reached, is tried
-/// again.
+/// Schedules checks on the base commit, before any change, in one job. Existing results stay; checks that could not
+/// run or were not reached are tried again.
 pub(crate) async fn schedule_base_checks(
     ctx: &mut Ctx,
     task: TaskId,
@@ -174,7 +174,7 @@ pub(crate) async fn schedule_base_checks(
     let state = EvidenceState::Gathering;
     evidence::update_evidence(ctx.conn(), known.id, &known.checks, state, None, attempts).await?;
     if known.alive {
-        // Whoever waits for it sees what is still missing then.
+        // The waiting run finds out then which checks are still missing.
         return Ok(());
     }
     let shown = evidence::get_base_checks(ctx.conn(), task).await?;
@@ -199,7 +199,7 @@ pub(crate) async fn schedule_base_checks(
         if !nowhere {
             close_base_checks(ctx.conn(), &known, task, attempts).await?;
         }
-        // Nothing is run, and so nobody else would wake the run that asked.
+        // No job is queued, so nothing else would wake the run that asked.
         cynode_db::workflow::wake_runs(ctx.conn(), &[task.as_uuid()]).await?;
         ctx.wake_task(task);
         return Ok(());
@@ -211,7 +211,7 @@ pub(crate) async fn schedule_base_checks(
     Ok(())
 }
 
-/// What a job is given that tries checks before any change.
+/// Returns the payload of the job that runs checks on the base commit.
 fn trial_payload(known: &LockedEvidence, numbers: &[usize]) -> Value {
     let checks: Vec<EvidenceCheck> = numbers
         .iter()
@@ -241,10 +241,10 @@ fn trial_payload(known: &LockedEvidence, numbers: &[usize]) -> Value {
     })
 }
 
-/// Longest time of all checks together that are tried before any change.
+/// Maximum time of all checks on the base commit together.
 const MAX_TRIAL_SECONDS: u32 = 1800;
 
-/// Stores that all checks were tried, and whether each holds already.
+/// Stores that all base checks were tried, and whether each already holds.
 async fn close_base_checks(
     conn: &mut Conn,
     known: &LockedEvidence,
@@ -260,7 +260,7 @@ async fn close_base_checks(
     Ok(evidence::update_evidence(conn, known.id, &known.checks, state, None, attempts).await?)
 }
 
-/// Checks that no node has taken need not be tried any more: the work goes on without. Those that run are left to end.
+/// Skips base checks that no node has claimed, and the work continues without them. Running ones are left to end.
 pub(crate) async fn skip_base_checks(ctx: &mut Ctx, task: TaskId) -> Result<(), Error> {
     let Some(known) = evidence::lock_base_evidence(ctx.conn(), task).await? else { return Ok(()) };
     if known.state != EvidenceState::Gathering
@@ -282,7 +282,7 @@ pub(crate) async fn skip_base_checks(ctx: &mut Ctx, task: TaskId) -> Result<(), 
     .await?)
 }
 
-/// Notes what checks came to before any change.
+/// Records the results of checks on the base commit.
 async fn record_base_checks(
     conn: &mut Conn,
     job: JobId,
@@ -330,14 +330,14 @@ async fn record_base_checks(
     }
 }
 
-/// What jobs of checks are made of.
+/// Inputs of a check job.
 struct CheckJobContext {
     subject: EvidenceSubject,
     timeout_seconds: u32,
     attempts: u32,
 }
 
-/// Stores where evidence stands; gives what the next job is given, if checks are left to be run.
+/// Stores the state of the evidence. Returns the payload of the next job if checks are left to run.
 async fn plan_next_check(
     conn: &mut Conn,
     known: &LockedEvidence,
@@ -346,7 +346,7 @@ async fn plan_next_check(
     let open: Vec<usize> = (0..known.checks.len())
         .filter(|at| known.tally_of_check(*at) == CheckTally::Again)
         .collect();
-    // A check that was tallied and still has to be run is one whose run before the change is missing.
+    // A failed check that still has to run is missing its run on the base commit.
     let (before, after): (Vec<usize>, Vec<usize>) = open.into_iter().partition(|at| {
         let rounds = known.rounds.get(*at).map_or(&[][..], |(_, rounds)| rounds);
         let held: Vec<bool> = rounds.iter().map(|ran| ran.holds).collect();
@@ -355,11 +355,12 @@ async fn plan_next_check(
     let is_before = after.is_empty();
     let (numbers, at) = match (is_before, known.pinned_from.as_ref()) {
         (false, _) => (after, known.commit.as_ref()),
-        // Without anything before the change there is nothing to excuse it.
+        // Without a base commit no earlier failure can excuse it.
         (true, None) => (Vec::new(), None),
         (true, pinned) => (before, pinned),
     };
-    // Each has a job of its own, those first that a person asked for: what one came to is kept whatever becomes of the others.
+    // Each check has a job of its own, so that its result survives failures of the others. Checks that a person asked
+    // for come first.
     let asked_for = |at: &&usize| {
         known.checks.get(**at).is_some_and(|check| !check.unless_before && !check.if_runnable)
     };
@@ -408,15 +409,15 @@ async fn plan_next_check(
     })))
 }
 
-/// How long the files and the sandbox of a check may take.
+/// Time allowance for the files and the sandbox of a check.
 const CHECK_PREPARATION_SECONDS: u32 = 300;
 
-/// How long a job of a check may take: never so short that the check does not have its own time.
+/// Returns the timeout of a check job. It always covers the timeout of the check itself.
 fn job_seconds(check: &EvidenceCheck, at_least: u32) -> u32 {
     at_least.max(check.timeout_seconds().saturating_add(CHECK_PREPARATION_SECONDS))
 }
 
-/// A check that also goes by these files.
+/// Returns the check with these files pinned as well.
 fn with_pins(check: &EvidenceCheck, paths: &[String]) -> EvidenceCheck {
     let mut check = check.clone();
     check.pins.extend(
@@ -425,7 +426,8 @@ fn with_pins(check: &EvidenceCheck, paths: &[String]) -> EvidenceCheck {
     check
 }
 
-/// Notes what a job of checks came to, in the transaction of its result. Gives whether there is more to be run.
+/// Records the results of a check job, in the transaction of the job's result. Returns whether more checks are to
+/// run.
 pub(crate) async fn record_check_result(
     app: &crate::App,
     conn: &mut Conn,
@@ -442,7 +444,7 @@ pub(crate) async fn record_check_result(
         record_base_checks(conn, job, &known, &numbers, result).await?;
         return Ok(false);
     }
-    // Commit and base are the orchestrator's words in it; the rest is the node's.
+    // The orchestrator wrote commit and base into the result; the node wrote the rest.
     let steps: Vec<CommandOutcome> =
         serde_json::from_value(result["steps"].clone()).unwrap_or_default();
     if outcome == JobOutcome::Failed || steps.len() != numbers.len() {
@@ -500,7 +502,7 @@ pub(crate) async fn record_check_result(
     Ok(true)
 }
 
-/// Whether what a task leaves was checked as its criteria ask; what is missing is told in words.
+/// Requires that the commit a task leaves was checked as its criteria ask. The error names the missing evidence.
 pub(crate) async fn require_evidence(
     conn: &mut Conn,
     task: TaskId,
@@ -525,7 +527,7 @@ pub(crate) async fn require_evidence(
     let mut last: Vec<UnitKey> =
         find_final_units(&graph.collect::<Vec<_>>(), &left).into_iter().cloned().collect();
     if last.is_empty() {
-        // Nothing was changed: whoever did the last of it was checked all the same.
+        // Nothing was changed. The latest checked unit counts instead.
         last.extend(
             shown
                 .iter()
@@ -535,7 +537,7 @@ pub(crate) async fn require_evidence(
         );
     }
     for key in &last {
-        // A later unit that changed nothing was checked at the very same commit.
+        // A later unit without changes was checked at the same commit.
         let left = units.iter().find(|unit| unit.key == *key).and_then(commit);
         let related: Vec<&EvidenceView> = shown
             .iter()
@@ -550,7 +552,7 @@ pub(crate) async fn require_evidence(
                 bad.state.as_str()
             )));
         }
-        // Who takes a result all the same takes what was checked of it, and nothing that never was.
+        // A waiver covers only checks that were run.
         let covered = |check: &&&EvidenceCheck| {
             related.iter().any(|own| {
                 let mut same = own.checks.iter().filter(|it| it.check == ***check);
@@ -564,7 +566,7 @@ pub(crate) async fn require_evidence(
             )));
         }
     }
-    // Where there are no files nothing can be run: it is taken as it is, for a reason that is kept.
+    // Without a repository no check can run. The result is accepted only with a recorded reason.
     if last.is_empty() && !wanted.is_empty() && !evidence::is_accepted_unchecked(conn, task).await?
     {
         let why =
@@ -574,16 +576,16 @@ pub(crate) async fn require_evidence(
     Ok(())
 }
 
-/// What a look at a change found.
+/// Result of the inspection of a change.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeInspection {
-    /// What has to be answered for, and was not yet.
+    /// Anomalies that nobody has accepted yet.
     pub(crate) anomalies: Vec<FileAnomaly>,
-    /// Tests that checks run with as they were before.
+    /// Tests that checks restore to their earlier version.
     pub(crate) restored_tests: Vec<String>,
 }
 
-/// What a change did that has to be answered for, measured against where the task's work started.
+/// Inspects a change, measured against the base of the task's work. Returns the anomalies that need an explanation.
 pub(crate) async fn inspect_change(
     app: &crate::App,
     project: ProjectId,
@@ -607,7 +609,7 @@ pub(crate) async fn inspect_change(
     let (touched, more) = repositories.inspect_changes(project, &base, commit, &asked_for).await?;
     let (mut behind, whole) = find_check_scripts(app, project, &base, &checks).await?;
     if !whole {
-        // Any program that was there may stand behind them.
+        // The list of check scripts is incomplete, so every changed script counts as one.
         let there =
             touched.iter().filter(|it| it.how != FileChangeKind::Added && is_script_path(&it.path));
         behind.extend(there.map(|it| it.path.clone()));
@@ -620,7 +622,7 @@ pub(crate) async fn inspect_change(
     let accepted: Vec<FileAnomaly> =
         grounds.accepted_anomalies.iter().flat_map(parse_anomalies).collect();
     let mut restored_tests = cynode_core::evidence::tests_to_restore(&touched, &asked_for);
-    // Who took what was done to a test has it judged as it is.
+    // An accepted change of a test is checked as it is.
     restored_tests
         .retain(|path| !is_accepted(path, objects.get(path.as_str()).copied(), &accepted));
     let unseen =
@@ -629,7 +631,7 @@ pub(crate) async fn inspect_change(
         restored_tests.truncate(MAX_RESTORED_TESTS);
         anomalies.push(unseen("it touches more tests than are put back for the checks"));
     }
-    // What is about the whole change is the worst of it.
+    // Anomalies of the whole change are the most severe and come first.
     anomalies.sort_by_key(|one| !one.file_path().is_empty());
     let named = |anomaly: ChangeAnomaly| {
         let object_id = objects.get(anomaly.file_path()).copied().unwrap_or(commit).to_owned();
@@ -652,19 +654,19 @@ pub(crate) async fn inspect_change(
     Ok(ChangeInspection { anomalies: seen, restored_tests })
 }
 
-/// Most anomalies of a change that are listed, and most bytes of them: they are stored with the run.
+/// Maximum number and bytes of listed anomalies, because they are stored with the run.
 const MAX_ANOMALIES: usize = 500;
 const MAX_ANOMALY_BYTES: usize = 512 * 1024;
 
-/// Most tests that are put back for checks.
+/// Maximum number of tests that are restored for checks.
 const MAX_RESTORED_TESTS: usize = 500;
 
-/// What a result has to answer for. What cannot be read is nothing that somebody took.
+/// Parses the anomalies of a result. Unreadable ones count as not accepted.
 fn parse_anomalies(listed: &Value) -> Vec<FileAnomaly> {
     serde_json::from_value(listed.clone()).unwrap_or_default()
 }
 
-/// Whether somebody took what was done to a test, as it is now.
+/// Returns whether somebody accepted the change of a test in its current version.
 fn is_accepted(path: &str, object_id: Option<&str>, accepted: &[FileAnomaly]) -> bool {
     let about = |one: &&FileAnomaly| {
         one.anomaly.file_path() == path && Some(one.object_id.as_str()) == object_id
@@ -677,11 +679,11 @@ fn is_accepted(path: &str, object_id: Option<&str>, accepted: &[FileAnomaly]) ->
     })
 }
 
-/// Most files that are read to find what stands behind checks.
+/// Maximum number of files that are read to find the scripts behind checks.
 const MAX_CHECK_SCRIPTS: usize = 100;
 
-/// Programs of the repository that stand behind checks: named by what the checks go by, or by one another. As they were before the change.
-/// And whether these are all.
+/// Returns the scripts of the repository that checks depend on, directly or through other scripts, as of the base
+/// commit. The flag says whether the list is complete.
 async fn find_check_scripts(
     app: &crate::App,
     project: ProjectId,
@@ -724,21 +726,21 @@ async fn find_check_scripts(
     Ok((paths.split_off(first), whole && read))
 }
 
-/// Most bytes that are read of a file that stands behind checks.
+/// Maximum number of bytes that are read of a script.
 const MAX_SCRIPT_BYTES: usize = 256 * 1024;
 
-/// The checks that the plan asks for of a unit.
+/// Parses the checks that the plan requires of a unit.
 fn parse_planned_checks(payload: &Value) -> Vec<EvidenceCheck> {
     let listed = payload["checks"].as_array().map_or(&[][..], Vec::as_slice);
     listed.iter().filter_map(|it| serde_json::from_value(it.clone()).ok()).collect()
 }
 
-/// Whether a result of a job is one of checks, which no agent brought.
+/// Returns whether a job runs checks, so that its result comes from no agent.
 pub(crate) fn is_check_job(work: &Value) -> bool {
     work["worker"]["kind"] == "checks"
 }
 
-/// What a node may say of a job of checks: its steps. Commits and the like are not its to bring.
+/// Keeps only the fields that a node may report for a check job: its steps. Commits and the like are removed.
 pub(crate) fn strip_untrusted_fields(result: WorkResult) -> WorkResult {
     WorkResult { commit: None, bundle: None, conflict: None, session: None, ..result }
 }

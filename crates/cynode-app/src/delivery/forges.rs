@@ -36,37 +36,37 @@ use crate::{
     platform::{context::EventDraft, error::log_background_error, keys::InstallationKeys},
 };
 
-/// How often a remote is looked at when nobody says otherwise.
+/// Default poll interval of a remote.
 const DEFAULT_POLL_SECONDS: u32 = 120;
 
-/// Commits that are this young are new enough to start work from.
+/// Maximum age of the mirrored commits at the start of work, before they are fetched again.
 const MAX_MIRROR_AGE: time::Duration = time::Duration::seconds(30);
 
-/// The longest that work waits for newer commits.
+/// Maximum time that work waits for a fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What else is known of a project's repository on a forge.
+/// Configuration of a project's repository on a forge.
 #[derive(Clone, Debug)]
 pub struct RemoteInfo {
-    /// The project.
+    /// Unique id of the project.
     pub project: ProjectId,
-    /// The kind of forge.
+    /// Kind of the forge.
     pub kind: ForgeKind,
-    /// Its name there.
+    /// Name of the repository on the forge.
     pub repository: String,
-    /// The branch that pull requests are for.
+    /// Target branch of pull requests.
     pub default_branch: String,
-    /// How git reaches it.
+    /// Git endpoint and credential.
     pub git: git::GitRemote,
-    /// Our own copy of it.
+    /// Directory of the local mirror.
     pub git_dir: PathBuf,
-    /// Whose credential it is.
+    /// Login of the account that the credential belongs to.
     pub login: Option<String>,
-    /// Who connected it.
+    /// User who connected the repository.
     pub set_by: UserId,
 }
 
-/// The kind of forge that a destination is.
+/// Returns the kind of forge of a destination.
 pub(crate) const fn forge_kind_of(destination: Destination) -> Option<ForgeKind> {
     match destination {
         Destination::Local => None,
@@ -76,7 +76,7 @@ pub(crate) const fn forge_kind_of(destination: Destination) -> Option<ForgeKind>
     }
 }
 
-/// The words of a forge, for whoever asked.
+/// Maps an error of a forge to one of the operation.
 impl From<ForgeError> for Error {
     fn from(error: ForgeError) -> Self {
         match error {
@@ -89,7 +89,7 @@ impl From<ForgeError> for Error {
     }
 }
 
-/// The forge of a project, opened, if it has one.
+/// Opens the forge of a project, if it has one.
 pub async fn forge_of(
     app: &App,
     project: ProjectId,
@@ -103,7 +103,7 @@ pub async fn forge_of(
     }
 }
 
-/// Opens the way to a forge.
+/// Opens a client of a forge.
 async fn open_forge(
     app: &App,
     remote: &ProjectRemote,
@@ -129,7 +129,7 @@ async fn open_forge(
     Ok((kind.connect_repository(site)?, info))
 }
 
-/// What a secret of a remote is sealed for.
+/// Returns the associated data of the sealed secrets of a remote.
 fn remote_associated_data(what: &str, project: ProjectId) -> Vec<u8> {
     [b"remote/", what.as_bytes(), b"/", project.as_uuid().as_bytes()].concat()
 }
@@ -155,7 +155,7 @@ impl InstallationKeys {
     }
 }
 
-/// Only a person who runs the project decides where its work goes.
+/// Requires an admin of the project who is a person. Nobody else decides where its work goes.
 async fn require_project_admin(ctx: &mut Ctx, project: ProjectId) -> Result<UserId, Error> {
     let caller = ctx.require_project_role(project, UserRole::Admin).await?;
     if caller.bounds.is_some() {
@@ -164,20 +164,21 @@ async fn require_project_admin(ctx: &mut Ctx, project: ProjectId) -> Result<User
     Ok(caller.user)
 }
 
-/// What was asked for, checked.
+/// A validated request to connect a remote.
 struct ValidatedRemote {
     kind: ForgeKind,
     url: Url,
     api: Url,
     credential: SecretString,
     webhook_secret: SecretString,
-    /// Whether the secret was made here.
+    /// Whether the secret was generated here.
     made: bool,
-    /// Whether the forge may be on this machine or in a private network.
+    /// SSRF guard: whether the forge may be on this machine or in a private network.
     private: bool,
 }
 
-/// Connects a project with its repository on a forge, and brings its newest commits. What does not work yet is said.
+/// Connects a project with its repository on a forge and fetches the newest commits. The answer lists the problems
+/// that remain.
 #[tracing::instrument(name = "app.remotes.set_remote", skip_all, fields(project.id = %project))]
 pub async fn set_remote(
     app: &App,
@@ -195,7 +196,8 @@ pub async fn set_remote(
     let (before, runs_all) = before.await?;
     let keys = app.gateway_parts()?.keys.clone();
     let wish = validate_remote(app, &keys, before.as_ref(), &body, runs_all)?;
-    // What is only reached from here is shown only to whoever runs the installation. What a name leads to is seen when it is asked.
+    // SSRF guard: only an admin of the installation may name a private address. The address that a name resolves to
+    // is checked at the request.
     if !runs_all && (is_private(&wish.url) || is_private(&wish.api)) {
         return Err(Error::forbidden(
             UserRole::Admin,
@@ -255,7 +257,8 @@ struct RemoteCheckResult {
     missing: Vec<String>,
 }
 
-/// Whose token it is, whether it may write, and whether it is told who else may; what stands in the way goes to the list.
+/// Checks whose token it is, whether it may write, and whether the forge tells it the permissions of others. Problems
+/// are added to the list.
 async fn check_forge_access(
     forge: &dyn Forge,
     repository: &str,
@@ -274,7 +277,7 @@ async fn check_forge_access(
             .push(format!("`{login}` may not write to the repository: no branch can be pushed")),
         Err(error) => missing.push(format!("whether `{login}` may write is not known: {error}")),
     }
-    // What one may oneself every forge says; of others some tell only admins.
+    // Every forge reports the own permissions of an account; some report those of others only to admins.
     let owner = repository.split('/').next().unwrap_or_default();
     if let Err(ForgeError::Refused(why)) = forge.can_write(owner).await {
         missing.push(format!(
@@ -284,7 +287,7 @@ async fn check_forge_access(
     Some(login)
 }
 
-/// Whether two addresses are of one host.
+/// Returns whether two URLs have the same origin.
 fn same_host(old: &str, new: &Url) -> bool {
     old.parse::<Url>().is_ok_and(|old| old.origin() == new.origin())
 }
@@ -342,7 +345,7 @@ fn validate_remote(
             ));
         }
         (None, Some(before)) => {
-            // A secret that was given for one host goes to no other.
+            // A secret that was given for one host is never sent to another.
             if !same_host(&before.url, &url) || !same_host(&before.api, &api) {
                 return Err(invalid("`credential` is needed again: the host is another one"));
             }
@@ -364,8 +367,8 @@ fn validate_remote(
         (None, Some(before)) => (keys.webhook_secret(before)?, false),
         (None, None) => (HEXLOWER.encode(&app.environment().random_bytes::<32>()).into(), true),
     };
-    // What whoever runs the installation has opened stays open for these hosts, and for no other. Hosts that somebody else named
-    // stay closed when the rest is changed, unless their addresses say themselves where they are.
+    // SSRF guard: private access that an admin of the installation has allowed stays allowed for these hosts only.
+    // Hosts that somebody else named stay public-only after an update, unless their own addresses are private.
     let same = |it: &&ProjectRemote| same_host(&it.url, &url) && same_host(&it.api, &api);
     let private = match before.filter(same) {
         Some(before) => before.private || (runs_all && (is_private(&url) || is_private(&api))),
@@ -388,7 +391,7 @@ fn parse_forge_url(field: &str, text: &str) -> Result<Url, Error> {
             "`{field}` is http(s)://host[:port]/path, without a password or a query"
         )));
     }
-    // A token must not travel in the open.
+    // A token must not be sent without encryption.
     if url.scheme() == "http" && !is_private(&url) {
         return Err(Error::Invalid(format!("a public `{field}` is https")));
     }
@@ -415,14 +418,14 @@ async fn store_remote(
     };
     let credential = seal("credential", &wish.credential)?;
     let webhook_secret = seal("webhook", &wish.webhook_secret)?;
-    // The same name on another host is another repository: its issues have times of their own.
+    // The same name on another host is another repository, whose issues have other timestamps.
     let same = before.filter(|it| {
         it.forge == body.forge
             && it.repository == body.repository
             && same_host(&it.url, &wish.url)
             && same_host(&it.api, &wish.api)
     });
-    // All open issues that are wanted are looked at once, the old ones as well.
+    // Every open issue that matches is read once, old ones included.
     let issues_since = same.as_ref().map_or(time::OffsetDateTime::UNIX_EPOCH, |it| {
         let stored = IssueIntake {
             label: it.label.clone(),
@@ -462,7 +465,7 @@ async fn store_remote(
         }
         result => result?,
     }
-    // Whoever asks models knows the new secrets from now on.
+    // Bumping the epoch makes every redactor load the new secrets.
     registry::bump_registry_epoch(ctx.conn()).await?;
     if let Some(head) = found.head {
         let default_branch = remote.default_branch.clone();
@@ -509,7 +512,7 @@ fn to_remote_view(remote: ProjectRemote) -> RemoteView {
     }
 }
 
-/// A project's repository on a forge, without its secrets.
+/// Returns a project's remote, without its secrets.
 #[tracing::instrument(name = "app.remotes.get_remote", skip_all)]
 pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView, Error> {
     require_project_admin(ctx, project).await?;
@@ -517,7 +520,7 @@ pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView,
     found.map(to_remote_view).ok_or_else(|| Error::not_found("remote of project", project))
 }
 
-/// Takes it away, with its credential. What is on the forge stays there.
+/// Deletes a remote with its credential. The data on the forge stays.
 #[tracing::instrument(name = "app.remotes.delete_remote", skip_all)]
 pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
     require_project_admin(ctx, project).await?;
@@ -529,7 +532,7 @@ pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Erro
     ctx.record_event(told.with_project(project)).await
 }
 
-/// The issues that were wanted and what became of them, the newest first.
+/// Lists the matching issues and their outcomes, newest first.
 #[tracing::instrument(name = "app.remotes.list_wanted_issues", skip_all)]
 pub async fn list_wanted_issues(
     ctx: &mut Ctx,
@@ -549,7 +552,8 @@ pub async fn list_wanted_issues(
     Ok(view.collect())
 }
 
-/// Brings the newest commits of a project from its forge. Gives the commit that work starts from now, if there is a remote.
+/// Fetches the newest commits of a project from its forge. Returns the commit that work starts from, if there is a
+/// remote.
 #[tracing::instrument(name = "app.remotes.fetch_commits", skip_all, fields(project.id = %project))]
 pub async fn fetch_commits(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
     let mut conn = app.conn().await?;
@@ -577,7 +581,7 @@ async fn fetch_commits_from(app: &App, remote: &ProjectRemote) -> Result<String,
     forges::record_fetch(ctx.conn(), project, now).await?;
     let moved = match before {
         Some(before) if before.default_branch == remote.default_branch => {
-            // Whoever brought another commit meanwhile has the last word; the next look brings the newest.
+            // A concurrent fetch wins. The next poll fetches the newest commit.
             before.head != head
                 && forges::move_repository_head(ctx.conn(), project, &before.head, &head, now)
                     .await?
@@ -607,8 +611,8 @@ async fn fetch_commits_from(app: &App, remote: &ProjectRemote) -> Result<String,
     Ok(head)
 }
 
-/// Brings the newest commits before work starts from them, unless that was just done. Work never waits long for it, and goes on from
-/// what is there when the forge does not answer.
+/// Fetches the newest commits before work starts, unless they are fresh. The wait is bounded, and work starts from
+/// the mirrored commits when the forge does not answer.
 pub(crate) async fn refresh_stale_commits(app: &App, project: ProjectId) {
     let bring = async {
         let mut conn = app.conn().await?;

@@ -50,25 +50,26 @@ use crate::{
     platform::{context::EventDraft, settings},
 };
 
-/// How often it is looked again when something changes meanwhile.
+/// Maximum number of rounds of a delivery when something changes meanwhile.
 const MAX_DELIVERY_ROUNDS: usize = 6;
 
-/// Most bytes of a difference that is shown.
+/// Maximum number of bytes of a diff that is shown.
 const MAX_DIFF_BYTES: usize = 1024 * 1024;
 
-/// Most characters of a pull request's words.
+/// Maximum number of characters of a pull request's body.
 const MAX_BODY_CHARS: usize = 20_000;
 
-/// What the units of a task brought.
+/// Combined result of the units of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeliverySource {
-    /// The commit that has all the others in it.
+    /// Commit that contains all the others.
     pub(crate) commit: String,
-    /// The commits of the units.
+    /// Commits of the units.
     pub(crate) covers: Vec<String>,
 }
 
-/// The commit that contains everything that the units of a task which are done brought; `None` when they brought nothing.
+/// Returns the commit that contains the results of all completed units of a task. Returns `None` when they changed
+/// nothing.
 pub(crate) async fn delivery_source_of(
     app: &App,
     task: &Task,
@@ -91,8 +92,8 @@ pub(crate) async fn delivery_source_of(
     Ok(Some(DeliverySource { commit, covers }))
 }
 
-/// The pull request that the work of a task goes to, if there is one: its own, or the one that it goes on with. One that was merged
-/// takes nothing more.
+/// Returns the pull request that the work of a task goes to: its own, or the one that the task continues. A merged
+/// one accepts nothing more.
 async fn target_pull_request(
     conn: &mut Conn,
     task: TaskId,
@@ -105,7 +106,7 @@ async fn target_pull_request(
     Ok(found.filter(|it| it.state != PullRequestState::Merged))
 }
 
-/// The commit that the work of a task starts from, when it goes on with a pull request.
+/// Returns the commit that work starts from when the task continues a pull request.
 pub(crate) async fn continuation_base(app: &App, task: TaskId) -> Result<Option<String>, Error> {
     let mut conn = app.conn().await?;
     let continued = pull_requests::pull_request_continued_by(&mut conn, task).await?;
@@ -113,26 +114,26 @@ pub(crate) async fn continuation_base(app: &App, task: TaskId) -> Result<Option<
     Ok(open.and_then(|it| it.head_commit))
 }
 
-/// What a delivery begins with.
+/// First step of a delivery.
 enum DeliveryStart {
     /// There is nothing to deliver.
     Nothing,
-    /// It was delivered before.
+    /// The work is already delivered.
     Done(Box<PullRequestRecord>),
-    /// It is to be carried out.
+    /// The delivery is to be executed.
     UnderWay(Box<PullRequestRecord>, Box<DeliveryRecord>),
-    /// Something changed while it was looked at.
+    /// Something changed since it was read.
     Moved,
 }
 
-/// What a commit and a pull request say.
+/// Texts of a commit and a pull request.
 struct DeliveryText {
     title: String,
     body: String,
 }
 
-/// Opens a pull request for what a task's units brought, or adds it to the one that there is. `None` when they changed nothing.
-/// Asked again, nothing more happens.
+/// Opens a pull request for the results of a task's units, or adds them to the existing one. Returns `None` when they
+/// changed nothing. A repeat has no effect.
 #[tracing::instrument(name = "app.delivery.open_pull_request", skip_all, fields(task.id = %id))]
 pub async fn open_pull_request(
     app: &App,
@@ -144,7 +145,7 @@ pub async fn open_pull_request(
     let (task, mode) = app.read(request, |ctx| Box::pin(require_deliverable(ctx, id))).await?;
     let Some(brought) = delivery_source_of(app, &task).await? else { return Ok(None) };
     evidence::require_fresh_evidence(app, &task, &brought.commit).await?;
-    // They go into a commit and to a forge, where nobody takes anything out any more.
+    // The texts go into a commit and to a forge, where they can no longer be redacted.
     let title = crate::platform::redaction::redact_text(app, title.to_owned()).await?;
     let body = crate::platform::redaction::redact_text(app, body.replace('\0', "")).await?;
     let mut words = DeliveryText { title: one_line(&title), body };
@@ -152,7 +153,7 @@ pub async fn open_pull_request(
         words.title = one_line(&task.name.as_str().replace('-', " "));
     }
     words.body = words.body.trim().chars().take(MAX_BODY_CHARS).collect();
-    // What was begun before is ended first: each round ends one delivery or begins one.
+    // An unfinished delivery is completed first: each round completes one delivery or begins one.
     for _ in 0..MAX_DELIVERY_ROUNDS {
         match begin_delivery(app, request, &task, &brought, &words).await? {
             DeliveryStart::Nothing => return Ok(None),
@@ -166,7 +167,7 @@ pub async fn open_pull_request(
     Err(Error::Overloaded)
 }
 
-/// A task whose work may be delivered by the caller.
+/// Returns a task whose work the caller may deliver.
 async fn require_deliverable(ctx: &mut Ctx, id: TaskId) -> Result<(Task, DeliveryMode), Error> {
     let task = crate::tasks::get_task(ctx, id).await?;
     ctx.require_project_role(task.project, UserRole::Operator).await?;
@@ -188,7 +189,7 @@ async fn delivery_mode_of(ctx: &mut Ctx, task: &Task) -> Result<DeliveryMode, Er
     Ok(DeliveryMode::from_preference(said.map(|(_, value)| value)))
 }
 
-/// What git says about a delivery, before anything is written.
+/// State of the repository before a delivery, read from git.
 struct DeliverySnapshot {
     pull_request: Option<PullRequestRecord>,
     forge: Destination,
@@ -237,7 +238,7 @@ async fn load_delivery_snapshot(
     Ok(DeliverySnapshot { pull_request, forge, default_branch, base, parent, tree, changes })
 }
 
-/// Notes what is meant, in one transaction.
+/// Records the intent of a delivery in one transaction.
 async fn begin_delivery(
     app: &App,
     request: &OperationRequest,
@@ -248,7 +249,8 @@ async fn begin_delivery(
     let looked = load_delivery_snapshot(app, task, brought).await?;
     let mut ctx = app.begin_transaction(request).await?;
     let now = ctx.now;
-    // One after the other in a project: numbers have no gaps, and nobody builds on what is about to change.
+    // Deliveries of a project are serialized: numbers have no gaps, and no delivery builds on a commit that is about
+    // to change.
     repositories::lock_repository(ctx.conn(), task.project).await?;
     if let Some(before) =
         deliveries::find_delivery_by_source(ctx.conn(), task.id, &brought.commit).await?
@@ -294,7 +296,7 @@ async fn begin_delivery(
         delivered_at: None,
     };
     if !looked.changes {
-        // What is there already has all of it.
+        // The existing head already contains all of it.
         delivery.commit = found.as_ref().and_then(|found| found.head_commit.clone());
         delivery.delivered_at = Some(now);
     }
@@ -313,7 +315,7 @@ const fn closed_pull_request_error() -> Error {
     Error::Conflict("a person closed the pull request")
 }
 
-/// Goes on with a delivery that was begun before.
+/// Resumes a delivery that was begun before.
 async fn resume_delivery(
     ctx: &mut Ctx,
     before: DeliveryRecord,
@@ -334,7 +336,7 @@ async fn resume_delivery(
     Ok(DeliveryStart::UnderWay(Box::new(found), Box::new(before)))
 }
 
-/// A pull request that is being made.
+/// Stores a pull request that is being created.
 async fn create_pull_request(
     ctx: &mut Ctx,
     task: &Task,
@@ -374,14 +376,14 @@ async fn create_pull_request(
     Ok(new)
 }
 
-/// Who commits for people are by.
+/// Returns the author of commits.
 async fn commit_author(ctx: &mut Ctx) -> Result<CommitAuthor, Error> {
     let set = settings::setting_value(ctx.conn(), AUTHOR_SETTING).await?;
-    // What cannot be used is not: a commit must be made nevertheless.
+    // An invalid setting is ignored, because a commit must be created nevertheless.
     Ok(set.as_ref().and_then(|value| value.as_str()?.parse().ok()).unwrap_or_default())
 }
 
-/// Makes the commit, moves the branch, offers it. Done again, each of them changes nothing.
+/// Creates the commit, moves the branch and publishes the pull request. Each step is idempotent.
 async fn execute_delivery(
     app: &App,
     request: &OperationRequest,
@@ -448,7 +450,7 @@ async fn execute_delivery(
     app.commit_operation(ctx).await
 }
 
-/// Notes why a delivery came to nothing, for people.
+/// Records why a delivery failed, for people to read.
 async fn record_delivery_failure(
     app: &App,
     request: &OperationRequest,
@@ -468,7 +470,7 @@ async fn record_delivery_failure(
     }
 }
 
-/// Refuses the good end of a task whose work was not delivered, though it is to be.
+/// Rejects the completion of a task whose work is to be delivered and was not.
 pub(crate) async fn require_delivered(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
     let commits = deliveries::list_unit_commits(ctx.conn(), task.id).await?;
     if commits.is_empty()
@@ -488,14 +490,14 @@ pub(crate) async fn require_delivered(ctx: &mut Ctx, task: &Task) -> Result<(), 
     Err(Error::Invalid(why.into()))
 }
 
-/// Where people find a pull request that lives here.
+/// Returns the path of a local pull request.
 fn local_url_of(id: PullRequestId) -> String {
     format!("/v1/pull-requests/{id}")
 }
 
-/// A pull request, as people see it.
+/// Converts a pull request to its API view.
 pub(crate) fn to_pull_request_view(found: PullRequestRecord) -> PullRequestView {
-    // A merge that is only meant is nobody's business.
+    // A merge that is only planned is not shown.
     let merged = found.state == PullRequestState::Merged;
     PullRequestView {
         url: found.url.unwrap_or_else(|| local_url_of(found.id)),
@@ -524,7 +526,7 @@ pub(crate) fn to_pull_request_view(found: PullRequestRecord) -> PullRequestView 
     }
 }
 
-/// The pull request of a task, for its timeline.
+/// Returns the timeline entry of a task's pull request.
 pub(crate) async fn timeline_entry_of(
     ctx: &mut Ctx,
     task: TaskId,
@@ -546,7 +548,7 @@ pub(crate) async fn timeline_entry_of(
     }))
 }
 
-/// A pull request that the caller may see.
+/// Returns a pull request that the caller may see.
 async fn require_visible(ctx: &mut Ctx, id: PullRequestId) -> Result<PullRequestRecord, Error> {
     let missing = || Error::not_found("pull request", id);
     ctx.caller()?;
@@ -557,7 +559,7 @@ async fn require_visible(ctx: &mut Ctx, id: PullRequestId) -> Result<PullRequest
     }
 }
 
-/// A pull request about which the caller, a person, may decide.
+/// Returns a pull request that the caller may decide about. The caller must be a person.
 async fn require_decidable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullRequestRecord, Error> {
     let found = require_visible(ctx, id).await?;
     let caller = ctx.require_project_role(found.project, UserRole::Operator).await?;
@@ -567,7 +569,7 @@ async fn require_decidable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullReque
     Ok(found)
 }
 
-/// The pull requests of a project, newest first.
+/// Lists the pull requests of a project, newest first.
 #[tracing::instrument(name = "app.delivery.list_pull_requests", skip_all)]
 pub async fn list_pull_requests(
     ctx: &mut Ctx,
@@ -580,7 +582,7 @@ pub async fn list_pull_requests(
     Ok(page.into_page(found, |it| it.id.as_uuid()).map(to_pull_request_view))
 }
 
-/// One pull request with everything about it.
+/// Returns one pull request in detail.
 #[tracing::instrument(name = "app.delivery.get_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn get_pull_request(
     ctx: &mut Ctx,
@@ -590,7 +592,7 @@ pub async fn get_pull_request(
     load_detail(ctx, found).await
 }
 
-/// The pull request that the work of a task went to, or goes to.
+/// Returns the pull request that the work of a task went to or goes to.
 #[tracing::instrument(name = "app.delivery.pull_request_of_task", skip_all, fields(task.id = %task))]
 pub async fn pull_request_of_task(
     ctx: &mut Ctx,
@@ -672,7 +674,7 @@ fn to_follow_up_view(it: pull_requests::FollowUpTask) -> FollowUpView {
     }
 }
 
-/// What a pull request would change, as text; of one file if it is named.
+/// Returns the diff of a pull request, of one file if it is named.
 #[tracing::instrument(name = "app.delivery.diff_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn diff_pull_request(
     app: &App,
@@ -707,7 +709,7 @@ async fn diff_commits(
     Ok(DiffView { base, head, text, truncated, inexact })
 }
 
-/// The files that a pull request would change.
+/// Lists the files that a pull request changes.
 #[tracing::instrument(name = "app.delivery.list_changed_files", skip_all, fields(pull_request.id = %id))]
 pub async fn list_changed_files(
     app: &App,
@@ -721,7 +723,7 @@ pub async fn list_changed_files(
     Ok(ChangedFiles { base, head, files, truncated })
 }
 
-/// What the units of a task changed so far, delivered or not.
+/// Returns the diff of a task's units so far, delivered or not.
 #[tracing::instrument(name = "app.delivery.diff_of_task_units", skip_all, fields(task.id = %id))]
 pub async fn diff_of_task_units(
     app: &App,
@@ -736,7 +738,8 @@ pub async fn diff_of_task_units(
     Ok(Some(shown))
 }
 
-/// The newest commit that the work on a task left, against where the work began: also of a task that runs, or that was given up.
+/// Returns the diff of the newest commit of a task against the base of its work. It also works for a running or
+/// failed task.
 #[tracing::instrument(name = "app.delivery.diff_of_latest_commit", skip_all, fields(task.id = %id))]
 pub async fn diff_of_latest_commit(
     app: &App,
@@ -772,7 +775,7 @@ pub async fn diff_of_latest_commit(
     })
 }
 
-/// The task of a pull request, for whoever goes on with it.
+/// Returns the task of a pull request, for a follow-up.
 async fn task_of_pull_request(ctx: &mut Ctx, found: &PullRequestRecord) -> Result<Task, Error> {
     let task = tasks::get_task(ctx.conn(), found.task).await?;
     task.ok_or_else(|| Error::not_found("task", found.task))

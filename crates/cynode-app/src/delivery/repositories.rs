@@ -43,16 +43,16 @@ use crate::{
     platform::{context::EventDraft, error::log_background_error, orphan_cleanup},
 };
 
-/// Most bytes of a bundle that is brought in.
+/// Maximum size of an imported bundle.
 const MAX_BUNDLE_BYTES: u64 = 1 << 30;
 
-/// How long git may take for one thing.
+/// Timeout of one git command.
 const GIT_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How long it may count lines. That is a figure for people: work counts without it.
+/// Timeout of counting changed lines. The numbers are only shown to people, and work does not depend on them.
 const DIFF_STAT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What git says when it is the bundle that is wrong.
+/// Messages of git that mean that the bundle itself is invalid.
 const BUNDLE_ERROR_MARKERS: [&str; 9] = [
     "not a bundle",
     "does not look like a v2 or v3 bundle",
@@ -65,27 +65,28 @@ const BUNDLE_ERROR_MARKERS: [&str; 9] = [
     "rejected",
 ];
 
-/// The empty tree, in git's own name for it.
+/// Object id of the empty tree.
 const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 
-/// How many gits run at once.
+/// Maximum number of concurrent git commands.
 const MAX_CONCURRENT_COMMANDS: usize = 8;
 
-/// How many people fetch at once: each may read as slowly as they like, and has a git waiting for them.
+/// Maximum number of concurrent fetches by people. A slow reader holds a git process for as long as it reads.
 const MAX_CONCURRENT_FETCHES: usize = 16;
 
-/// How many bring commits from forges at once: one that does not answer must not keep a place of those who work here.
+/// Maximum number of concurrent fetches from forges. They have a limit of their own, so that an unresponsive forge
+/// does not block local work.
 const MAX_CONCURRENT_MIRRORS: usize = 16;
 
-/// How long one more waits for a place.
+/// How long a fetch waits for a free slot.
 const FETCH_SLOT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What of a repository is shown to whoever fetches.
+/// Refs of a repository that a fetch can see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefVisibility {
-    /// All that is kept: for the jobs of its project.
+    /// All refs, for the jobs of the project.
     All,
-    /// Branches: for people.
+    /// Branches only, for people.
     Branches,
 }
 
@@ -104,8 +105,9 @@ impl RefVisibility {
         }
     }
 
-    /// Has git speak the version that is asked for: only those there are, since it becomes part of git's environment. In version 2
-    /// whatever is named is given, offered or not, so people speak the older one.
+    /// Sets the git protocol version that the client asks for. Only known versions are accepted, because the value
+    /// becomes part of git's environment. Version 2 serves any named object, advertised or not, so people get version
+    /// 1 only.
     fn with_protocol<'a>(self, git: &'a mut Command, protocol: Option<&str>) -> &'a mut Command {
         let known: &[&str] = match self {
             Self::All => &["version=1", "version=2"],
@@ -118,7 +120,7 @@ impl RefVisibility {
     }
 }
 
-/// Where the repositories are.
+/// Store of all repositories.
 #[derive(Clone, Debug)]
 pub struct RepositoryStore {
     directory: PathBuf,
@@ -128,7 +130,7 @@ pub struct RepositoryStore {
     feeding: TaskTracker,
 }
 
-/// A git that answers whoever fetches. It is ended, and its place free, when this is gone.
+/// A running `git upload-pack`. Dropping it kills the process and frees its slot.
 #[derive(Debug)]
 pub struct UploadPackStream {
     output: ChildStdout,
@@ -146,33 +148,33 @@ impl AsyncRead for UploadPackStream {
     }
 }
 
-/// How much a commit changes.
+/// Size of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiffStat {
-    /// Files.
+    /// Number of changed files.
     pub files: u64,
-    /// Lines that came.
+    /// Number of added lines.
     pub insertions: u64,
-    /// Lines that went.
+    /// Number of removed lines.
     pub deletions: u64,
 }
 
-/// Why git did not do it.
+/// Reason why a git command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryError {
-    /// It could not be run.
+    /// The process could not be run.
     #[error("git could not be run: {0}")]
     Io(#[from] std::io::Error),
-    /// It said no.
+    /// Git rejected the input.
     #[error("{0}")]
     Refused(String),
-    /// It came to nothing, for reasons that may pass.
+    /// The command failed for a reason that may be transient.
     #[error("{0}")]
     Failed(String),
-    /// As many fetch already as may.
+    /// Too many fetches run at once.
     #[error("too many fetch at once")]
     Busy,
-    /// It took too long.
+    /// The command timed out.
     #[error("git took longer than {} s", GIT_TIMEOUT.as_secs())]
     Slow,
 }
@@ -192,14 +194,14 @@ impl From<RepositoryError> for Error {
 /// A file of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitFile {
-    /// Where it is.
+    /// Path of the file in the repository.
     pub path: String,
-    /// How large it is.
+    /// Size of the file in bytes.
     pub bytes: u64,
 }
 
 impl RepositoryStore {
-    /// Repositories below a directory.
+    /// Creates a store in a directory.
     pub fn new(directory: PathBuf) -> Self {
         let feeding = TaskTracker::new();
         let [places, fetches, mirrors] =
@@ -208,7 +210,7 @@ impl RepositoryStore {
         Self { directory, places, fetches, mirrors, feeding }
     }
 
-    /// A place for somebody who fetches. Jobs are as many as nodes have taken, people as many as like to.
+    /// Acquires a slot for a fetch. Only people need one: the number of jobs is already bounded by the nodes.
     async fn acquire_fetch_slot(
         &self,
         shown: RefVisibility,
@@ -224,7 +226,7 @@ impl RepositoryStore {
         }
     }
 
-    /// Removes what a process that was killed left: bundles on their way in, repositories half made, packs half written.
+    /// Removes orphans of killed processes: incoming bundles, partial repositories, partial packs.
     pub(crate) async fn remove_orphaned_files(&self, before: SystemTime) -> std::io::Result<u64> {
         let mut removed =
             orphan_cleanup::remove_orphans(&self.directory.join("incoming"), "", before).await?;
@@ -239,7 +241,7 @@ impl RepositoryStore {
         Ok(removed)
     }
 
-    /// Removes the repository of a project that is no more. Removed again, nothing changes.
+    /// Removes the repository of a deleted project. It is idempotent.
     pub(crate) async fn remove_repository(&self, project: ProjectId) -> std::io::Result<()> {
         match tokio::fs::remove_dir_all(self.path_of(project)).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -251,7 +253,7 @@ impl RepositoryStore {
         self.directory.join(format!("{project}.git"))
     }
 
-    /// A git that obeys nothing but its arguments.
+    /// Returns a git command that ignores all configuration but its arguments.
     fn git_command(directory: &Path) -> Command {
         let mut git = Command::new("git");
         git.env_clear()
@@ -272,7 +274,7 @@ impl RepositoryStore {
         git
     }
 
-    /// The beginning of what a git says that may say very much.
+    /// Returns the beginning of the output of a git command, up to a number of bytes.
     async fn read_text_prefix(
         &self,
         directory: &Path,
@@ -282,7 +284,7 @@ impl RepositoryStore {
         self.read_text(directory, args, most).await.map(|(text, _)| text)
     }
 
-    /// The same, and whether that is all.
+    /// Returns the beginning of the output of a git command, and whether it is complete.
     async fn read_text(
         &self,
         directory: &Path,
@@ -293,7 +295,7 @@ impl RepositoryStore {
         Ok((String::from_utf8_lossy(&bytes).into_owned(), whole))
     }
 
-    /// The same, byte for byte.
+    /// Returns the beginning of the output of a git command as bytes, and whether it is complete.
     async fn read_bytes(
         &self,
         directory: &Path,
@@ -311,7 +313,7 @@ impl RepositoryStore {
         tokio::time::timeout(GIT_TIMEOUT, reading).await.map_err(|_| RepositoryError::Slow)??;
         let whole = u64::try_from(text.len()).is_ok_and(|read| read < most);
         if !whole {
-            // It has more to say than anybody wants to hear.
+            // The rest of the output is not needed.
             let _ = child.start_kill();
         }
         let status = tokio::time::timeout(GIT_TIMEOUT, child.wait()).await;
@@ -342,7 +344,8 @@ impl RepositoryStore {
         let lines =
             said.lines().filter(|line| !line.trim().is_empty() && !line.starts_with("From "));
         let words = format!("git: {}", lines.take(3).collect::<Vec<_>>().join("; "));
-        // A full disk, a lock that somebody left, a process that was killed say nothing about a bundle: they may pass.
+        // A full disk, a stale lock or a killed process does not mean that the bundle is invalid: these errors may be
+        // transient.
         if BUNDLE_ERROR_MARKERS.iter().any(|verdict| said.contains(verdict)) {
             Err(RepositoryError::Refused(words))
         } else {
@@ -350,7 +353,7 @@ impl RepositoryStore {
         }
     }
 
-    /// Whether one commit is in the history of another. Only git's own no is one.
+    /// Returns whether one commit is an ancestor of another. Only an explicit no of git counts as no.
     async fn is_ancestor(
         &self,
         directory: &Path,
@@ -372,7 +375,8 @@ impl RepositoryStore {
     async fn ensure_repository(&self, project: ProjectId) -> Result<PathBuf, RepositoryError> {
         let directory = self.path_of(project);
         if !tokio::fs::try_exists(&directory).await? {
-            // Made beside its place and moved there whole: nobody sees half of it, and of two the first is used.
+            // The repository is created in a temporary place and moved: nobody sees a partial one, and of two the
+            // first is used.
             let beside =
                 self.directory.join(format!("incoming/{project}-{:016x}", rand::random::<u64>()));
             tokio::fs::create_dir_all(&beside).await?;
@@ -384,7 +388,7 @@ impl RepositoryStore {
         Ok(directory)
     }
 
-    /// Takes in the branches of a bundle. Branches only ever move forward. Gives the default branch and its commit.
+    /// Imports the branches of a bundle. Branches only fast-forward. Returns the default branch and its commit.
     pub async fn import_bundle(
         &self,
         project: ProjectId,
@@ -410,7 +414,7 @@ impl RepositoryStore {
             )
         })?;
         let refs = "refs/heads/*:refs/heads/*";
-        // Told to be quiet, git does not say which branch it refuses.
+        // With `--quiet` git would not say which branch it rejects.
         let fetch = ["fetch", "--no-tags", "--atomic", "--no-write-fetch-head", &bundle];
         self.run_git(&directory, &[&fetch[..], &[refs]].concat()).await.map_err(
             |error| {
@@ -428,7 +432,7 @@ impl RepositoryStore {
         Ok((wanted.to_owned(), head))
     }
 
-    /// Where the repository of a project is, made if it was not there.
+    /// Returns the directory of a project's repository. Creates it if necessary.
     pub(crate) async fn repository_directory(
         &self,
         project: ProjectId,
@@ -436,7 +440,7 @@ impl RepositoryStore {
         self.ensure_repository(project).await
     }
 
-    /// Brings the newest commit of a branch from elsewhere. The branch only ever moves forward.
+    /// Fetches the newest commit of a branch from a remote. The branch only fast-forwards.
     pub(crate) async fn mirror_branch(
         &self,
         project: ProjectId,
@@ -465,8 +469,8 @@ impl RepositoryStore {
         Ok(found.trim().to_owned())
     }
 
-    /// Takes in what a job made, after looking at it: the commit must be in the bundle and follow the one it started from. Gives
-    /// how much it changes, if git can say so soon.
+    /// Imports and verifies the commit of a job: it must be in the bundle and descend from the commit it started
+    /// from. Returns the size of the change, if git can compute it in time.
     pub async fn import_job_commit(
         &self,
         project: ProjectId,
@@ -487,13 +491,13 @@ impl RepositoryStore {
         let name = name.ok_or_else(|| {
             RepositoryError::Refused("the commit that was named is not in the bundle".into())
         })?;
-        // Whoever was killed while it took this very job in has left its lock.
+        // A process that was killed during the import of this job has left its lock.
         let lock = directory.join(format!("refs/cynode/jobs/{job}.lock"));
         let _ = tokio::fs::remove_file(lock).await;
         let refs = format!("+{name}:refs/cynode/jobs/{job}");
         let fetch = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", &bundle, &refs];
         self.run_git(&directory, &fetch).await?;
-        // Of two heads of one name git takes one: it must be the one that was named.
+        // Of two heads of the same name git takes one: it must be the named commit.
         if self.resolve_commit(&directory, &format!("refs/cynode/jobs/{job}")).await? != commit {
             return Err(RepositoryError::Refused(
                 "the bundle holds another commit of that name".into(),
@@ -518,7 +522,8 @@ impl RepositoryStore {
         Ok(self.compute_diff_stat(DIFF_STAT_TIMEOUT, &directory, &base, commit).await)
     }
 
-    /// How much a commit changes. A commit can be made so that git counts for hours: then, and when it fails, nobody knows.
+    /// Computes the size of a change. A crafted commit can keep git busy for hours: on a timeout or an error the size
+    /// is unknown.
     async fn compute_diff_stat(
         &self,
         patience: Duration,
@@ -526,7 +531,7 @@ impl RepositoryStore {
         base: &str,
         commit: &str,
     ) -> Option<DiffStat> {
-        // Lines of large files are not counted: git would read them whole.
+        // Lines of large files are not counted, because git would read the whole file.
         let large = format!("core.bigFileThreshold={MAX_DIFFED_FILE_BYTES}");
         let diff = ["diff", "--no-ext-diff", "--no-textconv", "--numstat", base, commit];
         let args = [&["-c", large.as_str()][..], &diff].concat();
@@ -543,7 +548,7 @@ impl RepositoryStore {
         }
     }
 
-    /// Of several commits those that are in no other, in the order in which they were given.
+    /// Returns those of several commits that no other contains, in the given order.
     pub async fn independent_heads(
         &self,
         project: ProjectId,
@@ -565,8 +570,8 @@ impl RepositoryStore {
         Ok(heads)
     }
 
-    /// What changed between two commits, with tests compared except those in `asked_for`, and its anomalies whatever it is for:
-    /// marks of merges that were left in files, and that not all of it could be seen.
+    /// Lists the files that differ between two commits, and compares tests except those in `asked_for`. Also returns
+    /// anomalies that do not depend on the checks: leftover merge markers and files that could not be inspected.
     pub async fn inspect_changes(
         &self,
         project: ProjectId,
@@ -598,7 +603,7 @@ impl RepositoryStore {
                 && is_test_file(&file.path)
                 && !asked_for.contains(&file.path)
         };
-        // Those beyond are compared with nothing: nobody takes them for good.
+        // Tests above the limit stay without a comparison, so they do not count as good.
         for file in listed.iter_mut().filter(is_read).take(MAX_COMPARED_TESTS) {
             if !fits(file, MAX_TEST_BYTES) {
                 continue;
@@ -614,16 +619,16 @@ impl RepositoryStore {
             .filter(|it| !fits(it, MAX_DIFFED_FILE_BYTES))
             .map(|it| &it.touched)
             .collect();
-        // Bytes that are no text have gone from a name: git would not know it again.
+        // Invalid UTF-8 in a name was replaced: git would not find the name.
         let unnamed = large.iter().any(|file| file.path.contains('\u{fffd}'));
         if whole && (unnamed || large.len() > MAX_LARGE_FILES) {
             unseen("too many of its files, or one without a good name, are too large to be read");
         }
         if !whole || unnamed || large.len() > MAX_LARGE_FILES {
-            // Git would read files of any size as a whole to find marks of merges in them.
+            // To find merge markers, git would read files of any size as a whole.
             return Ok((listed.into_iter().map(|it| it.touched).collect(), anomalies));
         }
-        // Only files that have such lines are shown, whatever git is told about which of them are text.
+        // The diff shows only files with such lines, regardless of attributes that mark files as binary.
         let marked = "-G^(<<<<<<<|>>>>>>>) ";
         let left_out: Vec<String> =
             large.iter().map(|file| format!(":(exclude,literal){}", file.path)).collect();
@@ -648,7 +653,7 @@ impl RepositoryStore {
         Ok((listed.into_iter().map(|it| it.touched).collect(), anomalies))
     }
 
-    /// How many bytes files have that differ, by what git calls them.
+    /// Returns the sizes of changed files by object id.
     async fn file_sizes(
         &self,
         directory: &Path,
@@ -668,7 +673,7 @@ impl RepositoryStore {
         git.args(["cat-file", "--batch-check=%(objectsize)", "--buffer"]);
         let mut child = git.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut input = child.stdin.take();
-        // Beside the reading of the answer: both pipes may be full.
+        // It runs concurrently with reading the answer, because both pipes may be full.
         let asking = async move {
             if let Some(input) = &mut input {
                 let _ = input.write_all(asked.as_bytes()).await;
@@ -686,7 +691,7 @@ impl RepositoryStore {
         Ok(called.into_iter().map(|(called, _)| called.clone()).zip(sizes).collect())
     }
 
-    /// All words of a file that git calls so; none when there are too many, or it is no file.
+    /// Returns the text of a blob by object id. Returns `None` when it is too large or not a file.
     async fn read_blob(
         &self,
         directory: &Path,
@@ -701,7 +706,7 @@ impl RepositoryStore {
         Ok(whole.then_some(text))
     }
 
-    /// The files of a commit, at most `most` of them.
+    /// Lists the files of a commit, at most `most` of them.
     pub async fn list_tree(
         &self,
         project: ProjectId,
@@ -723,7 +728,7 @@ impl RepositoryStore {
         Ok((entries, false))
     }
 
-    /// The text of a file in a commit, at most so many bytes; `None` when there is no such file.
+    /// Returns the text of a file in a commit, up to a number of bytes. Returns `None` when the file does not exist.
     pub async fn read_file(
         &self,
         project: ProjectId,
@@ -731,7 +736,7 @@ impl RepositoryStore {
         path: &str,
         most: usize,
     ) -> Result<Option<(String, bool)>, RepositoryError> {
-        // Looked up as a literal path first: a name with a colon or a wildcard means itself.
+        // The path is looked up literally first: a colon or a wildcard in it stands for itself.
         let args = ["--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--", path];
         let listed =
             self.read_text_prefix(&self.path_of(project), &args, MAX_LISTING_BYTES).await?;
@@ -743,7 +748,7 @@ impl RepositoryStore {
         });
         let Some(object) = entry else { return Ok(None) };
         let args = ["cat-file", "blob", &object];
-        // One byte more than is wanted says that there is more.
+        // Extra bytes show that the file is longer.
         let bytes = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(4);
         let text = self.read_text_prefix(&self.path_of(project), &args, bytes).await?;
         let mut end = text.len().min(most);
@@ -753,7 +758,7 @@ impl RepositoryStore {
         Ok(Some((text[..end].to_owned(), end < text.len())))
     }
 
-    /// What the repository offers, in git's own words.
+    /// Returns the ref advertisement of the repository, in git's protocol.
     pub async fn advertise_refs(
         &self,
         project: ProjectId,
@@ -773,7 +778,7 @@ impl RepositoryStore {
         Ok([b"001e# service=git-upload-pack\n0000", done.stdout.as_slice()].concat().into())
     }
 
-    /// Answers one question of a git that fetches. The process lives as long as its answer is read.
+    /// Answers one request of a git client that fetches. The process lives as long as its answer is read.
     pub async fn upload_pack(
         &self,
         project: ProjectId,
@@ -791,14 +796,14 @@ impl RepositoryStore {
         let (Some(mut input), Some(output)) = (input, output) else {
             return Err(std::io::Error::other("git has no pipes").into());
         };
-        // Beside the reading of the answer: both pipes may be full.
+        // It runs concurrently with reading the answer, because both pipes may be full.
         self.feeding.spawn(async move {
             let _ = tokio::time::timeout(GIT_TIMEOUT, input.write_all(&question)).await;
         });
         Ok(UploadPackStream { output, _child: child, _place: place })
     }
 
-    /// A file for bytes that come in. It is gone with what is returned.
+    /// Writes an incoming bundle to a temporary file. The file is removed when the returned value is dropped.
     pub(crate) async fn receive_bundle<E>(
         &self,
         name: &str,
@@ -826,7 +831,7 @@ impl RepositoryStore {
     }
 }
 
-/// A file that is removed when nobody needs it any more.
+/// A temporary file that is removed on drop.
 pub(crate) struct IncomingBundle(PathBuf);
 
 impl IncomingBundle {
@@ -841,19 +846,19 @@ impl Drop for IncomingBundle {
     }
 }
 
-/// Whether it is the name of a commit and can be nothing else.
+/// Returns whether the text is a full commit id and nothing else.
 fn is_commit(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A file that a change touched, and what git calls what it was.
+/// A changed file with the object id of its earlier version.
 #[derive(Debug, PartialEq, Eq)]
 struct ListedFile {
     touched: TouchedFile,
     was: String,
 }
 
-/// Files in git's list of those that differ (`--raw -z`). What is cut off at the end of it is left out.
+/// Parses the output of `git diff --raw -z`. A truncated last entry is left out.
 fn parse_raw_diff(text: &str) -> Vec<ListedFile> {
     let mut fields = text.split('\0');
     let mut found = Vec::new();
@@ -872,7 +877,7 @@ fn parse_raw_diff(text: &str) -> Vec<ListedFile> {
     found
 }
 
-/// Marks of merges among the lines that a change brings.
+/// Finds merge markers in the added lines of a diff.
 fn find_merge_markers(diff: &str) -> Vec<ChangeAnomaly> {
     let mut found: Vec<ChangeAnomaly> = Vec::new();
     let (mut path, mut line) = (String::new(), 0);
@@ -896,7 +901,7 @@ fn find_merge_markers(diff: &str) -> Vec<ChangeAnomaly> {
 fn parse_numstat(numstat: &str) -> DiffStat {
     let mut stat = DiffStat::default();
     for line in numstat.lines() {
-        // Files that are not text have `-` for both.
+        // Binary files have `-` for both numbers.
         let mut numbers = line.split('\t').map(|field| field.parse::<u64>().unwrap_or(0));
         stat.files += 1;
         stat.insertions += numbers.next().unwrap_or(0);
@@ -905,7 +910,7 @@ fn parse_numstat(numstat: &str) -> DiffStat {
     stat
 }
 
-/// Gives a project a repository, or newer commits of it, from a git bundle.
+/// Creates the repository of a project, or updates it, from a git bundle.
 #[tracing::instrument(name = "app.repositories.import_repository", skip_all, fields(project.id = %project))]
 pub async fn import_repository<E>(
     app: &App,
@@ -933,7 +938,7 @@ pub async fn import_repository<E>(
         imported_at: ctx.now,
     };
     repositories::set_repository(ctx.conn(), &repository).await?;
-    // Somebody may have merged meanwhile: the branch itself says what it has.
+    // A merge may have happened meanwhile: the branch itself is authoritative.
     if let Some(now) =
         app.gateway_parts()?.repositories.branch_head(project, &repository.default_branch).await?
     {
@@ -947,7 +952,7 @@ pub async fn import_repository<E>(
     Ok(repository)
 }
 
-/// The repository of a project.
+/// Returns the repository of a project.
 #[tracing::instrument(name = "app.repositories.get_repository", skip_all)]
 pub async fn get_repository(ctx: &mut Ctx, project: ProjectId) -> Result<RepositoryRecord, Error> {
     ctx.require_project_role(project, UserRole::Viewer).await?;
@@ -955,25 +960,25 @@ pub async fn get_repository(ctx: &mut Ctx, project: ProjectId) -> Result<Reposit
     found.ok_or_else(|| Error::not_found("repository of project", project))
 }
 
-/// Most tests whose words are compared, and most bytes of one.
+/// Maximum number of compared tests, and maximum size of one.
 const MAX_COMPARED_TESTS: usize = 200;
 const MAX_TEST_BYTES: u64 = 1024 * 1024;
 
-/// Most bytes of a file in which marks of merges are looked for, and most files that have more.
+/// Maximum size of a file that is searched for merge markers, and maximum number of larger files.
 const MAX_DIFFED_FILE_BYTES: u64 = 32 * 1024 * 1024;
 const MAX_LARGE_FILES: usize = 100;
 
-/// The mode of what is a commit of another repository.
+/// Mode of a submodule entry in a tree.
 const GITLINK_MODE: &str = "160000";
 
-/// Most bytes of git's list of files that are read.
+/// Maximum number of bytes that are read of a file list of git.
 const MAX_LISTING_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Most files of a listing, and most bytes of a file that is read.
+/// Maximum number of files in a listing, and maximum number of bytes that are read of a file.
 const MAX_TREE_FILES: usize = 4000;
 const MAX_FILE_BYTES: usize = 64 * 1024;
 
-/// The files of a task's project, at the commit that work starts from.
+/// Lists the files of a task's project at the commit that work starts from.
 #[tracing::instrument(name = "app.repositories.list_task_files", skip_all, fields(task.id = %task))]
 pub async fn list_task_files(
     app: &App,
@@ -986,7 +991,7 @@ pub async fn list_task_files(
     Ok((head, entries, cut))
 }
 
-/// One of them.
+/// Returns the text of one file of a task's project.
 #[tracing::instrument(name = "app.repositories.read_task_file", skip_all, fields(task.id = %task))]
 pub async fn read_task_file(
     app: &App,
@@ -1004,7 +1009,7 @@ pub async fn read_task_file(
     found.ok_or_else(|| Error::not_found("file", path))
 }
 
-/// The project of a task that the caller may see, and the commit that work starts from.
+/// Returns the project of a task that the caller may see, and the commit that work starts from.
 async fn base_commit_of_task(
     app: &App,
     request: &OperationRequest,
@@ -1023,7 +1028,7 @@ async fn base_commit_of_task(
     Ok((project, continued.unwrap_or(found.head)))
 }
 
-/// The commit that work on a project starts from.
+/// Returns the commit that work on a project starts from.
 pub(crate) async fn project_head(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
     let mut conn = app.conn().await?;
     Ok(repositories::get_repository(&mut conn, project).await?.map(|repository| repository.head))

@@ -1,4 +1,4 @@
-//! API keys: programs use them in a user's name.
+//! API keys: programs act with them in a user's name.
 
 use cynode_core::{
     accounts::{ApiKey, CallerCredential},
@@ -20,11 +20,11 @@ use crate::{
     },
 };
 
-/// Makes a key for the caller. The secret is in the answer and nowhere else.
+/// Creates an API key for the caller. Only the answer contains the secret.
 #[tracing::instrument(name = "app.api_keys.create_api_key", skip_all)]
 pub async fn create_api_key(ctx: &mut Ctx, body: CreateApiKey) -> Result<CreatedApiKey, Error> {
     let caller = ctx.caller()?;
-    // A key that leaked must not be able to outlive its own end by making others.
+    // A leaked key must not outlive its expiry by creating other keys.
     if !matches!(caller.credential, CallerCredential::Session(_)) {
         return Err(Error::Conflict("an API key cannot make API keys: log in to make one"));
     }
@@ -49,7 +49,7 @@ pub async fn create_api_key(ctx: &mut Ctx, body: CreateApiKey) -> Result<Created
     Ok(CreatedApiKey { token, api_key: key.into() })
 }
 
-/// The caller's own keys, or those of `user` for an admin.
+/// Lists the caller's own keys, or those of `user` for an admin.
 #[tracing::instrument(name = "app.api_keys.list_api_keys", skip_all)]
 pub async fn list_api_keys(
     ctx: &mut Ctx,
@@ -67,12 +67,12 @@ pub async fn list_api_keys(
     Ok(page.into_page(keys, |key| key.id.as_uuid()))
 }
 
-/// Revokes a key of the caller, or anybody's for an admin. It stops working with the next request.
+/// Revokes a key of the caller, or of any user for an admin. It stops working with the next request.
 #[tracing::instrument(name = "app.api_keys.revoke_api_key", skip_all, fields(api_key.id = %id))]
 pub async fn revoke_api_key(ctx: &mut Ctx, id: ApiKeyId) -> Result<ApiKey, Error> {
     let caller = ctx.caller()?;
     let owner = accounts::api_key_owner(ctx.conn(), id).await?;
-    // A key of somebody else does not exist for whoever may not touch it.
+    // A key of another user does not exist for a caller who may not manage it.
     if owner != Some(caller.user) && caller.role < Some(UserRole::Admin) {
         return Err(Error::not_found("API key", id));
     }
@@ -84,7 +84,7 @@ pub async fn revoke_api_key(ctx: &mut Ctx, id: ApiKeyId) -> Result<ApiKey, Error
     Ok(key)
 }
 
-/// Revokes every key of a user; gives how many there were.
+/// Revokes every key of a user. Returns their number.
 pub(crate) async fn revoke_all_api_keys(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
     let now = ctx.now;
     let revoked = accounts::revoke_api_keys(ctx.conn(), user, now).await?;

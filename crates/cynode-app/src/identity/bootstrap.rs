@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Makes a one-time token, or `None` when there is an admin already. Tokens made before stop working.
+/// Issues a one-time token, or returns `None` when an admin exists. Earlier tokens stop working.
 pub async fn issue_bootstrap_token(app: &App) -> Result<Option<SecretText>, Error> {
     let trace = app.environment().new_trace_id();
     let request = OperationRequest { caller: None, trace, attempt: None };
@@ -35,8 +35,8 @@ pub async fn issue_bootstrap_token(app: &App) -> Result<Option<SecretText>, Erro
     Ok(Some(token))
 }
 
-/// Hashes the password of the first admin, for whoever shows a token that we gave out: strangers must not be
-/// able to keep the hasher busy. A token that was used up may still be repeated with its key.
+/// Hashes the password of the first admin, for a caller with a valid token: anonymous callers must not be able to
+/// keep the hasher busy. A used token may still repeat its request with its idempotency key.
 pub async fn hash_admin_password(
     app: &App,
     body: &BootstrapRequest,
@@ -51,7 +51,7 @@ pub async fn hash_admin_password(
     app.hash_password(&body.password).await
 }
 
-/// Makes the first admin.
+/// Creates the first admin.
 #[tracing::instrument(name = "app.bootstrap.redeem_bootstrap_token", skip_all)]
 pub async fn redeem_bootstrap_token(
     ctx: &mut Ctx,

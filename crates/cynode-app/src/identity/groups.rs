@@ -1,4 +1,4 @@
-//! Groups: roles for many users at once.
+//! Groups: they give roles to many users at once.
 
 use cynode_core::{
     accounts::Group,
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{Ctx, Error, platform::context::EventDraft};
 
-/// Makes a group.
+/// Creates a group.
 #[tracing::instrument(name = "app.groups.create_group", skip_all)]
 pub async fn create_group(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Error> {
     ctx.require_role(UserRole::Admin)?;
@@ -31,7 +31,7 @@ pub async fn create_group(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Err
     Ok(Group { id, name: body.name, role: None, members: Vec::new(), created_at: now })
 }
 
-/// All groups.
+/// Lists all groups.
 #[tracing::instrument(name = "app.groups.list_groups", skip_all)]
 pub async fn list_groups(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Group>, Error> {
     ctx.require_role(UserRole::Viewer)?;
@@ -39,7 +39,7 @@ pub async fn list_groups(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Group>
     Ok(page.into_page(found, |group| group.id.as_uuid()))
 }
 
-/// Changes who is in a group and what its members may do.
+/// Updates the members and the role of a group.
 #[tracing::instrument(name = "app.groups.update_group", skip_all, fields(group.id = %id))]
 pub async fn update_group(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Result<Group, Error> {
     ctx.require_role(UserRole::Admin)?;
@@ -59,13 +59,13 @@ pub async fn update_group(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Resu
     let data = json!({
         "group_id": id, "role": body.role, "added": body.add, "removed": body.remove,
     });
-    // What its members prefer may be another thing now.
+    // The preferences of its members may have changed.
     cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
     ctx.record_event(EventDraft::new(EventKind::GroupUpdated, data)).await?;
     groups::lock_group(ctx.conn(), id).await?.ok_or_else(missing)
 }
 
-/// Gives a group a role in a project, or takes it away.
+/// Sets or removes the role of a group in a project.
 #[tracing::instrument(name = "app.groups.set_project_role", skip_all, fields(group.id = %id, project.id = %project))]
 pub async fn set_project_role(
     ctx: &mut Ctx,

@@ -9,34 +9,36 @@ use std::{
 use cynode_core::names::Handle;
 use time::{Duration, OffsetDateTime};
 
-/// So many wrong passwords in a row cost nothing: people mistype.
+/// Number of failures in a row without a delay, because people mistype.
 const MAX_FREE_FAILURES: u32 = 10;
 
-/// How often the pause is doubled, from a second on. It stays short, and sessions and keys that are there go on working. While
-/// somebody guesses, whoever comes first after a pause is looked at, and that need not be the person.
+/// Number of times that the delay of one second is doubled. The delay stays short, and existing sessions and keys
+/// keep working. During a brute-force attack the first attempt after each delay is checked, which need not be that of
+/// the rightful user.
 const MAX_BACKOFF_DOUBLINGS: u32 = 3;
 
-/// Most passwords of a handle that are looked at at once, before any was found to be wrong: a program may log in often.
+/// Maximum number of concurrent attempts per handle before a failure: a program may log in often.
 const MAX_CONCURRENT_ATTEMPTS: u32 = 32;
 
-/// When nothing was tried for so long, it is forgotten.
+/// Failures are forgotten when there was no attempt for this long.
 const FAILURE_TTL: Duration = Duration::minutes(15);
 
-/// Most handles that are remembered. Each costs whoever tries it a place at the hasher, so it takes long to push one out.
+/// Maximum number of tracked handles. Each attempt costs the attacker a place in the hashing queue, so evicting an
+/// entry takes long.
 const MAX_TRACKED_HANDLES: usize = 10_000;
 
 #[derive(Clone, Copy, Debug)]
 struct LoginAttempts {
-    /// In a row.
+    /// Failures in a row.
     wrong: u32,
-    /// Being looked at.
+    /// Attempts that are being verified.
     under_way: u32,
-    /// When the last was begun or found to be wrong.
+    /// Time of the last attempt or failure.
     last: OffsetDateTime,
 }
 
 impl LoginAttempts {
-    /// How long ago the last was. A clock that was set back must not make a pause longer.
+    /// Returns the time since the last attempt. A clock that was set back must not prolong the delay.
     fn elapsed_since_last(self, now: OffsetDateTime) -> Duration {
         (now - self.last).abs()
     }
@@ -49,7 +51,7 @@ impl LoginAttempts {
     }
 }
 
-/// Wrong passwords of late, by handle. Whether there is a user of that handle makes no difference.
+/// Recent failures by handle. Handles without a user are treated alike.
 #[derive(Default)]
 pub(crate) struct LoginThrottle(Mutex<HashMap<Handle, LoginAttempts>>);
 
@@ -58,8 +60,9 @@ impl LoginThrottle {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A password is to be looked at; says how long to wait when it is too early for another. What comes of it is told by
-    /// [`wrong`](Self::wrong), [`right`](Self::right) or [`take_back`](Self::take_back).
+    /// Begins an attempt. Returns the time to wait when the handle is throttled. The caller reports the outcome by
+    /// [`record_failure`](Self::record_failure), [`record_success`](Self::record_success) or
+    /// [`cancel_attempt`](Self::cancel_attempt).
     pub(crate) fn begin_attempt(
         &self,
         handle: &Handle,
@@ -73,7 +76,7 @@ impl LoginThrottle {
         if left.is_positive() {
             return Err(left.unsigned_abs());
         }
-        // Trying many at once is no way around the pause.
+        // Concurrent attempts must not bypass the delay.
         if tried.under_way
             >= if tried.wrong < MAX_FREE_FAILURES { MAX_CONCURRENT_ATTEMPTS } else { 1 }
         {
@@ -90,7 +93,7 @@ impl LoginThrottle {
         Ok(())
     }
 
-    /// The password was wrong. Gives the number in a row.
+    /// Records a wrong password. Returns the number of failures in a row.
     pub(crate) fn record_failure(&self, handle: &Handle, now: OffsetDateTime) -> u32 {
         let mut all = self.lock_attempts();
         let Some(tried) = all.get_mut(handle) else { return 1 };
@@ -100,12 +103,12 @@ impl LoginThrottle {
         tried.wrong
     }
 
-    /// The password was right.
+    /// Records a correct password and resets the failures.
     pub(crate) fn record_success(&self, handle: &Handle) {
         self.finish_attempt(handle, |tried| tried.wrong = 0);
     }
 
-    /// Nobody looked at the password.
+    /// Records that the password was not verified.
     pub(crate) fn cancel_attempt(&self, handle: &Handle) {
         self.finish_attempt(handle, |_| {});
     }

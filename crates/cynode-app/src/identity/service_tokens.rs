@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Looks up who is behind the tokens of several requests at once.
+/// Batches the token lookups of several requests.
 pub(crate) type ServiceBatcher = Batcher<PresentedToken, Option<ServiceIdentity>>;
 
 pub(crate) fn spawn_service_batcher(lanes: &TaskTracker, pool: &Pool) -> ServiceBatcher {
@@ -41,7 +41,7 @@ pub(crate) fn spawn_service_batcher(lanes: &TaskTracker, pool: &Pool) -> Service
 }
 
 impl TokenKind {
-    /// The kind of token that such a service shows.
+    /// Returns the kind of token of a service.
     pub const fn of_service(kind: ServiceKind) -> Self {
         match kind {
             ServiceKind::Runner => Self::Runner,
@@ -52,8 +52,8 @@ impl TokenKind {
 }
 
 impl App {
-    /// Which service of that kind is behind a token, asked anew each time: what was revoked stops working with the
-    /// next request.
+    /// Returns the service that a token belongs to. It queries the database on every call: a revoked token stops
+    /// working with the next request.
     #[tracing::instrument(name = "app.services.authenticate_service", skip_all)]
     pub async fn authenticate_service(
         &self,
@@ -67,7 +67,7 @@ impl App {
         {
             service
         } else {
-            // The shared look-up failed; alone we learn why.
+            // The batched lookup failed. A lookup alone returns the error.
             let mut conn = self.conn().await?;
             let found = service_tokens::find_services(&mut conn, &[shown.hash]).await?;
             found.into_iter().next().map(|(_, service)| service)
@@ -76,13 +76,14 @@ impl App {
     }
 }
 
-/// How old it may be what is noted of when a service was heard of.
+/// Minimum age of the stored last-seen time before it is updated.
 const PRESENCE_UPDATE_INTERVAL_MS: i64 = 5000;
 
-/// How long a program of the project manager or an analyst may be silent and still counts as present: it waits for work that long.
+/// How long a program of the project manager or an analyst counts as present without a request. It long-polls for
+/// that time.
 pub(crate) const PRESENCE_TIMEOUT_MS: i64 = 45_000;
 
-/// Notes that a program asks for work. A failure is logged: the work itself matters more.
+/// Records that a program asks for work. A failure is only logged, because the work itself matters more.
 pub async fn record_presence(app: &App, kind: ServiceKind, name: &str) {
     let noted = async {
         let mut conn = app.conn().await?;
@@ -97,7 +98,7 @@ pub async fn record_presence(app: &App, kind: ServiceKind, name: &str) {
     }
 }
 
-/// Notes that a program hung up while it waited for work: it has ended, or was cut off.
+/// Records that a program disconnected while it waited for work: it has ended or was cut off.
 pub async fn record_departure(app: &App, kind: ServiceKind, name: &str) {
     let noted = async {
         let mut conn = app.conn().await?;
@@ -112,7 +113,8 @@ pub async fn record_departure(app: &App, kind: ServiceKind, name: &str) {
     }
 }
 
-/// Gives a service a token and ends the ones it had. Only the person at the machine may; there is no endpoint for it.
+/// Issues a token to a service and revokes its earlier ones. Only an operator at the machine can call this: no
+/// endpoint exposes it.
 #[tracing::instrument(name = "app.services.issue_service_token", skip_all)]
 pub async fn issue_service_token(
     app: &App,

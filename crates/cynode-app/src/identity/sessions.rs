@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Looks up who is behind the tokens of several requests at once.
+/// Batches the token lookups of several requests.
 pub(crate) type CallerBatcher = Batcher<PresentedToken, Option<AuthenticatedCaller>>;
 
 pub(crate) fn spawn_caller_batcher(
@@ -38,7 +38,7 @@ pub(crate) fn spawn_caller_batcher(
             let mut conn = own.take_connection().await.ok()?;
             let found = find_callers(&mut conn, &environment, &shown).await.ok()?;
             own.return_connection(conn).await;
-            // Of two equal tokens both get the caller.
+            // Two equal tokens of a batch both get the caller.
             let caller =
                 |hash| found.iter().find(|(known, _)| *known == hash).map(|(_, caller)| *caller);
             Some(shown.iter().map(|shown| caller(shown.hash)).collect())
@@ -67,8 +67,8 @@ async fn find_callers(
 }
 
 impl App {
-    /// Who is behind a token, asked anew each time: what was revoked, ended, expired or switched off
-    /// stops working with the next request.
+    /// Returns the caller that a token belongs to. It queries the database on every call: a revoked, ended, expired
+    /// or disabled credential stops working with the next request.
     #[tracing::instrument(name = "app.sessions.authenticate_caller", skip_all)]
     pub async fn authenticate_caller(
         &self,
@@ -77,7 +77,7 @@ impl App {
         let caller = if let Some(caller) = self.shared_state().callers.submit_item(*shown).await {
             caller
         } else {
-            // The shared look-up failed; alone we learn why.
+            // The batched lookup failed. A lookup alone returns the error.
             let mut conn = self.conn().await?;
             let found = find_callers(&mut conn, self.environment(), &[*shown]).await?;
             found.into_iter().next().map(|(_, caller)| caller)
@@ -86,8 +86,8 @@ impl App {
     }
 }
 
-/// Starts a session for a user who knows the password. Each call starts another: a login is safe to
-/// repeat, and its answer is a secret that is not kept.
+/// Starts a session for a user with the right password. Each call starts another session: a login is safe to repeat,
+/// and its answer is a secret that is not stored.
 #[tracing::instrument(name = "app.sessions.login_user", skip_all)]
 pub async fn login_user(
     app: &App,
@@ -95,7 +95,7 @@ pub async fn login_user(
     body: &LoginRequest,
 ) -> Result<SessionView, Error> {
     let (guesses, now) = (&app.shared_state().guesses, app.environment().now());
-    // Before anything else is done for whoever guesses.
+    // Login throttling comes before any other work for the attempt.
     guesses.begin_attempt(&body.handle, now).map_err(|after| Error::RateLimited {
         what: "too many wrong passwords for this handle",
         after,
@@ -106,7 +106,7 @@ pub async fn login_user(
     let (user, stored) = checked?.ok_or(Error::Unauthenticated)?;
 
     let mut ctx = app.begin_transaction(request).await?;
-    // Meanwhile the password may have been changed or the account switched off, which ended its sessions.
+    // The password may have been changed or the account disabled meanwhile, which ended its sessions.
     if !accounts::is_password_current(ctx.conn(), user, &stored).await? {
         return Err(Error::Unauthenticated);
     }
@@ -121,7 +121,7 @@ pub async fn login_user(
     Ok(SessionView { token, expires_at, user: user.into() })
 }
 
-/// A password while it is looked at. Of one that nobody looked at to the end nothing is counted, also when the caller leaves.
+/// A login attempt in progress. An attempt that was not verified is not counted, even when the caller disconnects.
 struct LoginAttemptGuard<'a> {
     app: &'a App,
     handle: &'a Handle,
@@ -136,7 +136,7 @@ impl Drop for LoginAttemptGuard<'_> {
     }
 }
 
-/// The user with that handle and that password, and its hash. The log tells of a password that is wrong.
+/// Verifies handle and password. Returns the user and the stored hash. Logs a wrong password.
 async fn verify_login(
     app: &App,
     request: &OperationRequest,
@@ -145,7 +145,7 @@ async fn verify_login(
 ) -> Result<Option<(UserId, String)>, Error> {
     let mut ctx = app.begin_transaction(request).await?;
     let found = accounts::find_password_hash(ctx.conn(), &body.handle).await?;
-    // The connection goes back while the password is hashed.
+    // The connection returns to the pool while the password is hashed.
     drop(ctx);
     let (user, stored) = found.unzip();
     let good = app.verify_password(&body.password, stored.clone()).await?;
@@ -155,14 +155,14 @@ async fn verify_login(
         guesses.record_success(&body.handle);
     } else {
         let wrong = guesses.record_failure(&body.handle, app.environment().now());
-        // Of a handle that nobody has nothing is written down: it may be a password in the wrong place.
+        // An unknown handle is not logged: it may be a password in the wrong field.
         let user = user.map(tracing::field::display);
         tracing::warn!(event = "login.failed", user.id = user, wrong, "a password was wrong");
     }
     Ok(user.zip(stored).filter(|_| good))
 }
 
-/// Ends the caller's session. A program's key has no session; it is revoked instead.
+/// Ends the caller's session. An API key has no session and is revoked instead.
 #[tracing::instrument(name = "app.sessions.logout_user", skip_all)]
 pub async fn logout_user(ctx: &mut Ctx) -> Result<(), Error> {
     let caller = ctx.caller()?;
@@ -175,7 +175,7 @@ pub async fn logout_user(ctx: &mut Ctx) -> Result<(), Error> {
     ctx.record_event(told.with_subject(caller.user)).await
 }
 
-/// The caller, as the system sees it.
+/// Returns the caller's account and roles.
 #[tracing::instrument(name = "app.sessions.current_user", skip_all)]
 pub async fn current_user(ctx: &mut Ctx) -> Result<MeView, Error> {
     let caller = ctx.caller()?;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{Ctx, Error, HashedPassword, identity::api_keys, platform::context::EventDraft};
 
-/// Makes an account.
+/// Creates an account.
 #[tracing::instrument(name = "app.users.create_user", skip_all)]
 pub async fn create_user(
     ctx: &mut Ctx,
@@ -56,7 +56,7 @@ pub(crate) async fn store_user(
     Ok(())
 }
 
-/// One account: everybody may see their own, a viewer of the installation all.
+/// Returns one account. Users may see their own, a viewer of the installation all.
 #[tracing::instrument(name = "app.users.get_user", skip_all, fields(user.id = %id))]
 pub async fn get_user(ctx: &mut Ctx, id: UserId) -> Result<User, Error> {
     if ctx.caller()?.user != id {
@@ -65,7 +65,7 @@ pub async fn get_user(ctx: &mut Ctx, id: UserId) -> Result<User, Error> {
     accounts::get_user(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("user", id))
 }
 
-/// All accounts.
+/// Lists all accounts.
 #[tracing::instrument(name = "app.users.list_users", skip_all)]
 pub async fn list_users(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, Error> {
     ctx.require_role(UserRole::Viewer)?;
@@ -73,10 +73,11 @@ pub async fn list_users(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, 
     Ok(page.into_page(users, |user| user.id.as_uuid()))
 }
 
-/// Changes an account. The last admin can neither be switched off nor lose the role.
+/// Updates an account. The last admin can neither be disabled nor lose the role.
 ///
-/// A password that an admin sets for somebody puts out whoever else got in as that user: sessions, API keys and channels,
-/// whose links answer without a credential. Whoever changes their own stays logged in here and keeps the rest unless asked.
+/// When an admin sets a user's password, all other access as that user ends: sessions, API keys, and notification
+/// channels, whose links answer without a credential. A user who changes their own password stays logged in here and
+/// keeps the rest unless asked.
 #[tracing::instrument(name = "app.users.update_user", skip_all, fields(user.id = %id))]
 pub async fn update_user(
     ctx: &mut Ctx,

@@ -38,7 +38,7 @@ use crate::{
     tasks::projects::ProjectRef,
 };
 
-/// Where the project manager answers, and what we show it.
+/// URL and credential of the project manager.
 #[derive(Clone, Debug)]
 pub struct ManagerEndpoint {
     place: UpstreamEndpoint,
@@ -46,7 +46,7 @@ pub struct ManagerEndpoint {
 }
 
 impl ManagerEndpoint {
-    /// The project manager at `url`.
+    /// Creates the endpoint of the project manager at `url`.
     pub fn new(mut url: Url, credential: SecretString) -> Self {
         let path = format!("{}/internal", url.path().trim_end_matches('/'));
         url.set_path(&path);
@@ -54,30 +54,30 @@ impl ManagerEndpoint {
         Self { place: UpstreamEndpoint { kind, dialect, base_url: url }, credential }
     }
 
-    /// Lets the project manager answer the chats of a runtime.
+    /// Connects the project manager to the chats of a runtime.
     #[must_use]
     pub fn connect_to(self, runtime: InferenceRuntime) -> InferenceRuntime {
         runtime.with_manager_chat(Arc::new(self))
     }
 }
 
-/// After so long without a word a new conversation begins.
+/// Idle time after which a new thread begins.
 const THREAD_IDLE_TIMEOUT: time::Duration = time::Duration::hours(2);
 
-/// How long nothing may be heard of a process that holds a chat.
+/// Lease of a process on a chat.
 const CHAT_LEASE_MS: i64 = 10 * 60 * 1000;
 
-/// Most turns, and most bytes of all of them, that are handed off.
+/// Maximum number of turns, and of bytes in total, that are handed off.
 const MAX_CHAT_TURNS: usize = 200;
 const MAX_CHAT_BYTES: usize = 512 * 1024;
 
-/// How often it is said that a chat is still under way.
+/// Interval at which the lease of a chat is renewed.
 const CHAT_RENEW_INTERVAL: std::time::Duration = std::time::Duration::from_mins(1);
 
-/// How many pieces of an answer wait for a client that is slow.
+/// Backpressure: maximum number of chunks that wait for a slow client.
 const MAX_CHAT_CHUNKS: usize = 32;
 
-/// The name under which chats are claimed: whoever holds the line.
+/// Worker name under which chats are claimed: the process that holds the connection.
 const CHAT_HOLDER_NAME: &str = "orchestrator";
 
 impl ManagerChat for ManagerEndpoint {
@@ -91,7 +91,8 @@ async fn answer_chat(
     request: ManagerChatRequest<'_>,
 ) -> Result<InferenceAnswer, ModelError> {
     let ManagerChatRequest { app, models, registry, question, draft: prepared } = request;
-    // Nothing is held back for a chat, so that nobody else notices when what is known of secrets has changed.
+    // A chat reserves no budget, so no reservation would notice that the known secrets have changed. The registry is
+    // refreshed here.
     let registry =
         models.refresh_registry(app, registry).await.map_err(|error| to_model_error(&error))?;
     prepared.prepare_for_registry(&registry, &question.who, PROJECT_MANAGER_MODEL_ID).await?;
@@ -137,13 +138,13 @@ async fn answer_chat(
     }
     let mut answer = collect_chat_answer(line, accepted, &question.left).await?;
     if question.dialect != Dialect::Chat {
-        // A name in the words of another dialect is none: the client gets ours.
+        // An id of another dialect is invalid: the client gets one of ours.
         answer.id.clear();
     }
     Ok(InferenceAnswer::Whole(call, question.dialect.encode_response(&answer, &reply)?))
 }
 
-/// The conversation as the project manager gets it: words only.
+/// Converts the conversation to the text-only messages of the project manager.
 fn to_chat_messages(request: &canonical::CanonicalRequest) -> Result<Vec<ChatMessage>, ModelError> {
     let words = |parts: &[ContentPart]| -> String {
         let texts = parts.iter().filter_map(|part| match part {
@@ -189,7 +190,7 @@ struct ChatHandoff {
     handoff: HandoffAssignment,
 }
 
-/// Stores what was said and the handoff before anybody hears of it.
+/// Stores the message and the handoff before the project manager is called.
 async fn begin_chat(
     app: &App,
     question: &InferenceRequest,
@@ -245,7 +246,7 @@ async fn begin_chat(
     Ok(ChatHandoff { call, kept, handoff })
 }
 
-/// Where a person talks who names no project: where they said, or the only place there is.
+/// Returns the project of a chat that names none: the preferred one, or the only one of the user.
 async fn default_project(
     ctx: &mut Ctx,
     user: UserId,
@@ -273,14 +274,14 @@ async fn default_project(
     Err(Error::forbidden(UserRole::Operator, "in the project"))
 }
 
-/// How a chat ended.
+/// Outcome of a chat.
 enum ChatOutcome {
     Whole,
     Interrupted,
     Failed(String),
 }
 
-/// A chat that is under way.
+/// A chat in progress.
 struct ChatSession {
     app: App,
     registry: Arc<ModelRegistry>,
@@ -288,12 +289,12 @@ struct ChatSession {
 }
 
 impl ChatSession {
-    /// Says that it is still being talked.
+    /// Renews the lease of the chat.
     async fn renew_lease(&self) {
         handoffs::renew_chat_claim(&self.app, &self.kept, CHAT_LEASE_MS).await;
     }
 
-    /// Stores what was said, without secrets, and ends the handoff with it; a failure is logged, since nobody is there to be told.
+    /// Stores the redacted answer and ends the handoff with it. A failure is logged, because nobody waits for it.
     async fn finish_chat(&self, content: String, ended: ChatOutcome) {
         let content = self.registry.redactor.redact_text(&content).value.into_owned();
         let (state, outcome) = match ended {
@@ -335,7 +336,7 @@ impl ChatSession {
     }
 }
 
-/// Listens to what the project manager says.
+/// Decodes and collects the answer of the project manager.
 struct ChatTranscript {
     parser: SseEventParser,
     reader: StreamDecoder,
@@ -383,13 +384,14 @@ impl ChatTranscript {
         (self.text, ended)
     }
 
-    /// The same when nobody listens any more: whoever leaves at the end has heard all.
+    /// Returns the outcome when the client disconnected. A client that leaves after the end has received the whole
+    /// answer.
     fn into_interrupted_outcome(self) -> (String, ChatOutcome) {
         if self.ended { self.into_outcome() } else { (self.text, ChatOutcome::Interrupted) }
     }
 }
 
-/// Passes pieces on until all is said, it fails, or nobody listens any more. Whoever leaves stops everything behind.
+/// Relays chunks until the answer ends or fails, or the client disconnects. A disconnect cancels everything upstream.
 async fn relay_chat_stream(
     line: ChatSession,
     accepted: UpstreamResponse,
@@ -453,7 +455,7 @@ async fn relay_chat_stream(
     drain_stream(pieces).await;
 }
 
-/// The whole answer, unless whoever asked goes before it is there.
+/// Collects the whole answer, unless the client disconnects first.
 async fn collect_chat_answer(
     line: ChatSession,
     accepted: UpstreamResponse,

@@ -9,7 +9,7 @@ use cynode_wire::manager::handoffs::{ChatTurn, ThreadView};
 
 use crate::{Ctx, Error};
 
-/// The caller's conversations, newest first.
+/// Lists the caller's threads, newest first.
 #[tracing::instrument(name = "app.chat.list_threads", skip_all)]
 pub async fn list_threads(ctx: &mut Ctx, page: PageRequest) -> Result<Page<ThreadView>, Error> {
     let user = ctx.caller()?.user;
@@ -25,7 +25,7 @@ pub async fn list_threads(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Threa
     Ok(Page { items: items.collect(), next_cursor: page.next_cursor })
 }
 
-/// What was said in one of them. Nobody else's is there.
+/// Lists the messages of one of the caller's threads. Threads of others do not exist for the caller.
 #[tracing::instrument(name = "app.chat.list_messages", skip_all)]
 pub async fn list_messages(ctx: &mut Ctx, id: ThreadId) -> Result<Vec<ChatTurn>, Error> {
     let user = ctx.caller()?.user;

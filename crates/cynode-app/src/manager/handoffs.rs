@@ -54,37 +54,38 @@ use crate::{
     tools::agent_tokens::{self, HandoffTokenRequest},
 };
 
-/// How long a handoff may be silent when its worker does not say.
+/// Lease of a handoff when its worker names none.
 const DEFAULT_HANDOFF_TTL_SECONDS: u32 = 60;
 
-/// How often a handoff is begun before it has failed, when it ends in silence: whatever it is may kill whoever works on it. Likewise
-/// without a task, when its model does not answer in time: each try may be paid for, and nothing is parked for it.
+/// Maximum number of attempts that end with an expired lease, since the handoff itself may kill its worker. The same
+/// limit holds for a handoff without a task whose model times out: each attempt may cost money, and nothing is parked
+/// for it.
 const MAX_LOST_ATTEMPTS: u32 = 5;
 
-/// And when whoever works on it says that it may pass: a provider that is away or a budget that is used up may take a day. It is tried
-/// every half minute, which costs nothing; its view says why it waits.
+/// Maximum number of attempts that end with a transient failure: an unavailable provider or an exhausted budget may
+/// last a day. A retry every half minute costs nothing, and the view of the handoff names the reason.
 const MAX_TRANSIENT_ATTEMPTS: u32 = 3000;
 
-/// Most managers' handoffs at once, over all processes.
+/// Maximum number of concurrent handoffs of project managers, over all processes.
 const MAX_CONCURRENT_MANAGERS: i64 = 1000;
 
-/// How long a claim waits for a sign before it looks by itself, where nobody looks for the whole process.
+/// How long a claim waits for a wake-up before it polls, when no process-wide poll runs.
 const CLAIM_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Most bytes of a prompt that is kept.
+/// Maximum size of a stored prompt.
 const MAX_PROMPT_BYTES: usize = 512 * 1024;
 
-/// The program that claims.
+/// Program that claims handoffs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandoffHost {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Whose work it does.
+    /// Role that it works in.
     pub role: AgentRole,
 }
 
 impl HandoffHost {
-    /// What kind of service it is.
+    /// Returns the kind of its service.
     pub const fn service_kind(&self) -> ServiceKind {
         match self.role {
             AgentRole::ProjectAnalyst => ServiceKind::Analyst,
@@ -92,7 +93,7 @@ impl HandoffHost {
         }
     }
 
-    /// The host behind a token at the gate: the service's name and the role of its token.
+    /// Creates the host from its token at the gateway: the name of the service and the role of the token.
     pub fn new(name: String, role: AgentRole) -> Result<Self, Error> {
         let role = match role {
             AgentRole::ManagerHost => AgentRole::ProjectManager,
@@ -103,7 +104,7 @@ impl HandoffHost {
     }
 }
 
-/// What a handoff is about.
+/// User, project, task and job that a handoff concerns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandoffSubject {
     pub(crate) user: UserId,
@@ -164,19 +165,20 @@ pub(crate) async fn store_handoff(
     Ok(id)
 }
 
-/// Asks whether a call is still permitted.
+/// Checks whether a call is still permitted.
 pub type PermissionCheck<'a> = &'a (dyn Fn() -> OperationFuture<'a, ()> + Send + Sync);
 
-/// What whoever waits for a handoff is asked meanwhile.
+/// Conditions of a waiting claim.
 #[derive(Clone, Copy)]
 pub struct ClaimWait<'a> {
-    /// Cancelled when nobody waits any more.
+    /// Cancelled when the caller has disconnected.
     pub gone: &'a CancellationToken,
-    /// Whether the call is still permitted. Nobody looks at a call that only waits, so it asks before it takes anything.
+    /// Checks the permission of the call again. Nothing else checks a call that only waits, so it does so before it
+    /// claims.
     pub permitted: PermissionCheck<'a>,
 }
 
-/// Gives a handoff to the program that asks; if so asked, it waits for one.
+/// Claims a handoff for a program. With a wait time it long-polls for one.
 #[tracing::instrument(name = "app.handoffs.claim_handoff", skip_all, fields(worker = host.name))]
 pub async fn claim_handoff(
     app: &App,
@@ -188,19 +190,19 @@ pub async fn claim_handoff(
     let ttl_ms = validate_ttl_ms(body.expires_in_seconds, DEFAULT_HANDOFF_TTL_SECONDS)?;
     let until = Instant::now() + wait_timeout(body.wait_ms);
     loop {
-        // Whoever has gone must take nothing with it: it would rest until its lease is over.
+        // A disconnected caller must not claim anything: it would be stuck until its lease expires.
         if waiting.gone.is_cancelled() {
             return Ok(ClaimedHandoff { handoff: None });
         }
         let mut sign = std::pin::pin!(app.work_signal());
         sign.as_mut().enable();
-        // Models may be offered while it waits.
+        // Models may become available while the claim waits.
         let menu = inference::load_model_snapshot(app).await?;
         let mut ctx = app.begin_transaction(request).await?;
         jobs::lock_claim(ctx.conn(), body.claim_id).await?;
         let at_once = match host.role {
             AgentRole::ProjectAnalyst => {
-                // One after the other: two that look at the same moment would both find the last place.
+                // Claims of analysts are serialized: two concurrent ones would both take the last slot.
                 handoffs::lock_analyst_claims(ctx.conn()).await?;
                 max_concurrent_analysts(&mut ctx).await?
             }
@@ -223,11 +225,11 @@ pub async fn claim_handoff(
             woken = tokio::time::timeout(left.min(app.poll_delay(CLAIM_POLL_INTERVAL)), sign) => woken.is_ok(),
             () = waiting.gone.cancelled() => false,
         };
-        // Whoever is looked for knows that there was nothing.
+        // The shared poll would have woken this claim, so there is nothing.
         if !woken && app.has_shared_poll() && Instant::now() >= until {
             return Ok(ClaimedHandoff { handoff: None });
         }
-        // It may have waited for long: what it was let in with is asked for anew before it takes anything.
+        // The claim may have waited for long: the permission is checked again before it takes anything.
         (waiting.permitted)().await?;
     }
 }
@@ -239,7 +241,7 @@ async fn max_concurrent_analysts(ctx: &mut Ctx) -> Result<i64, Error> {
     Ok(set.filter(|most| (0..=1000).contains(most)).unwrap_or(DEFAULT_CONCURRENT_ANALYSTS))
 }
 
-/// A handoff for whoever works on it, with a token of its own; tokens of earlier claims end.
+/// Builds a handoff for its worker, with a token of its own. The tokens of earlier claims are revoked.
 pub(crate) async fn build_handoff(
     ctx: &mut Ctx,
     kept: &HandoffRecord,
@@ -281,7 +283,7 @@ pub(crate) async fn build_handoff(
     })
 }
 
-/// Everything that a role is told beside the question; nothing that is meant for the other role.
+/// Builds the context of a role beside the question. It contains nothing that is meant for the other role.
 async fn build_handoff_context(
     ctx: &mut Ctx,
     kept: &HandoffRecord,
@@ -353,7 +355,7 @@ const fn scope_name(scope: PreferenceScope) -> &'static str {
     scope.scope_type().as_str()
 }
 
-/// A text, or several one after the other.
+/// Returns a text, or several texts joined.
 fn join_texts(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -386,7 +388,7 @@ async fn lock_claimed_handoff(
     Ok(kept)
 }
 
-/// Notes that a handoff is still worked on.
+/// Renews the lease of a handoff.
 #[tracing::instrument(name = "app.handoffs.renew_claim", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn renew_claim(
     ctx: &mut Ctx,
@@ -401,7 +403,7 @@ pub async fn renew_claim(
         .ok_or(Error::Fenced(STALE_CLAIM_MESSAGE))
 }
 
-/// Whether an answer is one to that kind of question.
+/// Checks that an answer fits the kind of handoff.
 fn validate_answer(kept: &HandoffRecord, answer: &HandoffAnswer) -> Result<(), String> {
     let kind = kept.kind;
     let good = matches!(
@@ -452,7 +454,8 @@ fn validate_answer(kept: &HandoffRecord, answer: &HandoffAnswer) -> Result<(), S
     }
 }
 
-/// Ends a handoff with its answer and wakes whoever waits for it. Sent again under the same claim, nothing changes.
+/// Completes a handoff with its answer and wakes the run that waits for it. A repeat under the same claim has no
+/// effect.
 #[tracing::instrument(name = "app.handoffs.complete_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn complete_handoff(
     app: &App,
@@ -460,7 +463,7 @@ pub async fn complete_handoff(
     host: &HandoffHost,
     body: &CompleteHandoff,
 ) -> Result<HandoffState, Error> {
-    // What models say may repeat a secret; it is taken out before it is stored.
+    // The output of a model may repeat a secret, so it is redacted before it is stored.
     let mut answer =
         serde_json::to_value(&body.answer).map_err(|error| Error::Internal(error.into()))?;
     crate::platform::redaction::redact_value(app, &mut answer).await?;
@@ -468,7 +471,7 @@ pub async fn complete_handoff(
         Error::Invalid("the answer holds a secret where it cannot be taken out".into())
     })?;
     let mut ctx = app.begin_transaction(request).await?;
-    // An analyst that answers gives the whole back to the manager: nothing has changed for the run yet.
+    // The answer of an analyst returns the handoff to the manager: nothing has changed for the run yet.
     wake_run_unless(&mut ctx, body.handoff_id, |kept| kept.parent.is_some()).await?;
     let kept = match lock_claimed_handoff(&mut ctx, host, body.handoff_id, body.fencing_token).await
     {
@@ -496,20 +499,20 @@ async fn check_repeated_completion(
     same.map(|kept| kept.state).ok_or(Error::Fenced(STALE_CLAIM_MESSAGE))
 }
 
-/// Wakes the run that waits for a handoff which is about to end, unless it goes back to whoever works on it: nothing has changed for
-/// the run then. What decides it stays as it is under one claim. A refusal undoes it. The run comes before the handoff: a checkpoint
-/// takes them in this order too.
+/// Wakes the run that waits for an ending handoff, unless the handoff returns to its worker: nothing has changed for
+/// the run then. The condition cannot change under one claim. A refusal rolls the wake-up back. Lock order: the run
+/// before the handoff, as in a checkpoint.
 async fn wake_run_unless(
     ctx: &mut Ctx,
     id: HandoffId,
     goes_back: impl Fn(&HandoffRecord) -> bool + Send,
 ) -> Result<(), Error> {
     let Some(kept) = handoffs::get_handoff(ctx.conn(), id).await? else { return Ok(()) };
-    // A share that fails takes the whole with it.
+    // The failure of a delegated handoff fails its parent too.
     let waits = kept.parent.is_some() || kept.driven;
     let Some(task) = kept.task.filter(|_| waits) else { return Ok(()) };
     if goes_back(&kept) {
-        // Whoever drops what a run asked holds the run, and sees every share of it then.
+        // A transaction that cancels the handoffs of a run locks the run first, and so sees every delegated one.
         return Ok(workflow::lock_run(ctx.conn(), task).await?);
     }
     workflow::wake_runs(ctx.conn(), &[task.as_uuid()]).await?;
@@ -517,7 +520,7 @@ async fn wake_run_unless(
     Ok(())
 }
 
-/// Moves a handoff that is locked; whoever waits for it was woken before.
+/// Moves a locked handoff to its next state. The run that waits for it was woken before.
 async fn settle_handoff(
     ctx: &mut Ctx,
     kept: &HandoffRecord,
@@ -539,7 +542,7 @@ async fn settle_handoff(
             return Ok(());
         }
     };
-    // Everybody who sees the project follows its events; what came of a chat is told to whoever has it.
+    // All members of the project see its events. The outcome of a chat is for its user only.
     let shown = why.as_ref().filter(|_| kept.kind != HandoffKind::Chat);
     let data =
         json!({ "handoff_id": kept.id, "kind": kept.kind, "state": state, "failure": shown });
@@ -568,7 +571,7 @@ async fn settle_handoff(
     Ok(())
 }
 
-/// Notes that a handoff came to nothing: it is tried again after a while, or has failed.
+/// Records the failure of a handoff: it is retried after a delay, or has finally failed.
 #[tracing::instrument(name = "app.handoffs.fail_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn fail_handoff(
     app: &App,
@@ -589,7 +592,7 @@ pub async fn fail_handoff(
     Ok(state)
 }
 
-/// Whether a handoff that came to nothing is tried again.
+/// Returns whether a failed handoff is retried.
 fn should_retry(kept: &HandoffRecord, transient: bool, lost: bool) -> bool {
     let left = if lost {
         kept.lost + 1 < MAX_LOST_ATTEMPTS
@@ -618,7 +621,7 @@ async fn retry_or_fail(
     Ok(HandoffState::Failed)
 }
 
-/// Gives an analyst its share; the handoff may be claimed again when the analyst has answered.
+/// Delegates a part of a handoff to an analyst. The handoff can be claimed again when the analyst has answered.
 #[tracing::instrument(name = "app.handoffs.delegate_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn delegate_handoff(
     ctx: &mut Ctx,
@@ -646,8 +649,8 @@ pub async fn delegate_handoff(
     store_handoff(ctx, subject, Some(kept.id), None, &request).await
 }
 
-/// Notes that a model is about to be asked. While a person has paused the task, it is not: the handoff goes back with what was
-/// thought, and is given again when the task goes on.
+/// Records that a model is about to be called. While a person has paused the task, the call is refused: the handoff
+/// is returned with its recorded decisions and handed out again when the task resumes.
 #[tracing::instrument(name = "app.handoffs.begin_think_call", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn begin_think_call(
     ctx: &mut Ctx,
@@ -668,7 +671,7 @@ pub async fn begin_think_call(
     Ok(DecisionPermit { paused })
 }
 
-/// Keeps what was thought, before anything is done with it.
+/// Stores a think call before its decision is acted on.
 #[tracing::instrument(name = "app.handoffs.record_think_call", skip_all, fields(handoff.id = %body.handoff_id))]
 pub async fn record_think_call(
     app: &App,
@@ -684,7 +687,7 @@ pub async fn record_think_call(
     if let Some(output) = &mut decision.output {
         crate::platform::redaction::redact_value(app, output).await?;
     }
-    // A validation error repeats what was wrong.
+    // A validation error may quote the invalid output, so it is redacted too.
     for error in &mut decision.validation_errors {
         *error = crate::platform::redaction::redact_text(app, std::mem::take(error)).await?;
     }
@@ -699,7 +702,7 @@ pub async fn record_think_call(
     app.commit_operation(ctx).await
 }
 
-/// Lets go of handoffs of which nothing is heard. Gives how many.
+/// Reaps handoffs whose leases have expired. Returns their number.
 pub(crate) async fn reap_silent_handoffs(
     app: &App,
     request: &OperationRequest,
@@ -725,7 +728,7 @@ async fn reap_handoff(app: &App, mut ctx: Ctx, kept: &HandoffRecord) -> Result<(
     wake_run_unless(&mut ctx, kept.id, |kept| should_retry(kept, true, true)).await?;
     let worker = kept.worker.as_deref().unwrap_or_default();
     let held = HandoffLease { id: kept.id, worker, fencing_token: kept.fencing_token };
-    // It may have been answered or kept meanwhile.
+    // It may have been completed or renewed meanwhile.
     let still = handoffs::lock_expired_handoff(ctx.conn(), held).await?;
     let Some(kept) = still else { return Ok(()) };
     let why = "nothing was heard of whoever worked on it";
@@ -735,12 +738,12 @@ async fn reap_handoff(app: &App, mut ctx: Ctx, kept: &HandoffRecord) -> Result<(
     Ok(())
 }
 
-/// Nobody wants the handoffs of a task any more.
+/// Cancels all handoffs of a task.
 pub(crate) async fn cancel_task_handoffs(ctx: &mut Ctx, task: TaskId) -> Result<(), Error> {
     cancel_handoffs(ctx, task, false).await
 }
 
-/// Nobody wants what the run of a task asked before.
+/// Cancels the handoffs that the run of a task has requested.
 pub(crate) async fn cancel_run_handoffs(ctx: &mut Ctx, task: TaskId) -> Result<(), Error> {
     cancel_handoffs(ctx, task, true).await
 }
@@ -751,7 +754,7 @@ async fn cancel_handoffs(ctx: &mut Ctx, task: TaskId, driven: bool) -> Result<()
     Ok(handoffs::revoke_handoff_tokens(ctx.conn(), &ended, now).await?)
 }
 
-/// Keeps the handoff of a chat that is under way; a failure is logged, and tried again at the next turn.
+/// Renews the lease of a chat in progress. A failure is logged and retried at the next interval.
 pub(crate) async fn renew_chat_claim(app: &App, kept: &HandoffRecord, ttl_ms: i64) {
     let worker = kept.worker.as_deref().unwrap_or_default();
     let held = HandoffLease { id: kept.id, worker, fencing_token: kept.fencing_token };
@@ -769,7 +772,7 @@ pub(crate) async fn renew_chat_claim(app: &App, kept: &HandoffRecord, ttl_ms: i6
     }
 }
 
-/// Ends the handoff of a chat, one way or another, unless somebody else has.
+/// Ends the handoff of a chat with any outcome, unless it has ended already.
 pub(crate) async fn end_chat(
     ctx: &mut Ctx,
     kept: &HandoffRecord,
@@ -787,7 +790,7 @@ pub(crate) async fn end_chat(
     }
 }
 
-/// The handoffs of a project, newest first; of one task if it is named.
+/// Lists the handoffs of a project, newest first; of one task if it is named.
 #[tracing::instrument(name = "app.handoffs.list_handoffs", skip_all)]
 pub async fn list_handoffs(
     ctx: &mut Ctx,
@@ -805,7 +808,7 @@ pub async fn list_handoffs(
     Ok(Page { items, next_cursor: page.next_cursor })
 }
 
-/// One handoff with what was thought.
+/// Returns one handoff with its think calls.
 #[tracing::instrument(name = "app.handoffs.get_handoff", skip_all)]
 pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Error> {
     let missing = || Error::not_found("handoff", id);
@@ -826,14 +829,14 @@ pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Er
     Ok(view)
 }
 
-/// What agents reported about a task, oldest first.
+/// Lists the reports of agents about a task, oldest first.
 #[tracing::instrument(name = "app.handoffs.list_task_reports", skip_all)]
 pub async fn list_task_reports(ctx: &mut Ctx, task: TaskId) -> Result<Vec<ReportView>, Error> {
     crate::tasks::get_task(ctx, task).await?;
     Ok(handoffs::list_task_reports(ctx.conn(), task).await?)
 }
 
-/// The question of a thought, while it is kept. It holds what people wrote, so it takes an operator.
+/// Returns the prompt of a think call, while it is retained. It contains texts of users, so it requires an operator.
 #[tracing::instrument(name = "app.handoffs.get_think_prompt", skip_all)]
 pub async fn get_think_prompt(ctx: &mut Ctx, id: HandoffId, step: u32) -> Result<Value, Error> {
     let missing = || Error::not_found("decision of handoff", id);
@@ -849,7 +852,7 @@ pub async fn get_think_prompt(ctx: &mut Ctx, id: HandoffId, step: u32) -> Result
     handoffs::get_decision_prompt(ctx.conn(), id, step).await?.ok_or_else(missing)
 }
 
-/// Whether it is somebody else's chat: what others said there is theirs.
+/// Returns whether the handoff is a chat of another user, which is private.
 fn is_foreign_chat(ctx: &Ctx, kept: &HandoffRecord) -> Result<bool, Error> {
     Ok(kept.kind == HandoffKind::Chat && kept.user != ctx.caller()?.user)
 }

@@ -26,13 +26,13 @@ use crate::{
     platform::{context::EventDraft, environment::derive_uuid},
 };
 
-/// Most questions of one job that the project manager is asked, and most for which a person is asked beside them.
+/// Maximum number of questions of one job to the project manager, and separately of those that ask for a person.
 const MAX_JOB_QUESTIONS: i64 = 10;
 
-/// Most bytes of data that go with a report or a checkpoint.
+/// Maximum size of the data of a report or a checkpoint.
 const MAX_REPORT_BYTES: usize = 64 * 1024;
 
-/// Who speaks, from the token.
+/// Returns the reporting agent from its token.
 fn to_speaker(agent: &AgentIdentity, task: TaskId) -> ReportingAgent {
     ReportingAgent { agent: agent.token, task, job: agent.job }
 }
@@ -43,7 +43,7 @@ async fn require_operable_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error>
     Ok(task)
 }
 
-/// Notes that an agent is alive.
+/// Records that an agent is alive.
 #[tracing::instrument(name = "app.reports.record_agent_heartbeat", skip_all)]
 pub async fn record_agent_heartbeat(
     ctx: &mut Ctx,
@@ -59,7 +59,7 @@ pub async fn record_agent_heartbeat(
     Ok(reports::record_heartbeat(ctx.conn(), to_speaker(agent, task), note.as_deref(), now).await?)
 }
 
-/// Keeps what an agent wants to find again after a restart.
+/// Stores the checkpoint from which an agent resumes after a restart.
 #[tracing::instrument(name = "app.reports.store_agent_checkpoint", skip_all)]
 pub async fn store_agent_checkpoint(
     ctx: &mut Ctx,
@@ -80,7 +80,7 @@ fn validate_data_size(value: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// The checkpoint that was kept last for the task and job.
+/// Returns the last checkpoint of the task and job.
 #[tracing::instrument(name = "app.reports.last_checkpoint", skip_all)]
 pub async fn last_checkpoint(
     ctx: &mut Ctx,
@@ -91,7 +91,7 @@ pub async fn last_checkpoint(
     Ok(reports::last_checkpoint(ctx.conn(), task, job).await?)
 }
 
-/// What an agent reports, without the secrets that we know or recognise.
+/// Redacts known and recognized secrets in a report.
 pub async fn redact_report(
     app: &App,
     summary: String,
@@ -101,8 +101,8 @@ pub async fn redact_report(
     Ok((crate::platform::redaction::redact_text(app, summary).await?, details))
 }
 
-/// Keeps a report to the project manager. What goes with it has the form of its kind; whoever works on a job reports while the job
-/// runs, and not after. A report that asks for a decision is handed off.
+/// Stores a report to the project manager. Its data must have the form of its kind. A job can report only while it
+/// runs. A report that asks for a decision becomes a handoff.
 #[tracing::instrument(name = "app.reports.store_report", skip_all)]
 pub async fn store_report(
     ctx: &mut Ctx,
@@ -173,8 +173,8 @@ pub async fn store_report(
     Ok(id)
 }
 
-/// Whether a job may ask one thing more now. No model is needed to ask a person, so that waits for no other question; only for the
-/// one before that asks for a person too.
+/// Returns whether a job may ask another question now. A question to a person needs no model, so it waits only for an earlier
+/// question to a person.
 const fn may_ask_question(asked: ReportHandoffCounts, of_people: bool) -> bool {
     if of_people {
         asked.of_people_open == 0 && asked.of_people < MAX_JOB_QUESTIONS
@@ -183,7 +183,8 @@ const fn may_ask_question(asked: ReportHandoffCounts, of_people: bool) -> bool {
     }
 }
 
-/// Hands a question off: one of an agent at a time, and not without end. The rest is kept, and comes in its turn.
+/// Creates a handoff for a question: one per agent at a time, up to a maximum. Further questions are stored and asked
+/// in turn.
 async fn hand_off_question(
     ctx: &mut Ctx,
     job: JobId,
@@ -206,14 +207,15 @@ async fn hand_off_question(
     Ok(handoffs::link_report_handoff(ctx.conn(), handoff, id).await?)
 }
 
-/// Hands off what an agent asked while the question that has ended was open. Its job's questions are locked.
+/// Creates a handoff for the next stored question, after an earlier one has ended. The questions of the job are
+/// locked.
 pub(crate) async fn hand_off_next_question(
     ctx: &mut Ctx,
     ended: &HandoffRecord,
 ) -> Result<(), Error> {
     let Some(job) = ended.job else { return Ok(()) };
     let asked = handoffs::count_job_report_handoffs(ctx.conn(), job).await?;
-    // What may not be asked now must not stand before what may.
+    // A question that may not be asked now must not block one that may.
     let (of_people, others) = (may_ask_question(asked, true), may_ask_question(asked, false));
     let report = handoffs::next_unasked_report(ctx.conn(), job, of_people, others).await?;
     let Some(report) = report else { return Ok(()) };
@@ -228,7 +230,7 @@ pub(crate) async fn hand_off_next_question(
     hand_off_question(ctx, job, subject, report).await
 }
 
-/// Keeps a judgement of a task's work.
+/// Stores a verification of a task's work.
 #[tracing::instrument(name = "app.reports.record_verification", skip_all)]
 pub async fn record_verification(
     ctx: &mut Ctx,
@@ -239,7 +241,7 @@ pub async fn record_verification(
     status: VerificationStatus,
     findings: Vec<VerificationFinding>,
 ) -> Result<Uuid, Error> {
-    // The program that drives tasks works in nobody's name; everybody else must be allowed to see the task.
+    // The runner acts in nobody's name. Every other caller must be allowed to see the task.
     let project = match ctx.caller() {
         Ok(_) => require_operable_task(ctx, task).await?.project,
         Err(_) => {
@@ -249,7 +251,7 @@ pub async fn record_verification(
     };
     let findings = serde_json::to_value(findings).map_err(|error| Error::Internal(error.into()))?;
     validate_data_size(&findings)?;
-    // A judgement of a handoff is one, however often the handoff is begun.
+    // A handoff gives one verification, regardless of its number of attempts.
     let id = match handoffs::handoff_of_token(ctx.conn(), agent).await? {
         Some(handoff) => {
             let unit = unit.as_deref().unwrap_or_default();
@@ -277,15 +279,15 @@ pub async fn record_verification(
     Ok(id)
 }
 
-/// The images that sandboxes may be made from.
+/// Lists the allowlist of sandbox images.
 #[tracing::instrument(name = "app.reports.list_images", skip_all)]
 pub async fn list_images(ctx: &mut Ctx) -> Result<Vec<String>, Error> {
     ctx.caller()?;
     Ok(reports::list_allowed_images(ctx.conn()).await?)
 }
 
-/// Adds an image. People need the role of an admin; for the project manager a person has switched it on, and whoever it works for
-/// must be an operator still.
+/// Adds an image to the allowlist. A person needs the role of an admin. For the project manager a person has enabled
+/// it, and the user that it works for must still be an operator.
 #[tracing::instrument(name = "app.reports.add_image", skip_all)]
 pub async fn add_image(ctx: &mut Ctx, image: &str) -> Result<(), Error> {
     let caller = match ctx.caller()?.bounds {
@@ -308,7 +310,7 @@ pub async fn add_image(ctx: &mut Ctx, image: &str) -> Result<(), Error> {
     .await
 }
 
-/// Removes an image.
+/// Removes an image from the allowlist.
 #[tracing::instrument(name = "app.reports.remove_image", skip_all)]
 pub async fn remove_image(ctx: &mut Ctx, image: &str) -> Result<(), Error> {
     ctx.require_role(UserRole::Admin)?;

@@ -1,4 +1,4 @@
-//! Budgets: limits on what a scope may spend on models.
+//! Budgets: spending limits of scopes for model calls.
 
 use cynode_core::{
     budget::Budget,
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{Ctx, Error, platform::context::EventDraft};
 
-/// Refuses a caller who may not look at a scope's ceilings, or who may not change them. Agents never may change them.
+/// Rejects a caller who may not read the budgets of a scope, or may not change them. Agents may never change them.
 async fn authorize_budget_access(
     ctx: &mut Ctx,
     scope: BudgetScope,
@@ -41,7 +41,7 @@ async fn authorize_budget_access(
     }
 }
 
-/// The scope that is meant.
+/// Parses a budget scope.
 pub fn parse_budget_scope(kind: BudgetScopeType, id: Option<&str>) -> Result<BudgetScope, Error> {
     fn parse_scope_id<T: std::str::FromStr<Err: std::fmt::Display>>(
         id: Option<&str>,
@@ -60,7 +60,7 @@ pub fn parse_budget_scope(kind: BudgetScopeType, id: Option<&str>) -> Result<Bud
     }
 }
 
-/// Sets a ceiling. Calls that are under way go on; the next one is measured by it.
+/// Sets a budget. Calls in progress continue; the next call is checked against it.
 #[tracing::instrument(name = "app.budgets.set_budget", skip_all)]
 pub async fn set_budget(ctx: &mut Ctx, body: &SetBudget) -> Result<BudgetStatusView, Error> {
     let scope = parse_budget_scope(body.scope_type, body.scope_id.as_deref())?;
@@ -83,7 +83,7 @@ pub async fn set_budget(ctx: &mut Ctx, body: &SetBudget) -> Result<BudgetStatusV
     Ok(to_budget_view(&ceiling))
 }
 
-/// Removes a ceiling.
+/// Deletes a budget.
 #[tracing::instrument(name = "app.budgets.delete_budget", skip_all)]
 pub async fn delete_budget(ctx: &mut Ctx, id: BudgetId) -> Result<(), Error> {
     ctx.caller()?;
@@ -118,7 +118,7 @@ async fn record_budget_event(
     ctx.record_event(told).await
 }
 
-/// The ceilings of a scope; without one, all of the installation but those of tasks that have ended.
+/// Lists the budgets of a scope; without one, all budgets of the installation but those of ended tasks.
 #[tracing::instrument(name = "app.budgets.list_budgets", skip_all)]
 pub async fn list_budgets(
     ctx: &mut Ctx,
@@ -138,7 +138,7 @@ pub async fn list_budgets(
     Ok(found.iter().map(to_budget_view).collect())
 }
 
-/// How a ceiling is shown.
+/// Converts a budget to its API view.
 pub(crate) fn to_budget_view(ceiling: &BudgetStatus) -> BudgetStatusView {
     let (scope_type, scope_id) = match ceiling.scope {
         BudgetScope::Installation => (BudgetScopeType::Installation, None),
@@ -166,7 +166,7 @@ pub(crate) fn to_budget_view(ceiling: &BudgetStatus) -> BudgetStatusView {
     }
 }
 
-/// Why a task may not think now, if it may not.
+/// Returns why a task is parked and may not call models, if it is.
 #[tracing::instrument(name = "app.budgets.park_of_task", skip_all, fields(task.id = %task))]
 pub async fn park_of_task(ctx: &mut Ctx, task: TaskId) -> Result<Option<ParkView>, Error> {
     crate::tasks::get_task(ctx, task).await?;
@@ -175,7 +175,7 @@ pub async fn park_of_task(ctx: &mut Ctx, task: TaskId) -> Result<Option<ParkView
     Ok(park.map(|park| ParkView { kind: park.kind, reason: park.reason, until: park.until }))
 }
 
-/// Lets a task think again.
+/// Unparks a task, so that it may call models again.
 #[tracing::instrument(name = "app.budgets.unpark_task", skip_all, fields(task.id = %id))]
 pub async fn unpark_task(ctx: &mut Ctx, id: TaskId) -> Result<(), Error> {
     let task = crate::tasks::get_task(ctx, id).await?;

@@ -78,22 +78,22 @@ pub(crate) use routes::ModelRegistry;
 use routes::{AnswerSource, RoutedModel, UpstreamRoute};
 pub(crate) use routes::{EpochBatcher, spawn_epoch_batcher};
 
-/// How long a provider may be silent.
+/// Idle timeout of a provider's response.
 pub(crate) const PROVIDER_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// A provider that wants to be left alone for longer than this is left alone by everybody.
+/// Default cooldown after a rate limit, and longest pause that a caller waits out. A longer one parks the task.
 const RATE_LIMIT_COOLDOWN: Duration = Duration::from_secs(10);
 
-/// How long a key rests at least: one that may be used at once would be asked over and over.
+/// Minimum cooldown of a key. A key that is usable at once would be called over and over.
 const MIN_KEY_COOLDOWN: Duration = Duration::from_secs(1);
 
-/// How long a key rests whose quota is used up, when the provider does not say.
+/// Cooldown of a key whose quota is exhausted, when the provider names none.
 const DEFAULT_QUOTA_COOLDOWN: Duration = Duration::from_mins(5);
 
-/// A question of so many bytes is looked through apart.
+/// Size from which a request is redacted on a blocking thread.
 const LARGE_REQUEST_BYTES: usize = 128 * 1024;
 
-/// How often the registry is read again when it changes while a question is routed.
+/// Maximum number of reloads of the registry when it changes while a request is routed.
 const MAX_REGISTRY_RELOADS: usize = 10;
 
 /// Circuit breaker of a provider: opens after five failures in a row, and one request probes the provider after the pause.
@@ -104,7 +104,7 @@ const PROVIDER_BREAKER: CircuitBreaker = CircuitBreaker::new(CircuitBreakerConfi
     half_open: HalfOpen::SingleProbe,
 });
 
-/// What a process needs to ask models.
+/// Resources that a process needs to call models.
 pub struct InferenceRuntime {
     pub(crate) upstream: UpstreamClient,
     registry: tokio::sync::RwLock<Option<Arc<ModelRegistry>>>,
@@ -112,15 +112,15 @@ pub struct InferenceRuntime {
     ledger: BudgetLedger,
     rules: Arc<RedactionRules>,
     cassettes: PathBuf,
-    /// The project manager, if one is connected.
+    /// Project manager, if one is connected.
     manager: Option<Arc<dyn ManagerChat>>,
-    /// Answers under way: a process that is to end waits for them.
+    /// Responses in progress. Shutdown waits for them.
     pub(crate) answers: TaskTracker,
     told: Mutex<HashMap<BudgetId, Instant>>,
 }
 
 impl InferenceRuntime {
-    /// Opens the way. It must be called inside the async runtime.
+    /// Creates the runtime. Call it inside the async runtime.
     pub fn open_runtime(app: &App, cassettes: PathBuf) -> Result<Self, Error> {
         let failed = |error: anyhow::Error| Error::Internal(error);
         Ok(Self {
@@ -137,7 +137,7 @@ impl InferenceRuntime {
         })
     }
 
-    /// With a project manager that answers chats.
+    /// Returns the runtime with a project manager that answers chats.
     #[must_use]
     pub(crate) fn with_manager_chat(mut self, manager: Arc<dyn ManagerChat>) -> Self {
         self.manager = Some(manager);
@@ -145,29 +145,29 @@ impl InferenceRuntime {
     }
 }
 
-/// An answer for a client.
+/// Response for a client.
 #[derive(Debug)]
 pub enum InferenceAnswer {
-    /// All of it.
+    /// Complete response.
     Whole(CallId, Value),
-    /// Piece by piece.
+    /// Streamed response, in chunks.
     Streamed(CallId, mpsc::Receiver<Bytes>),
 }
 
-/// A model that a caller may ask.
+/// A model that a caller may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferedModel {
-    /// Its id.
+    /// Unique id of the model.
     pub id: String,
-    /// What people call it.
+    /// Display name.
     pub title: String,
-    /// Who has it.
+    /// Owner of the model.
     pub owner: String,
-    /// Since when it is there.
+    /// Time at which the model was added.
     pub created: OffsetDateTime,
 }
 
-/// Keeps what was held back for calls under way, and ends what nothing was heard of, until it is told to stop.
+/// Renews the reservations of calls in progress and settles lost calls, until shutdown.
 pub async fn run_reservation_upkeep(app: App, stop: CancellationToken) {
     let Ok(models) = app.inference_runtime().cloned() else { return };
     let mut turn = tokio::time::interval(ledger::LEASE_RENEW_INTERVAL);
@@ -194,11 +194,11 @@ pub async fn run_reservation_upkeep(app: App, stop: CancellationToken) {
             );
         }
     }
-    // Whoever reads slowly is cut off with the process; what they cost then counts as its worst case.
+    // Slow readers are cut off at shutdown. Their calls then count at worst-case cost.
     let _ = tokio::time::timeout(ledger::CALL_LEASE_TTL / 2, wait_until_settled(&app)).await;
 }
 
-/// Waits until every answer that is under way now has been settled.
+/// Waits until every response in progress has been settled.
 pub async fn wait_until_settled(app: &App) {
     let Ok(models) = app.inference_runtime() else { return };
     models.answers.close();
@@ -206,7 +206,7 @@ pub async fn wait_until_settled(app: &App) {
     models.answers.reopen();
 }
 
-/// Ends calls of which nothing was heard. Gives how many.
+/// Settles lost calls, whose leases have expired. Returns their number.
 pub async fn settle_lost_calls(app: &App) -> Result<usize, Error> {
     let mut conn = app.conn().await?;
     let lost = budgets::settle_expired_calls(&mut conn, 100).await?;
@@ -216,7 +216,7 @@ pub async fn settle_lost_calls(app: &App) -> Result<usize, Error> {
     Ok(lost.len())
 }
 
-/// The models that a caller may ask.
+/// Lists the models that a caller may use.
 #[tracing::instrument(name = "app.inference.list_offered_models", skip_all)]
 pub async fn list_offered_models(
     app: &App,
@@ -260,7 +260,7 @@ pub async fn list_offered_models(
     Ok(offered)
 }
 
-/// A person who asks, in the name of a project if they say so and may.
+/// Resolves a user who calls a model, on behalf of a project if the user names one and may use it.
 pub async fn resolve_user_caller(
     app: &App,
     request: &OperationRequest,
@@ -291,7 +291,7 @@ pub async fn resolve_user_caller(
     Ok(InferenceCaller { user: caller.user, project, agent: None, role_everywhere, credential })
 }
 
-/// The agent behind a token, which opens the models that it names.
+/// Resolves the agent of a token, which grants the models that it names.
 #[tracing::instrument(name = "app.inference.resolve_agent_caller", skip_all)]
 pub async fn resolve_agent_caller(
     app: &App,
@@ -301,7 +301,7 @@ pub async fn resolve_agent_caller(
     let (_, known) = found.ok_or(Error::Unauthenticated)?;
     let user = known.agent.user.filter(|_| known.state == agent_tokens::TokenState::Good);
     let user = user.ok_or(Error::Unauthenticated)?;
-    // A model is asked at the project's cost, which nobody who may only read there can cause.
+    // The project pays for model calls, so a user with read access only cannot cause them.
     if !known.agent.operates {
         return Err(Error::forbidden(UserRole::Operator, "in the project"));
     }
@@ -314,7 +314,8 @@ pub async fn resolve_agent_caller(
     })
 }
 
-/// About how many tokens a request of Messages has. The provider alone knows exactly; a token has about four letters.
+/// Estimates the number of tokens of a Messages request: about four characters per token. Only the provider knows the
+/// exact number.
 pub fn estimate_tokens(body: &Value) -> u64 {
     fn count_chars(value: &Value) -> u64 {
         match value {
@@ -328,14 +329,14 @@ pub fn estimate_tokens(body: &Value) -> u64 {
     parts.iter().filter_map(|part| body.get(*part)).map(count_chars).sum::<u64>().div_ceil(4)
 }
 
-/// Asks a model.
+/// Calls a model.
 #[tracing::instrument(name = "app.inference.ask_model", skip_all, fields(dialect = question.dialect.as_str()))]
 pub async fn ask_model(
     app: &App,
     mut question: InferenceRequest,
 ) -> Result<InferenceAnswer, ModelError> {
     let models = app.inference_runtime().map_err(|error| to_model_error(&error))?;
-    // Also a question that is given up before its answer has begun is to be settled.
+    // A request that is abandoned before its response begins must be settled too.
     let _under_way = models.answers.token();
     let mut shaped = RequestRewrite::new(question.dialect, std::mem::take(&mut question.body))?;
     let dropped = shaped.strip_hosted_tools();
@@ -362,7 +363,7 @@ pub async fn ask_model(
             .refresh_registry(app, &registry)
             .await
             .map_err(|error| to_model_error(&error))?;
-        // What is not there by what holds now is not there.
+        // The model is missing in the current registry as well.
         if let Some(error) = refused
             && registry.epoch == old
         {
@@ -375,7 +376,7 @@ pub async fn ask_model(
     ))
 }
 
-/// The registry of models and secrets as it is now.
+/// Returns the current registry of models and secrets.
 pub(crate) async fn latest_registry(
     app: &App,
     models: &InferenceRuntime,
@@ -384,24 +385,24 @@ pub(crate) async fn latest_registry(
     models.refresh_registry(app, &registry).await
 }
 
-/// What may be asked, as it was when it was looked at: whoever is in a transaction looks no more.
+/// Snapshot of the available models. Code inside a transaction uses it instead of loading the registry.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelSnapshot(Option<Arc<ModelRegistry>>);
 
 impl ModelSnapshot {
-    /// The models that agents on our side may ask in a project.
+    /// Returns the ids of the models that internal agents may use in a project.
     pub(crate) fn model_ids(&self, project: impl Into<Option<ProjectId>>) -> Vec<String> {
         let project = project.into();
         self.0.as_ref().map(|registry| registry.available_model_ids(project)).unwrap_or_default()
     }
 
-    /// Those of the models that call tools in a project.
+    /// Returns those of the models that can call tools in a project.
     pub(crate) fn tool_calling_models(&self, project: ProjectId, ids: &[String]) -> Vec<String> {
         let Some(registry) = &self.0 else { return Vec::new() };
         ids.iter().filter(|id| registry.calls_tools(id, Some(project))).cloned().collect()
     }
 
-    /// How many seconds an answer of each of the models may take in a project, where somebody has said.
+    /// Returns the configured response timeouts of the models in a project, in seconds.
     pub(crate) fn think_seconds(
         &self,
         project: ProjectId,
@@ -413,13 +414,13 @@ impl ModelSnapshot {
     }
 }
 
-/// Looks at what may be asked now.
+/// Loads a snapshot of the available models.
 pub(crate) async fn load_model_snapshot(app: &App) -> Result<ModelSnapshot, Error> {
     let Ok(models) = app.inference_runtime() else { return Ok(ModelSnapshot(None)) };
     Ok(ModelSnapshot(Some(latest_registry(app, models).await?)))
 }
 
-/// Asks by what a registry says.
+/// Routes a request by one version of the registry.
 async fn route_request(
     app: &App,
     models: &Arc<InferenceRuntime>,
@@ -449,7 +450,7 @@ async fn route_request(
     try_candidates(app, models, registry, question, &id, prepared).await
 }
 
-/// A chat for the project manager.
+/// A chat request for the project manager.
 pub(crate) struct ManagerChatRequest<'a> {
     pub(crate) app: &'a App,
     pub(crate) models: &'a Arc<InferenceRuntime>,
@@ -458,17 +459,17 @@ pub(crate) struct ManagerChatRequest<'a> {
     pub(crate) draft: &'a mut RequestDraft,
 }
 
-/// An answer of the project manager.
+/// Future of the project manager's response.
 pub(crate) type ManagerChatFuture<'a> =
     Pin<Box<dyn Future<Output = Result<InferenceAnswer, ModelError>> + Send + 'a>>;
 
-/// The project manager as inference sees it: it is built above inference and handed in.
+/// Interface of the project manager for inference. It is implemented in a higher layer and injected.
 pub(crate) trait ManagerChat: Send + Sync {
     /// Answers a chat.
     fn ask_manager<'a>(&'a self, request: ManagerChatRequest<'a>) -> ManagerChatFuture<'a>;
 }
 
-/// Passes a chat to the project manager.
+/// Forwards a chat to the project manager.
 async fn ask_manager(
     app: &App,
     models: &Arc<InferenceRuntime>,
@@ -489,17 +490,17 @@ async fn ask_manager(
     manager.ask_manager(ManagerChatRequest { app, models, registry, question, draft }).await
 }
 
-/// A question that is being made ready.
+/// A request that is being prepared.
 pub(crate) struct RequestDraft {
     pub(crate) shaped: RequestRewrite,
-    /// Bytes of the question.
+    /// Size of the request in bytes.
     size: usize,
     redactions: usize,
     instructed: bool,
 }
 
 impl RequestDraft {
-    /// Takes secrets out that this registry knows of, and gives the default skill along. Done again, it adds only what is new.
+    /// Redacts the secrets that this registry knows and adds the default skill. Repeating it adds only what is new.
     pub(crate) async fn prepare_for_registry(
         &mut self,
         registry: &ModelRegistry,
@@ -513,7 +514,7 @@ impl RequestDraft {
         self.redactions += if self.size < LARGE_REQUEST_BYTES {
             redact(&mut self.shaped)
         } else {
-            // A long conversation must not hold up everybody else's.
+            // A long conversation must not block the async runtime.
             let mut shaped = self.shaped.clone();
             let done = tokio::task::spawn_blocking(move || (redact(&mut shaped), shaped)).await;
             let (found, shaped) = done.map_err(|_| {
@@ -536,7 +537,7 @@ impl RequestDraft {
 enum RouteError {
     /// The registry has changed.
     Stale,
-    /// The registry has no way; it may have changed.
+    /// The registry has no route. It may have changed.
     NoWay(ModelError),
     Failed(ModelError),
 }
@@ -547,7 +548,7 @@ impl From<ModelError> for RouteError {
     }
 }
 
-/// Our own failure, as a client is told of it.
+/// Converts an error of ours to one for the client.
 pub(crate) fn to_model_error(error: &Error) -> ModelError {
     let kind = match error {
         Error::UpstreamUnavailable { .. } | Error::Unavailable(_) => ModelErrorKind::Unavailable,
@@ -597,7 +598,7 @@ async fn try_candidates(
                 "provider `{}` keeps failing and is left alone for a moment",
                 candidate.provider.name
             );
-            // One that went on failing is not waited for where a quota is.
+            // A breaker that stays open for long does not take precedence over a quota, whose end is known.
             let said = if pause <= RATE_LIMIT_COOLDOWN { &mut failure } else { &mut left_alone };
             said.get_or_insert(ModelError::new(ModelErrorKind::Unavailable, told));
             continue;
@@ -623,7 +624,7 @@ async fn try_candidates(
         }
     }
     Err(match (failure, resting) {
-        // Whoever fails may be asked again long before a quota is there.
+        // A failing provider may recover long before a quota is renewed.
         (Some(error), _) => RouteError::Failed(error),
         (None, Some(until)) => park_for_quota(app, question, until).await.into(),
         (None, None) => {
@@ -632,7 +633,7 @@ async fn try_candidates(
     })
 }
 
-/// Whether a provider may be asked; if not, for how long it is left alone.
+/// Checks the circuit breaker of a provider. Returns the remaining pause when it is open.
 fn check_circuit_breaker(models: &InferenceRuntime, provider: ProviderId) -> Result<(), Duration> {
     let (mut breakers, now) = (lock_unpoisoned(&models.breakers), Instant::now());
     let breaker = breakers.entry(provider).or_insert(PROVIDER_BREAKER);
@@ -658,7 +659,7 @@ fn is_quota_error(error: &ModelError) -> bool {
     matches!(error.kind, ModelErrorKind::QuotaExhausted | ModelErrorKind::RateLimited)
 }
 
-/// What is asked, whichever way it goes.
+/// Facts about a request that do not depend on the route.
 struct RequestFacts<'a> {
     id: &'a str,
     digest: [u8; 32],
@@ -666,9 +667,9 @@ struct RequestFacts<'a> {
 }
 
 enum CandidateError {
-    /// Nobody else is to be tried.
+    /// No other candidate is tried.
     Over(RouteError),
-    /// The next one may be tried; until when the key rests.
+    /// The next candidate may be tried. The time is the end of the key's cooldown.
     Next(ModelError, Option<OffsetDateTime>),
 }
 
@@ -687,7 +688,8 @@ async fn attempt_candidate(
     let over = |error: ModelError| CandidateError::Over(RouteError::Failed(error));
     let most_output =
         shaped.output_token_limit().unwrap_or(u64::MAX).min(candidate.most_output).max(1);
-    // What both sides speak goes on as it is; what must be translated may be refused by the words it has.
+    // A request in the provider's dialect is passed on unchanged. One that must be translated may be rejected for its
+    // content.
     let same =
         provider.dialect == question.dialect && matches!(provider.source, AnswerSource::Network(_));
     let request =
@@ -702,7 +704,7 @@ async fn attempt_candidate(
             request.max_output_tokens = Some(u32::try_from(most_output).unwrap_or(u32::MAX));
             request.include_usage = true;
             let written = provider.dialect.encode_request(&request, &candidate.target);
-            // Another provider may speak a dialect in which it can be said.
+            // Another provider may have a dialect that can express the request.
             Cow::Owned(written.map_err(|error| CandidateError::Next(error, None))?)
         }
         (Some(_), AnswerSource::Script(_) | AnswerSource::Replay(_)) => {
@@ -757,7 +759,7 @@ async fn attempt_candidate(
             let sent = models.upstream.send_request(place, secret, &forwarded, text, stream, idle);
             let sent = tokio::select! {
                 sent = sent => sent,
-                // Whoever asked does not wait any more: the provider is left, and stops.
+                // The client has disconnected. Dropping the connection stops the provider.
                 () = question.left.cancelled() => {
                     held.settle_observed(&ResponseObservation::default(), true).await;
                     return Err(over(caller_gone_error()));
@@ -774,7 +776,7 @@ async fn attempt_candidate(
                     relay_answer(question, shaped, request, accepting).await
                 }
                 Err(mut unasked) => {
-                    // What a provider says may hold what it was sent.
+                    // The error of a provider may quote the request, so it is redacted.
                     let told =
                         registry.redactor.redact_text(&unasked.error.message).value.into_owned();
                     unasked.error.message = told;
@@ -785,12 +787,12 @@ async fn attempt_candidate(
     }
 }
 
-/// Nobody is there to be told.
+/// Returns the error of a call whose client has disconnected.
 fn caller_gone_error() -> ModelError {
     ModelError::new(ModelErrorKind::Timeout, "whoever asked has gone")
 }
 
-/// What the client asked, in our words.
+/// Decodes the client's request to its canonical form.
 fn decode_canonical_request(
     question: &InferenceRequest,
     shaped: &RequestRewrite,
@@ -798,7 +800,7 @@ fn decode_canonical_request(
     question.dialect.decode_request(shaped.as_body())
 }
 
-/// Holds the worst case back, or says why the question is not asked.
+/// Reserves the worst-case cost of a call. Returns why the call is rejected otherwise.
 #[expect(clippy::too_many_arguments, reason = "one way of one question: each is another thing")]
 async fn reserve_call(
     app: &App,
@@ -868,12 +870,13 @@ async fn reserve_call(
     })
 }
 
-/// A moment as PostgreSQL reads it.
+/// Formats a time for PostgreSQL.
 fn format_timestamp(now: OffsetDateTime) -> String {
     now.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
 }
 
-/// A provider that could not be asked: what was held back is given free, and whoever rests is noted.
+/// Handles a failed call to a provider: releases or settles the reservation, and records the cooldown of a key or the
+/// failure for the circuit breaker.
 async fn handle_provider_failure(
     app: &App,
     models: &Arc<InferenceRuntime>,
@@ -891,7 +894,7 @@ async fn handle_provider_failure(
     }
     let now = app.environment().now();
     match error.kind {
-        // It was asked and said no for a reason that the next one would have too.
+        // The provider rejected the request for a reason that holds for every other provider too.
         ModelErrorKind::BadRequest | ModelErrorKind::TooLarge | ModelErrorKind::ContentRefused => {
             lock_unpoisoned(&models.breakers)
                 .entry(provider.id)
@@ -912,12 +915,12 @@ async fn handle_provider_failure(
                 if error.kind != ModelErrorKind::Unauthorized {
                     return CandidateError::Next(error, Some(until));
                 }
-                // Whoever asked has shown us a good key: told of a bad one, they would look in the wrong place.
+                // The client presented a valid credential of ours: an authentication error would mislead the client.
                 let told = format!("provider `{}` asks for a key and has none", provider.name);
                 return CandidateError::Next(provider_refused_error(told), None);
             };
             match park_provider_key(app, provider, key, until, &error).await {
-                // The next key is tried by what holds now, or everybody rests.
+                // The retry with the new registry tries the next key, or finds that all are cooling down.
                 Ok(()) => return CandidateError::Over(RouteError::Stale),
                 Err(failure) => {
                     let failure = cynode_core::error_chain::format_error_chain(&failure);
@@ -951,7 +954,7 @@ async fn handle_provider_failure(
             }
         }
     }
-    // The client's key is good; ours is not, and that is ours to mend.
+    // The client's credential is valid. The provider's key is not, which is for an admin to fix.
     let error = match error.kind {
         ModelErrorKind::Forbidden | ModelErrorKind::NotFound => {
             let told = format!("provider `{}` does not serve this model", provider.name);

@@ -21,13 +21,13 @@ use url::Url;
 
 use crate::{Ctx, Error, GatewayParts, platform::context::EventDraft};
 
-/// Most bytes of a script.
+/// Maximum size of a script.
 const MAX_SCRIPT_BYTES: usize = 512 * 1024;
 
-/// Most ways to one model.
+/// Maximum number of routes of one model.
 const MAX_MODEL_ROUTES: usize = 16;
 
-/// What a provider's row says of its place.
+/// Endpoint of a provider, as stored in its row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ProviderEndpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,14 +41,14 @@ pub(crate) struct ProviderEndpoint {
 }
 
 impl ProviderEndpoint {
-    /// The place of a provider, as it was stored.
+    /// Parses the stored endpoint of a provider.
     pub(crate) fn from_provider(provider: &ProviderRecord) -> Result<Self, Error> {
         serde_json::from_value(provider.place.clone())
             .map_err(|_| DbError::Corrupt { table: "model_providers", column: "endpoint" }.into())
     }
 }
 
-/// Only a person who runs the installation decides where prompts go.
+/// Requires an admin of the installation who is a person. Nobody else decides where prompts are sent.
 fn require_admin(ctx: &mut Ctx) -> Result<(), Error> {
     ctx.require_role(UserRole::Admin).map(|_| ())
 }
@@ -57,7 +57,7 @@ fn invalid_input<T>(told: impl Into<String>) -> Result<T, Error> {
     Err(Error::Invalid(told.into()))
 }
 
-/// Adds a provider, or describes it anew. Its keys stay.
+/// Creates or replaces a provider. Its keys stay.
 #[tracing::instrument(name = "app.models.set_provider", skip_all)]
 pub async fn set_provider(
     ctx: &mut Ctx,
@@ -108,7 +108,7 @@ pub async fn set_provider(
     to_provider_view(ctx, provider).await
 }
 
-/// Whether an address is on this machine or in a private network, as far as it says so itself.
+/// Returns whether the host of a URL is this machine or in a private network, judged by the URL alone.
 pub(crate) fn is_private(url: &Url) -> bool {
     is_private_host(url) || is_localhost_name(url)
 }
@@ -136,7 +136,7 @@ async fn validate_provider(
                 "`base_url` is http(s)://host[:port]/path, without a password or a query",
             );
         }
-        // A key must not travel in the open.
+        // A key must not be sent without encryption.
         if url.scheme() == "http" && !is_private(&url) {
             return invalid_input("a public `base_url` is https");
         }
@@ -212,7 +212,7 @@ async fn record_registry_change(ctx: &mut Ctx, kind: EventKind, data: Value) -> 
     ctx.record_event(EventDraft::new(kind, data)).await
 }
 
-/// Removes a provider with its keys. Models that it was the only way to are left without one.
+/// Deletes a provider with its keys. Models without another provider are left without a route.
 #[tracing::instrument(name = "app.models.delete_provider", skip_all)]
 pub async fn delete_provider(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
     require_admin(ctx)?;
@@ -231,7 +231,7 @@ async fn lock_provider(ctx: &mut Ctx, name: &str) -> Result<ProviderRecord, Erro
     provider.ok_or_else(|| Error::not_found("provider", name))
 }
 
-/// Every provider.
+/// Lists all providers.
 #[tracing::instrument(name = "app.models.list_providers", skip_all)]
 pub async fn list_providers(ctx: &mut Ctx) -> Result<Vec<ProviderView>, Error> {
     ctx.require_role(UserRole::Viewer)?;
@@ -277,7 +277,8 @@ fn to_key_view(key: ProviderKey) -> ProviderKeyView {
     }
 }
 
-/// Gives a provider a key. With several, one that rests is passed over; to rotate, give the new one and remove the old.
+/// Adds a key to a provider. With several keys, one in cooldown is skipped. To rotate a key, add the new one and
+/// delete the old.
 #[tracing::instrument(name = "app.models.add_provider_key", skip_all)]
 pub async fn add_provider_key(
     ctx: &mut Ctx,
@@ -321,7 +322,7 @@ pub async fn add_provider_key(
     Ok(to_key_view(key))
 }
 
-/// Takes a key away: the next call does not use it any more.
+/// Deletes a key. The next call no longer uses it.
 #[tracing::instrument(name = "app.models.delete_provider_key", skip_all)]
 pub async fn delete_provider_key(
     ctx: &mut Ctx,
@@ -337,7 +338,7 @@ pub async fn delete_provider_key(
     record_registry_change(ctx, EventKind::ProviderKeySet, data).await
 }
 
-/// Adds a model, or describes it anew.
+/// Creates or replaces a model.
 #[tracing::instrument(name = "app.models.set_model", skip_all)]
 pub async fn set_model(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelView, Error> {
     require_admin(ctx)?;
@@ -415,7 +416,7 @@ pub async fn set_model(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelV
     Ok(to_model_view(model, &providers))
 }
 
-/// Removes a model.
+/// Deletes a model.
 #[tracing::instrument(name = "app.models.delete_model", skip_all)]
 pub async fn delete_model(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
     require_admin(ctx)?;
@@ -426,7 +427,7 @@ pub async fn delete_model(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
         .await
 }
 
-/// Every model, with prices and the ways to it.
+/// Lists all models with their prices and routes.
 #[tracing::instrument(name = "app.models.list_models", skip_all)]
 pub async fn list_models(ctx: &mut Ctx) -> Result<Vec<ModelView>, Error> {
     ctx.caller()?;

@@ -1,4 +1,4 @@
-//! Usage of models: sums and calls.
+//! Usage of models: totals and calls.
 
 use cynode_core::{
     models::UsageBy,
@@ -12,7 +12,7 @@ pub use cynode_db::models::usage::UsageFilter;
 
 use crate::{Ctx, Error};
 
-/// Narrows a filter to what the caller may see.
+/// Narrows a filter to the calls that the caller may see.
 async fn narrow_filter(ctx: &mut Ctx, mut filter: UsageFilter) -> Result<UsageFilter, Error> {
     let caller = ctx.caller()?;
     if let Some(task) = filter.task {
@@ -25,7 +25,7 @@ async fn narrow_filter(ctx: &mut Ctx, mut filter: UsageFilter) -> Result<UsageFi
     Ok(filter)
 }
 
-/// Sums of the calls that the caller may see, dearest first.
+/// Lists totals of the calls that the caller may see, by cost, descending.
 #[tracing::instrument(name = "app.usage.list_usage_sums", skip_all)]
 pub async fn list_usage_sums(
     ctx: &mut Ctx,
@@ -47,7 +47,7 @@ pub async fn list_usage_sums(
         .collect())
 }
 
-/// The calls that the caller may see, newest first.
+/// Lists the calls that the caller may see, newest first.
 #[tracing::instrument(name = "app.usage.list_usage_calls", skip_all)]
 pub async fn list_usage_calls(
     ctx: &mut Ctx,

@@ -41,17 +41,17 @@ use crate::{
     },
 };
 
-/// Most events in one message, and most bytes of one.
+/// Maximum number of events in one message, and maximum size of one event.
 const MAX_JOB_EVENTS: usize = 500;
 const MAX_EVENT_BYTES: usize = 64 * 1024;
 
-/// What a question of an agent is called among the tools that people approve.
+/// Tool name under which permission requests of agents are approved.
 pub(crate) const PERMISSION_TOOL: &str = "agent.permission";
 
-/// Most bytes that are stored for a job in one piece.
+/// Maximum size of one stored blob of a job.
 const MAX_BLOB_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Stores events of a job, redacted. What was stored before is left out; a gap is refused.
+/// Stores the redacted events of a job. Stored events are skipped; a gap is rejected.
 #[tracing::instrument(name = "app.nodes.store_job_events", skip_all, fields(job.id = %job))]
 pub async fn store_job_events(
     app: &App,
@@ -94,7 +94,7 @@ async fn redact_events(app: &App, events: Vec<JobEvent>) -> Result<Vec<JobEvent>
     serde_json::from_value(value).map_err(broken)
 }
 
-/// PostgreSQL holds no zero character in a text; programs write them all the time.
+/// Replaces NUL characters, which PostgreSQL cannot store in text and which programs often write.
 fn replace_nul_chars(value: &mut Value) {
     match value {
         Value::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
@@ -121,7 +121,7 @@ async fn require_claim(
     held.ok_or(Error::Fenced("the job is not yours under this token, or it has ended"))
 }
 
-/// Events of a job, for whoever may see its project.
+/// Lists the events of a job for a caller who may see its project.
 #[tracing::instrument(name = "app.nodes.list_job_events", skip_all, fields(job.id = %job))]
 pub async fn list_job_events(
     ctx: &mut Ctx,
@@ -137,7 +137,7 @@ pub async fn list_job_events(
     Ok(nodes::list_job_events(ctx.conn(), job, from, most.into()).await?)
 }
 
-/// Asks people whether an agent may do what it wants to do. Asked again in the same words, the answer is the same.
+/// Asks people to permit an action of an agent. A repeat with the same text gets the same answer.
 #[tracing::instrument(name = "app.nodes.ask_permission", skip_all, fields(job.id = %job))]
 pub async fn ask_permission(
     app: &App,
@@ -178,14 +178,14 @@ pub async fn ask_permission(
         match approvals::obtain_approval(app, request, &asked, &words, call).await? {
             ApprovalOutcome::Spent(_) => return Ok(PermissionAnswer::Allowed),
             ApprovalOutcome::Refused(_) => return Ok(PermissionAnswer::Refused),
-            // Where too many wait, this one is asked when others were answered.
+            // With too many pending requests, this one is asked after others were answered.
             ApprovalOutcome::Waiting(_) | ApprovalOutcome::TooMany => {}
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(PermissionAnswer::Waiting);
         }
-        // Whoever answers does so in this process or in another: both are seen.
+        // The answer may come from this process or another: both are noticed.
         let mut commits = app.subscribe_commits();
         let _ = tokio::time::timeout(
             left.min(app.stream_poll_delay(CLAIM_POLL_INTERVAL)),
@@ -195,7 +195,7 @@ pub async fn ask_permission(
     }
 }
 
-/// Stores bytes of a job under their digest, which must be the one that was named.
+/// Stores a blob of a job under its digest. The bytes must match the given digest.
 #[tracing::instrument(name = "app.nodes.store_blob", skip_all, fields(job.id = %job))]
 pub async fn store_blob<E>(
     app: &App,
@@ -215,7 +215,7 @@ pub async fn store_blob<E>(
     let broken = |error: object_store::Error| {
         Error::Internal(anyhow::Error::from(error).context("the object store failed"))
     };
-    // They wait under another name until it is known that they are what they are called.
+    // The blob has a temporary name until its digest is verified.
     let waiting =
         Path::from(format!("incoming/{}", app.environment().new_uuid(app.environment().now())));
     let mut upload = object_store::buffered::BufWriter::new(objects.clone(), waiting.clone());
@@ -255,8 +255,8 @@ pub async fn store_blob<E>(
     Ok(StoredBlob { sha256: sha256.to_owned(), bytes: size })
 }
 
-/// Stores what came of a job and wakes its run. A commit is looked at before it counts. Reported again, nothing changes;
-/// reported late or by somebody else, it is refused.
+/// Stores the result of a job and wakes its run. A commit is verified before it counts. A repeat has no effect; a
+/// late report or one of another node is rejected.
 #[tracing::instrument(name = "app.nodes.store_job_result", skip_all, fields(job.id = %job))]
 pub async fn store_job_result(
     app: &App,
@@ -267,7 +267,7 @@ pub async fn store_job_result(
     let mut conn = app.conn().await?;
     let found = nodes::lock_running_job(&mut conn, node.id, job, body.fencing_token).await?;
     let Some(held) = found else {
-        // Known already: nothing changes. Whatever was said then stands.
+        // The result is already stored. The first report stands.
         let ours = |there: &jobs::JobClaimState| {
             matches!(there.state, JobState::Succeeded | JobState::Failed)
                 && there.fencing_token == body.fencing_token
@@ -279,13 +279,13 @@ pub async fn store_job_result(
             Some(_) => Err(Error::Fenced("the job is not yours under this token, or it has ended")),
         };
     };
-    // Looking at a commit takes its time.
+    // Verifying a commit takes time, so the connection is returned first.
     drop(conn);
     let (outcome, result) = validate_result(app, &held, job, body.outcome, body.result).await?;
     finish_job(app, node, job, body.fencing_token, outcome, &result).await
 }
 
-/// Fails a job that its node was never told of, because it cannot be done as it was planned.
+/// Fails a job that cannot be done as planned. Its node was never given the job.
 pub(super) async fn fail_job(
     app: &App,
     node: AuthenticatedNode,
@@ -302,7 +302,7 @@ pub(super) async fn fail_job(
     finish_job(app, node, job, fencing_token, JobOutcome::Failed, &result).await.map(drop)
 }
 
-/// What a result is worth: a commit must be there and follow its base, and be there at all when one is required.
+/// Validates a result. A commit must be present if one is required, and must descend from its base.
 async fn validate_result(
     app: &App,
     held: &RunningNodeJob,
@@ -335,8 +335,8 @@ async fn validate_result(
                 Err(why) => refuse(&mut result, format!("the commit does not count: {why}")),
             }
         }
-        // What an earlier attempt left stands, with all that was to be answered for.
-        // And what was put together before is already together.
+        // The commit of an earlier attempt stands, with its anomalies. A merge job without a new commit had nothing
+        // left to merge.
         (None, CommitRule::Required | CommitRule::IfChanged)
             if said == JobOutcome::Succeeded && (held.again || is_merge_job(&held.work)) =>
         {
@@ -348,7 +348,8 @@ async fn validate_result(
         (None, CommitRule::Required) if said == JobOutcome::Succeeded => {
             refuse(&mut result, "nothing was changed, though something had to be".to_owned());
         }
-        // Who changes nothing leaves what others left: checks run with the same tests as they were, and anomalies stay.
+        // A job without changes keeps the state of its base: checks run with the same restored tests, and the
+        // anomalies stay.
         (None, CommitRule::IfChanged) if said == JobOutcome::Succeeded => {
             if let Some(commit) = &held.base {
                 looked = evidence::inspect_change(app, held.project, held.task, commit).await?;
@@ -364,7 +365,7 @@ async fn validate_result(
     value["anomalies"] = json!(looked.anomalies);
     value["restored_tests"] = json!(looked.restored_tests);
     if let Some(conflict) = &result.conflict {
-        // What it started from was there before anything was put together with it.
+        // The base was there before any merge.
         let merged: Vec<String> =
             held.base.iter().chain(&conflict.merged_commits).cloned().collect();
         let mut commits = merged.clone();
@@ -380,7 +381,7 @@ async fn validate_result(
     Ok((outcome, value))
 }
 
-/// Whether nobody works, and commits are only put together.
+/// Returns whether the job only merges commits, without an agent.
 fn is_merge_job(work: &Value) -> bool {
     work["worker"]["kind"] == "merge"
 }
@@ -406,7 +407,7 @@ async fn import_commit(
     };
     let name = app.environment().new_uuid(app.environment().now()).to_string();
     let file = parts.repositories.receive_bundle(&name, stored.into_stream()).await?;
-    // What was put together must all be in what came of it.
+    // All commits to be merged must be in the result.
     let (base, merge) = (held.base.as_deref(), held.merge.as_slice());
     match parts
         .repositories
@@ -419,7 +420,7 @@ async fn import_commit(
     }
 }
 
-/// Stores the result, wakes the run, and ends what the agent could do.
+/// Stores the result, wakes the run and revokes the agent's tokens.
 async fn finish_job(
     app: &App,
     node: AuthenticatedNode,
@@ -433,7 +434,7 @@ async fn finish_job(
     let mut tx = app.begin().await?;
     let agent = agent_tokens::first_token_of_job(&mut tx, job).await?;
     let Some(task) = jobs::record_job_result(&mut tx, claim, state, result).await? else {
-        // Somebody was quicker: the same report sent twice, or a cancellation.
+        // Another report was faster: a duplicate or a cancellation.
         let standing = jobs::get_claim_state(&mut tx, job).await?;
         return match standing {
             Some(there) if there.state == state && there.worker.as_deref() == Some(&worker) => {
@@ -457,7 +458,7 @@ async fn finish_job(
     Ok(JobStatusView { job_id: job, state })
 }
 
-/// Notes the stored bytes of a result, so that people find them with the task.
+/// Records the blobs of a result as artifacts, so that people find them with the task.
 async fn record_artifacts(
     app: &App,
     conn: &mut cynode_db::Conn,
@@ -479,7 +480,7 @@ async fn record_artifacts(
     let bundle = result.bundle.into_iter().map(|blob| (format!("{job}.bundle"), blob));
     for (name, blob) in bundle.chain(result.artifacts) {
         let Some(digest) = decode_hex32(&blob.sha256) else { continue };
-        // A note without bytes is never seen.
+        // An artifact without bytes must never be visible.
         if app.gateway_parts()?.objects.head(&stored_at(&digest)).await.is_err() {
             tracing::warn!(%node, job.id = %job, "a result names bytes that were not stored");
             continue;

@@ -27,25 +27,25 @@ use crate::{
     workflow::signals,
 };
 
-/// How long a link works at most.
+/// Maximum lifetime of a link.
 pub(crate) const LINK_TTL: Duration = Duration::hours(24);
 
-/// The form that says yes.
+/// Form value that approves.
 pub const APPROVE_FORM: &str = "decision=approve";
 
-/// The form that says no.
+/// Form value that refuses.
 pub const REFUSE_FORM: &str = "decision=refuse";
 
-/// The form of what is signed. A new form gets a new number.
+/// Version of the signed format. A new format gets a new number.
 const TOKEN_VERSION: u8 = 2;
 
-/// The form before it, which does not say when it was made.
+/// Earlier version, which has no creation time.
 const UNDATED_TOKEN_VERSION: u8 = 1;
 
-/// Bytes of the tag, behind what is signed.
+/// Size of the authentication tag behind the signed part.
 const TAG_BYTES: usize = 32;
 
-/// What a link says: who may answer which question until when, and when it was made.
+/// Content of a link: the person, the question, the expiry and the creation time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkToken {
     pub(crate) asked: QuestionRef,
@@ -55,7 +55,7 @@ pub(crate) struct LinkToken {
 }
 
 impl LinkToken {
-    /// The token as it stands in an address.
+    /// Encodes the token for a URL.
     pub(crate) fn encode_token(&self, keys: &InstallationKeys) -> String {
         let (kind, id) = match self.asked {
             QuestionRef::Approval(id) => (1, id.as_uuid()),
@@ -72,7 +72,7 @@ impl LinkToken {
         BASE64URL_NOPAD.encode(&bytes)
     }
 
-    /// What a token says, if it is ours to the last bit.
+    /// Decodes a token after it verifies the tag.
     fn decode_token(text: &str, keys: &InstallationKeys) -> Option<Self> {
         let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
         let (signed, tag) = bytes.split_last_chunk::<TAG_BYTES>()?;
@@ -93,7 +93,7 @@ impl LinkToken {
         let expires_at = decode_timestamp(*expires)?;
         let made_at = match *version {
             TOKEN_VERSION => decode_timestamp(made.try_into().ok()?)?,
-            // No link was made earlier than that.
+            // No link can be older than this.
             UNDATED_TOKEN_VERSION if made.is_empty() => expires_at - LINK_TTL,
             _ => return None,
         };
@@ -106,35 +106,35 @@ fn decode_timestamp(seconds: [u8; 8]) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp(i64::from_be_bytes(seconds)).ok()
 }
 
-/// What tags of links are told from other tags by.
+/// Domain-separation label of the tags of links.
 const LINK_TAG_LABEL: &[u8] = b"answer-link/v1";
 
 fn compute_link_tag(keys: &InstallationKeys, signed: &[u8]) -> [u8; TAG_BYTES] {
     keys.compute_tag(&[LINK_TAG_LABEL, signed])
 }
 
-/// Why a link does not work.
+/// Reason why a link does not work.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// We did not make it.
+    /// The signature is invalid.
     #[error("this link is not one of ours")]
     Forged,
-    /// Its time is over.
+    /// The link has expired.
     #[error("this is over: the time in which it could be answered has passed")]
     Expired,
-    /// It was used.
+    /// The link was used.
     #[error("this link was used already")]
     Used,
-    /// Somebody answered another way, or the question is not asked any more.
+    /// The question was answered in another way or withdrawn.
     #[error("this was answered already, or is not asked any more")]
     Answered,
-    /// The person may not answer any more.
+    /// The person may no longer answer.
     #[error("you may not answer this any more")]
     NotYours,
-    /// What was said is no answer.
+    /// The submitted answer is invalid.
     #[error("{0}")]
     NoAnswer(String),
-    /// Our fault.
+    /// Error of an operation.
     #[error(transparent)]
     Failed(#[from] Error),
 }
@@ -145,29 +145,29 @@ impl From<DbError> for LinkError {
     }
 }
 
-/// What a person said.
+/// Answer of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkAnswer {
-    /// Yes.
+    /// Approval.
     Yes,
-    /// No, and perhaps what should be different.
+    /// Refusal, with an optional change request.
     No(Option<String>),
-    /// An answer in words.
+    /// Free text.
     Words(String),
 }
 
-/// A question, for the person that a link stands for.
+/// Page that shows a question to the person of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerPage {
-    /// The question.
+    /// Question to be answered.
     pub question: HumanQuestion,
-    /// Who is asked.
+    /// Name of the person.
     pub person: String,
-    /// Until when the link works.
+    /// Expiry of the link.
     pub expires_at: OffsetDateTime,
 }
 
-/// Who is behind a link, and what it stands for.
+/// Authenticates a link. Returns the person and the question.
 async fn authenticate_link(
     app: &App,
     text: &str,
@@ -182,7 +182,8 @@ async fn authenticate_link(
     if token.expires_at <= app.environment().now() {
         return Err(LinkError::Expired);
     }
-    // Whoever read along before the password was changed is put out with everybody else. A token knows whole seconds.
+    // A change of the password invalidates earlier links, as it ends all other access. Tokens have a resolution of
+    // one second.
     let changed = accounts::password_changed_at(&mut conn, token.user).await?;
     if changed.is_some_and(|at| at.unix_timestamp() > token.made_at.unix_timestamp()) {
         return Err(LinkError::NotYours);
@@ -191,7 +192,7 @@ async fn authenticate_link(
     Ok((token, hash, caller.ok_or(LinkError::NotYours)?))
 }
 
-/// What a link asks. Looking changes nothing: programs that check mail look too.
+/// Returns the question of a link. Reading has no effect, because mail scanners open links too.
 #[tracing::instrument(name = "app.links.load_answer_page", skip_all)]
 pub async fn load_answer_page(app: &App, text: &str) -> Result<AnswerPage, LinkError> {
     let (token, _, caller) = authenticate_link(app, text).await?;
@@ -230,7 +231,8 @@ fn to_link_error(error: Error) -> LinkError {
     }
 }
 
-/// Answers the question of a link, by the same operation as the API, as the person that it stands for. Of two at once, one wins.
+/// Answers the question of a link by the same operation as the API, as the person of the link. Of two concurrent
+/// answers one wins.
 #[tracing::instrument(name = "app.links.answer_link", skip_all)]
 pub async fn answer_link(app: &App, text: &str, said: LinkAnswer) -> Result<(), LinkError> {
     let (token, hash, caller) = authenticate_link(app, text).await?;
@@ -272,7 +274,7 @@ pub async fn answer_link(app: &App, text: &str, said: LinkAnswer) -> Result<(), 
             Err(LinkError::NoAnswer("say yes or no".into()))
         }
     };
-    // Dropped, everything is undone, and the link can be used again.
+    // Dropping the context rolls everything back, and the link stays usable.
     done?;
     Ok(app.commit_operation(ctx).await?)
 }

@@ -28,18 +28,18 @@ use super::{
 };
 use crate::{Error, notifications::answer_links, platform::keys::InstallationKeys};
 
-/// Most bytes of what is asked. The page behind the link shows all of it.
+/// Maximum size of the question text in a notification. The page behind the link shows all of it.
 const MAX_EXACT_BYTES: usize = 64 * 1024;
 
-/// What is to be done with a notice.
+/// Outcome of composing a notification.
 pub(crate) enum ComposeOutcome {
-    /// It is told.
+    /// The notification is delivered.
     Tell(Box<NotificationMessage>),
-    /// It is not, and why.
+    /// The notification is dropped, for this reason.
     Drop(&'static str),
 }
 
-/// Makes the words of a notice for a channel.
+/// Composes the message of a notification for a channel.
 pub(crate) async fn compose_notification(
     conn: &mut Conn,
     (keys, parts): (&InstallationKeys, &NotificationParts),
@@ -73,13 +73,13 @@ pub(crate) async fn compose_notification(
     }
 }
 
-/// The wait that an event tells of.
+/// Returns the wait of an event.
 fn wait_of(row: &NotificationRecord) -> Option<WaitId> {
     let wait = row.data.get("wait_id").and_then(Value::as_str);
     wait.filter(|_| row.kind == "task.waiting")?.parse().ok()
 }
 
-/// The question that an event tells of.
+/// Returns the question of an event.
 fn question_of(row: &NotificationRecord) -> Option<QuestionRef> {
     let text = |name: &str| row.data.get(name).and_then(Value::as_str);
     match row.kind.as_str() {
@@ -98,7 +98,8 @@ fn question_of(row: &NotificationRecord) -> Option<QuestionRef> {
     }
 }
 
-/// The address where this user answers this question. Nobody has one who may not answer, and nothing that many people read.
+/// Builds the URL where this user answers this question. A user who may not answer gets none, and neither does a
+/// shared channel.
 async fn build_answer_link(
     conn: &mut Conn,
     (keys, parts): (&InstallationKeys, &NotificationParts),
@@ -110,7 +111,7 @@ async fn build_answer_link(
     let (ChannelOwner::User(user), Some(base)) = (channel.owner, &parts.public_url) else {
         return Ok(None);
     };
-    // A link does not outlive what it answers.
+    // A link never outlives its question.
     let most = row.occurred_at + answer_links::LINK_TTL;
     let expires_at = question.until.map_or(most, |until| until.min(most));
     let caller = authentication::find_link_caller(conn, user).await?;
@@ -155,7 +156,7 @@ fn compose_question(
     };
     let part = truncate_to_bytes(&question.exact, MAX_EXACT_BYTES);
     let links = link.map(|url| match question.asked {
-        // Nobody says yes at once to what they were not shown to the end.
+        // Without the complete text in the message, there is no link that approves directly.
         QuestionRef::Approval(_) | QuestionRef::Plan(_) if part.is_none() => vec![
             way("Look and answer", None, &url),
             way("Approve", Some(answer_links::APPROVE_FORM), &url),
@@ -194,14 +195,14 @@ fn empty_message(row: &NotificationRecord) -> NotificationMessage {
     }
 }
 
-/// Nothing in it is of whoever tries the channel, which may lead to anybody.
+/// Composes a test message. It contains nothing of the sender, because the channel may lead to anybody.
 fn compose_test(row: &NotificationRecord) -> NotificationMessage {
     let title = "CyNode can reach you here".to_owned();
     let text = "Somebody tried this channel. There is nothing to do.".to_owned();
     NotificationMessage { title, text, ..empty_message(row) }
 }
 
-/// A notice that asks nothing.
+/// Composes a message that asks nothing.
 fn compose_event(row: &NotificationRecord, around: &QuestionContext) -> NotificationMessage {
     let said = |name: &str| row.data.get(name).and_then(Value::as_str).map(escape_hidden_chars);
     let task = around.task.clone().or_else(|| said("name")).unwrap_or_else(|| "A task".to_owned());
@@ -254,7 +255,7 @@ fn compose_event(row: &NotificationRecord, around: &QuestionContext) -> Notifica
     NotificationMessage { title, text, links: links.into_iter().collect(), ..empty_message(row) }
 }
 
-/// A way to a page of the web, if that is what it is.
+/// Returns a link if the URL is a web address.
 fn parse_web_link(url: String) -> Option<NotificationLink> {
     let good = url.parse::<Url>().is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     good.then(|| NotificationLink { label: "Open".to_owned(), url, post: None })

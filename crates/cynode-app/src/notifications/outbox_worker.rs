@@ -31,18 +31,18 @@ use crate::{
     },
 };
 
-/// Most notices taken at once; they are told at the same moment.
+/// Maximum number of notifications per batch. They are delivered concurrently.
 const NOTIFICATION_BATCH_SIZE: usize = 16;
 
-/// Most notices that one process tells at the same moment.
+/// Maximum number of concurrent deliveries per process.
 const MAX_CONCURRENT_DELIVERIES: usize = 32;
 
-/// How the outbox is emptied.
+/// Timing of the outbox worker.
 #[derive(Clone, Copy, Debug)]
 pub struct OutboxTiming {
-    /// How often it is looked at without a sign.
+    /// Poll interval without a wake-up.
     pub every: Duration,
-    /// How long a claim lasts: longer than an attempt takes.
+    /// Lease of a claimed notification. It must be longer than a delivery attempt.
     pub lease: Duration,
 }
 
@@ -52,10 +52,10 @@ impl Default for OutboxTiming {
     }
 }
 
-/// Tells people until it is told to stop. A failure is logged and tried again at the next turn. Each place is free as soon as its
-/// notice is told: whoever answers slowly keeps nobody else waiting.
+/// Delivers notifications until shutdown. A failure is logged and retried in the next round. Each slot is freed on
+/// its own, so a slow receiver delays nobody else.
 pub async fn run_outbox_worker(app: App, pace: OutboxTiming, stop: CancellationToken) {
-    // Whatever is still in it at the end is given up: it comes back when its claim ends.
+    // Deliveries still in progress at shutdown are aborted. They return to the queue when their leases expire.
     let mut telling = JoinSet::new();
     loop {
         while let Some(told) = telling.try_join_next() {
@@ -104,7 +104,7 @@ fn log_delivery_failure(told: Result<Result<(), Error>, JoinError>) {
     }
 }
 
-/// Takes what is due, tells it and waits until all of it is told; gives how many were taken.
+/// Claims due notifications, delivers them and waits for all. Returns the number of claimed ones.
 #[tracing::instrument(name = "app.notices.deliver_due", skip_all)]
 pub async fn deliver_due(app: &App, lease: Duration) -> Result<usize, Error> {
     let claim = app.environment().new_uuid(app.environment().now());
@@ -120,8 +120,8 @@ fn system_request(app: &App) -> OperationRequest {
     OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None }
 }
 
-/// Claims what is due, except what a channel's quiet puts off. Each statement stands for itself: whoever locks several rows takes
-/// the channel first.
+/// Claims due notifications, except those that a channel's quiet hours defer. Each statement commits by itself. Lock
+/// order: the channel before its notifications.
 async fn claim_due(
     app: &App,
     claim: Uuid,
@@ -147,7 +147,7 @@ async fn claim_due(
     Ok(taken)
 }
 
-/// Tells one notice and writes down what came of it.
+/// Delivers one notification and stores the outcome.
 async fn deliver_notification(
     app: &App,
     claim: Uuid,
@@ -156,7 +156,7 @@ async fn deliver_notification(
     let (gate, parts) = (app.gateway_parts()?, app.notification_parts()?);
     let now = app.environment().now();
     let mut conn = app.conn().await?;
-    // Removed meanwhile, and its notices with it.
+    // The channel was deleted meanwhile with its notifications.
     let Some(channel) = notifications::get_channel(&mut conn, row.channel).await? else {
         return Ok(());
     };
@@ -182,7 +182,7 @@ async fn deliver_notification(
     settle_delivery(app, claim, &row, &channel, result).await
 }
 
-/// A channel with its secrets opened.
+/// Unseals the secrets of a channel.
 fn open_channel(
     channel: &NotificationChannel,
     keys: &InstallationKeys,
@@ -244,13 +244,13 @@ async fn settle_delivery(
     };
     let now = ctx.now;
     let gone = match &result {
-        // The channel before its notices, as everybody locks them.
+        // Lock order: the channel before its notifications.
         Err(DeliveryError { gone: true, why, .. }) => {
             notifications::disable_channel(ctx.conn(), channel.id, why, now).await?
         }
         Ok(_) | Err(_) => false,
     };
-    // Who lost the claim has told it all the same; whoever has it now says what became of it.
+    // The lease was lost after the delivery. The present holder records the outcome.
     if !notifications::finish_notification(ctx.conn(), row.id, claim, outcome).await? {
         return Ok(());
     }

@@ -21,57 +21,57 @@ use time::OffsetDateTime;
 
 use crate::{Error, nodes::job_reports::PERMISSION_TOOL, platform::keys::InstallationKeys};
 
-/// Which question is meant.
+/// Reference to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionRef {
-    /// Whether a call may be made.
+    /// Approval of a tool call.
     Approval(ApprovalId),
-    /// Whether a plan may be carried out.
+    /// Approval of a plan.
     Plan(WaitId),
-    /// What a task wants to know.
+    /// Question of a task.
     Answer(WaitId),
 }
 
-/// A question as it stands.
+/// A question in its current state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HumanQuestion {
-    /// Which.
+    /// Reference to the question.
     pub asked: QuestionRef,
-    /// In which project.
+    /// Project of the question.
     pub project: Option<ProjectId>,
-    /// By which task.
+    /// Task that asks.
     pub task: Option<TaskId>,
-    /// What it is, in a line.
+    /// Title in one line.
     pub title: String,
-    /// What is to be decided about, word for word.
+    /// Exact text that is to be decided about.
     pub exact: String,
-    /// Who asks, and what it has cost so far.
+    /// Who asks, and the cost so far.
     pub circumstances: QuestionContext,
-    /// Whether nobody has answered it, and it is not too late.
+    /// Whether it is unanswered and has not expired.
     pub open: bool,
-    /// When it is too late, if it ever is.
+    /// Expiry, if any.
     pub until: Option<OffsetDateTime>,
 }
 
-/// Around a question.
+/// Context of a question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuestionContext {
-    /// Who asks.
+    /// Name of the asking agent or user.
     pub who: String,
-    /// The task's name.
+    /// Name of the task.
     pub task: Option<String>,
-    /// The project's title.
+    /// Title of the project.
     pub project: Option<String>,
-    /// What the task has cost so far, in millionths.
+    /// Cost of the task so far, in millionths.
     pub cost_micros: i64,
-    /// What it may cost, in millionths.
+    /// Budget of the task, in millionths.
     pub limit_micros: Option<i64>,
-    /// In which currency.
+    /// Currency of the amounts.
     pub currency: Currency,
 }
 
 impl QuestionContext {
-    /// What was spent, of what may be, with the currency.
+    /// Renders the spent amount and the budget with the currency.
     pub fn render_spending(&self) -> String {
         let (spent, currency) = (format_money(self.cost_micros), self.currency);
         match self.limit_micros {
@@ -81,7 +81,7 @@ impl QuestionContext {
     }
 }
 
-/// The question, if there is or was such a one.
+/// Returns the question, whether open or answered.
 pub(crate) async fn find_question(
     conn: &mut Conn,
     keys: &InstallationKeys,
@@ -165,7 +165,7 @@ async fn load_wait_question(
     Ok(Some(HumanQuestion { asked, project, task, title, exact, circumstances, open, until }))
 }
 
-/// What is around a task and a project.
+/// Loads the context of a task and a project.
 pub(crate) async fn load_question_context(
     conn: &mut Conn,
     who: String,
@@ -189,7 +189,7 @@ pub(crate) async fn load_question_context(
     Ok(around)
 }
 
-/// The plan as a list: each unit in its own words, and what comes before it.
+/// Renders the plan as a list of units with their dependencies.
 fn render_plan(plan: &PlanText) -> String {
     let mut text = String::new();
     for (number, unit) in plan.steps.iter().enumerate() {
@@ -212,7 +212,7 @@ fn render_plan(plan: &PlanText) -> String {
     text
 }
 
-/// The checks that were asked for with the task: they are run in the end, whatever the plan says.
+/// Renders the checks of the task's own criteria. They always run at the end, regardless of the plan.
 fn render_own_checks(criteria: &[Criterion]) -> String {
     let checks = criteria.iter().filter_map(|criterion| criterion.check.as_ref());
     checks
@@ -225,8 +225,8 @@ fn render_own_checks(criteria: &[Criterion]) -> String {
         .collect()
 }
 
-/// Arguments field by field: a text as it is, everything else as JSON. What follows a line of a field is set in, so that no
-/// value can pass for another field.
+/// Renders arguments field by field: a text as it is, everything else as JSON. Continuation lines are indented, so
+/// that no value can pass for another field.
 fn render_fields(arguments: &Value) -> String {
     let Value::Object(all) = arguments else {
         return escape_hidden_chars(&to_pretty_json(arguments));
@@ -254,12 +254,12 @@ fn indent_lines(text: &str) -> String {
     text.replace('\n', "\n    ")
 }
 
-/// A sum of money, as people write it.
+/// Formats an amount of money.
 pub(crate) fn format_money(micros: i64) -> String {
     format!("{}.{:04}", micros / 1_000_000, (micros % 1_000_000).unsigned_abs() / 100)
 }
 
-/// What a user is called.
+/// Returns the display name of a user.
 pub(crate) async fn display_name_of(conn: &mut Conn, user: UserId) -> Result<String, Error> {
     let found = accounts::get_user(conn, user).await?;
     Ok(found.map_or_else(|| user.to_string(), |user| to_single_line(user.display_name.as_str())))

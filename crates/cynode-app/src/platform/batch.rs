@@ -11,12 +11,13 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-/// Lanes of one process that keep a connection: callers, services, new tasks, model calls reserved and settled.
+/// Number of lanes of one process that keep a connection: callers, services, new tasks, reserved and settled model
+/// calls.
 const BATCH_LANE_COUNT: u32 = 5;
 
-/// A connection that a lane keeps while all goes well: its statements stay prepared and its caches warm, which
-/// a pool that hands out another connection each time would undo. Of a pool that would have fewer left for everything else
-/// than the lanes keep, none is kept.
+/// A connection that a lane keeps while its statements succeed. The statements stay prepared and the caches stay
+/// warm; a pool that hands out another connection each time would lose that. In a small pool, where fewer connections
+/// than lanes would be left for everything else, no lane keeps one.
 #[derive(Clone)]
 pub(crate) struct LaneConnection {
     pool: Pool,
@@ -24,12 +25,12 @@ pub(crate) struct LaneConnection {
 }
 
 impl LaneConnection {
-    /// None is taken from the pool before the first use.
+    /// Creates a lane without a connection. The first use takes one from the pool.
     pub(crate) fn new(pool: &Pool) -> Self {
         Self { pool: pool.clone(), kept: Arc::default() }
     }
 
-    /// The connection; whoever takes it puts it back if it served well.
+    /// Takes the connection. The caller returns it after success.
     pub(crate) async fn take_connection(&self) -> Result<PooledConn, DbError> {
         match self.kept.lock().await.take() {
             Some(conn) => Ok(conn),
@@ -37,7 +38,7 @@ impl LaneConnection {
         }
     }
 
-    /// Keeps it for the next batch, or gives it back where connections are few.
+    /// Keeps the connection for the next batch, or returns it to a small pool.
     pub(crate) async fn return_connection(&self, conn: PooledConn) {
         if self.pool.options().get_max_connections() >= 2 * BATCH_LANE_COUNT {
             *self.kept.lock().await = Some(conn);
@@ -45,15 +46,15 @@ impl LaneConnection {
     }
 }
 
-/// Most requests served at once.
+/// Maximum number of requests in one batch.
 const MAX_BATCH_SIZE: usize = 64;
 
-/// Hands work over to a lane.
+/// Queues work for a lane.
 pub(crate) struct Batcher<I, O> {
     sender: mpsc::Sender<BatchEntry<I, O>>,
 }
 
-/// An item, who waits for its result, and the span of the request it belongs to.
+/// An item, the sender of its result, and the span of its request.
 struct BatchEntry<I, O> {
     item: I,
     result: oneshot::Sender<O>,
@@ -61,8 +62,8 @@ struct BatchEntry<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
-    /// Starts the lane, in which one batch is under way at a time: while it is, the next one grows, and a larger
-    /// batch costs less for each item. `work` gives one result for each item, in order, or none at all.
+    /// Spawns the lane, which processes one batch at a time: meanwhile the next batch grows, and a larger batch costs
+    /// less per item. `work` returns one result for each item, in order, or none at all.
     pub(crate) fn spawn_lane<F, W>(tasks: &TaskTracker, work: W) -> Self
     where
         W: Fn(Vec<I>) -> F + Send + 'static,
@@ -72,7 +73,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
         tasks.spawn(async move {
             let mut batch: Vec<BatchEntry<I, O>> = Vec::new();
             while collect_batch(&mut receiver, &mut batch).await {
-                // The work shows in the trace of the first request; the others point to it.
+                // The work is part of the trace of the first request. The others link to it.
                 let span = batch[0].span.clone();
                 let mut items = Vec::with_capacity(batch.len());
                 let mut results = Vec::with_capacity(batch.len());
@@ -81,7 +82,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
                     items.push(waiting.item);
                     results.push(waiting.result);
                 }
-                // Without outcomes the senders are dropped, which tells whoever waits to go alone.
+                // Without outcomes the senders are dropped, which tells the waiting requests to run alone.
                 let outcomes = work(items).instrument(span).await.unwrap_or_default();
                 for (outcome, result) in outcomes.into_iter().zip(results) {
                     let _ = result.send(outcome);
@@ -91,7 +92,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
         Self { sender }
     }
 
-    /// Does the work with others; `None` when it must be tried alone.
+    /// Processes an item in a batch with others. Returns `None` when the item must be tried alone.
     pub(crate) async fn submit_item(&self, item: I) -> Option<O> {
         let (result, outcome) = oneshot::channel();
         let waiting = BatchEntry { item, result, span: Span::current() };
@@ -100,12 +101,12 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
     }
 }
 
-/// Takes what is waiting; `false` when nobody will ever come again.
+/// Collects the waiting items. Returns `false` when the queue is closed.
 async fn collect_batch<T>(receiver: &mut mpsc::Receiver<T>, batch: &mut Vec<T>) -> bool {
     if receiver.recv_many(batch, MAX_BATCH_SIZE).await == 0 {
         return false;
     }
-    // Whoever is about to submit gets on too; when nobody is, this costs nothing.
+    // Yielding lets senders that are about to submit join this batch. Without any it costs nothing.
     tokio::task::yield_now().await;
     while batch.len() < MAX_BATCH_SIZE
         && let Ok(waiting) = receiver.try_recv()

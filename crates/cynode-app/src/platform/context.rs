@@ -25,43 +25,43 @@ use crate::{
     platform::idempotency::{self, AnswerSecrecy},
 };
 
-/// How long the sweep waits for a row that somebody else holds: it comes by again, and others wait behind it.
+/// Lock timeout of the reconciler. It retries soon, and other callers wait behind it.
 const LOCK_TIMEOUT_MS: u32 = 250;
 
-/// What a front door knows about one request.
+/// Facts about one request that an interface hands to an operation.
 #[derive(Clone, Debug)]
 pub struct OperationRequest {
-    /// Who asks; `None` for the few operations that come before an account.
+    /// Authenticated caller. `None` for the few operations that need no account.
     pub caller: Option<AuthenticatedCaller>,
-    /// The trace it belongs to.
+    /// Trace of the request.
     pub trace: TraceId,
-    /// How a repeat of it is recognised.
+    /// Idempotency key and digest, by which a repeat is recognized.
     pub attempt: Option<IdempotentAttempt>,
 }
 
-/// The future of an operation.
+/// Future of an operation.
 pub type OperationFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// What an operation works with: one open transaction, who asks, and when.
+/// Context of an operation: one open transaction, the caller and the time.
 pub struct Ctx {
     conn: OperationConnection,
     environment: AppEnvironment,
     caller: Option<AuthenticatedCaller>,
-    /// The trace the operation belongs to.
+    /// Trace that the operation belongs to.
     pub trace: TraceId,
-    /// The moment of the operation; everything it writes bears this time.
+    /// Time of the operation. Everything that it writes carries this time.
     pub now: OffsetDateTime,
-    /// What the installation decided.
+    /// Configured lifetimes of the installation.
     pub policy: LifetimePolicy,
-    /// Whether the caller was refused for want of a role.
+    /// Whether the caller lacked a role.
     refused: bool,
-    /// Whose runs may have become due.
+    /// Tasks whose runs may have become due.
     woke: Vec<TaskId>,
     /// Whether a job was queued.
     queued: bool,
-    /// Whether somebody is to be told something.
+    /// Whether a notification was queued.
     told: bool,
-    /// How many events there are for streams to read.
+    /// Number of events that streams have to read.
     recorded: usize,
 }
 
@@ -77,8 +77,8 @@ impl App {
         operation(&mut ctx).await
     }
 
-    /// Runs an operation that changes state: its writes, its events and the answer kept for a repeat
-    /// are one transaction. Sent again with the same key, it gives the same answer and does nothing.
+    /// Runs an operation that changes state. Its writes, its events and the answer stored for a repeat are one
+    /// transaction. A repeat with the same idempotency key gets the same answer and has no effect.
     pub async fn mutate<T: Serialize>(
         &self,
         request: &OperationRequest,
@@ -87,8 +87,8 @@ impl App {
         self.run_operation(request, AnswerSecrecy::Open, operation).await
     }
 
-    /// Like [`Self::mutate`], for an answer that holds a secret: what is kept for a repeat is sealed
-    /// with the caller's own token, which we do not keep.
+    /// Runs an operation like [`Self::mutate`] whose answer holds a secret: the stored answer is sealed with the
+    /// caller's own token, which is not stored.
     pub async fn run_secret_mutation<T: Serialize>(
         &self,
         request: &OperationRequest,
@@ -106,9 +106,9 @@ impl App {
         let mut ctx = self.begin_transaction(request).await?;
         let body = match operation(&mut ctx).await {
             Ok(value) => serde_json::to_vec(&value).map_err(|e| Error::Internal(e.into()))?,
-            // Who lost the role gets nothing more, not even what was theirs.
+            // A caller who lost the role gets nothing more, not even an earlier answer.
             Err(error) if ctx.refused => return Err(error),
-            // The first attempt may have made a second one impossible: a name taken, a token used up.
+            // The first attempt may have made a second one impossible: a name is taken, a token is used.
             Err(error) => return self.replay_answer(ctx, request, secrecy).await?.ok_or(error),
         };
         if let Some(attempt) = &request.attempt {
@@ -125,12 +125,12 @@ impl App {
         Ok(OperationAnswer { body, replayed: false })
     }
 
-    /// Makes what was written last, and tells whoever waits for it.
+    /// Commits the operation and wakes the waiters that it concerns.
     pub(crate) async fn commit_operation(&self, mut ctx: Ctx) -> Result<(), Error> {
         let (woke, queued, told) = (std::mem::take(&mut ctx.woke), ctx.queued, ctx.told);
         let recorded = ctx.recorded;
         ctx.commit().await?;
-        // Each stream reads when it is told to: for nothing, that costs more than the commit.
+        // Every stream reads after an announcement: without new events that would cost more than the commit.
         if recorded > 0 {
             self.announce_commit();
         }
@@ -152,7 +152,7 @@ impl App {
         request: &OperationRequest,
         secrecy: AnswerSecrecy,
     ) -> Result<Option<OperationAnswer>, Error> {
-        // The failed transaction cannot be asked anything more; dropped, it is rolled back.
+        // The failed transaction accepts no more statements. Dropping it rolls it back.
         drop(ctx);
         let Some(attempt) = &request.attempt else { return Ok(None) };
         let mut ctx = self.begin_transaction(request).await?;
@@ -164,7 +164,7 @@ impl App {
         Ok(self.build_ctx(request, OperationConnection::Tx(tx)))
     }
 
-    /// A transaction that gives up soon when another holds a lock that it needs.
+    /// Begins a transaction that gives up soon when it waits for a lock.
     pub(crate) async fn begin_transaction_with_lock_timeout(
         &self,
         request: &OperationRequest,
@@ -190,7 +190,7 @@ impl App {
         }
     }
 
-    /// Refuses a caller whose role in the project is weaker, without a transaction.
+    /// Requires a role in the project without opening a transaction. Rejects a caller whose role is weaker.
     pub(crate) async fn require_project_role(
         &self,
         request: &OperationRequest,
@@ -198,7 +198,7 @@ impl App {
         needed: UserRole,
     ) -> Result<AuthenticatedCaller, Error> {
         match request.caller {
-            // No need to ask the database.
+            // The role in the installation is enough: no query is needed.
             Some(caller) if caller.role >= Some(needed) => Ok(caller),
             _ => {
                 self.read(request, |ctx| Box::pin(ctx.require_project_role(project, needed))).await
@@ -206,12 +206,12 @@ impl App {
         }
     }
 
-    /// The sources of time and randomness.
+    /// Returns the sources of time and randomness.
     pub const fn environment(&self) -> &AppEnvironment {
         &self.environment
     }
 
-    /// Counts this process's commits that brought events.
+    /// Returns a receiver of the count of this process's commits that brought events.
     pub fn subscribe_commits(&self) -> tokio::sync::watch::Receiver<u64> {
         self.commits.subscribe()
     }
@@ -241,7 +241,7 @@ impl App {
 }
 
 impl OperationRequest {
-    /// Whose repeats are meant: keys of one credential never meet those of another.
+    /// Returns the owner of idempotency keys. The keys of one credential never collide with those of another.
     pub(crate) fn idempotency_owner(&self) -> Uuid {
         match self.caller.map(|caller| caller.credential) {
             Some(CallerCredential::Session(id)) => id.as_uuid(),
@@ -255,7 +255,7 @@ impl OperationRequest {
 }
 
 impl Ctx {
-    /// The way to the database.
+    /// Returns the connection to the database.
     pub(crate) fn conn(&mut self) -> &mut Conn {
         match &mut self.conn {
             OperationConnection::Plain(conn) => conn,
@@ -263,7 +263,7 @@ impl Ctx {
         }
     }
 
-    /// Makes what was written last; without it everything is undone.
+    /// Commits the writes. Without a commit all of them are rolled back.
     pub(crate) async fn commit(self) -> Result<(), Error> {
         match self.conn {
             OperationConnection::Plain(_) => Ok(()),
@@ -273,7 +273,8 @@ impl Ctx {
         }
     }
 
-    /// Undoes everything now. A transaction that is only dropped keeps its locks until its connection is looked after.
+    /// Rolls back at once. A transaction that is only dropped keeps its locks until the pool cleans up its
+    /// connection.
     pub(crate) async fn rollback(self) -> Result<(), Error> {
         match self.conn {
             OperationConnection::Plain(_) => Ok(()),
@@ -283,20 +284,20 @@ impl Ctx {
         }
     }
 
-    /// Who asks.
+    /// Returns the authenticated caller.
     pub fn caller(&self) -> Result<AuthenticatedCaller, Error> {
         self.caller.ok_or(Error::Unauthenticated)
     }
 
-    /// Refuses a caller whose role in the whole installation is weaker.
+    /// Requires a role in the installation. Rejects a caller whose role is weaker.
     pub fn require_role(&mut self, needed: UserRole) -> Result<AuthenticatedCaller, Error> {
         let caller = self.caller()?;
         self.refused = caller.role < Some(needed);
         if self.refused { Err(Error::forbidden(needed, "in the installation")) } else { Ok(caller) }
     }
 
-    /// Refuses a caller whose role in the project is weaker. To somebody without any role there, the
-    /// project does not exist.
+    /// Requires a role in the project. Rejects a caller whose role is weaker. For a caller without any role in it,
+    /// the project does not exist.
     pub async fn require_project_role(
         &mut self,
         project: ProjectId,
@@ -312,7 +313,7 @@ impl Ctx {
         }
         let own = authentication::project_role(self.conn(), caller.user, project).await?;
         let role = match caller.bounds {
-            // An agent never decides about people, settings and policy, whoever it works for.
+            // An agent never manages users, settings or policy, even when it works for an admin.
             Some(bounds) => own.max(bounds.person).min(Some(UserRole::Operator)),
             None => own.max(caller.role),
         };
@@ -324,7 +325,7 @@ impl Ctx {
         }
     }
 
-    /// `None` when the caller may see every project, else the user whose projects may be seen.
+    /// Returns `None` when the caller may see every project, else the user whose projects are visible.
     pub(crate) fn visibility_filter(&self) -> Result<Option<UserId>, Error> {
         let caller = self.caller()?;
         if caller.bounds.is_some() {
@@ -333,27 +334,27 @@ impl Ctx {
         Ok(if caller.role.is_some() { None } else { Some(caller.user) })
     }
 
-    /// Notes that a run may have become due: the sweep is told after the commit.
+    /// Marks a run as possibly due. The reconciler is woken after the commit.
     pub(crate) fn wake_task(&mut self, task: TaskId) {
         self.woke.push(task);
     }
 
-    /// Notes that a job was queued: whoever waits for work is told after the commit.
+    /// Marks that a job was queued. Waiting workers are woken after the commit.
     pub(crate) const fn mark_job_queued(&mut self) {
         self.queued = true;
     }
 
-    /// A new id.
+    /// Returns a new id.
     pub(crate) fn new_uuid(&self) -> Uuid {
         self.environment.new_uuid(self.now)
     }
 
-    /// The source of randomness.
+    /// Returns the sources of time and randomness.
     pub(crate) const fn environment(&self) -> &AppEnvironment {
         &self.environment
     }
 
-    /// Tells what happened, in this transaction.
+    /// Records an event in this transaction.
     pub(crate) async fn record_event(&mut self, told: EventDraft) -> Result<(), Error> {
         let (trace, now, actor) = (self.trace, self.now, self.caller.map(|caller| caller.user));
         let event = told.into_event(actor);
@@ -362,7 +363,8 @@ impl Ctx {
         self.queue_notifications(&event, place).await
     }
 
-    /// Puts what happened into the outboxes of those who are told of it. Most kinds are told to nobody, and cost nothing.
+    /// Queues notifications of an event in the outboxes of subscribed channels. Most kinds of event notify nobody and
+    /// cost nothing.
     async fn queue_notifications(
         &mut self,
         event: &events::NewEvent,
@@ -383,21 +385,21 @@ impl Ctx {
         Ok(())
     }
 
-    /// Notes that somebody is to be told something: whoever tells it is called after the commit.
+    /// Marks that a notification was queued. The outbox worker is woken after the commit.
     pub(crate) const fn mark_notified(&mut self) {
         self.told = true;
     }
 }
 
-/// What an operation speaks to the database through.
+/// Connection of an operation.
 enum OperationConnection {
-    /// Reads need no transaction: each statement sees what is committed.
+    /// A read needs no transaction: each statement sees committed data.
     Plain(cynode_db::PooledConn),
-    /// Writes are one transaction; dropped, it is rolled back.
+    /// Writes are one transaction. Dropping it rolls it back.
     Tx(Tx),
 }
 
-/// What happened, before it has a place and a time.
+/// An event before it has a sequence number and a time.
 pub(crate) struct EventDraft {
     kind: EventKind,
     subject: Option<UserId>,
@@ -407,30 +409,30 @@ pub(crate) struct EventDraft {
 }
 
 impl EventDraft {
-    /// Something of that kind, about the installation.
+    /// Creates an event of that kind about the installation.
     pub(crate) fn new(kind: EventKind, data: Value) -> Self {
         Self { kind, subject: None, project: None, task: None, data }
     }
 
-    /// The event, done by `actor`.
+    /// Returns the event with `actor` as its cause.
     pub(crate) fn into_event(self, actor: Option<UserId>) -> events::NewEvent {
         let Self { kind, subject, project, task, data } = self;
         events::NewEvent { kind, actor, subject, project, task, data }
     }
 
-    /// It concerns this user's account.
+    /// Sets the user account that the event concerns.
     pub(crate) const fn with_subject(mut self, user: UserId) -> Self {
         self.subject = Some(user);
         self
     }
 
-    /// It happened in this project.
+    /// Sets the project of the event.
     pub(crate) const fn with_project(mut self, project: ProjectId) -> Self {
         self.project = Some(project);
         self
     }
 
-    /// It happened to this task.
+    /// Sets the task of the event.
     pub(crate) const fn with_task(mut self, task: TaskId) -> Self {
         self.task = Some(task);
         self

@@ -1,39 +1,39 @@
 use cynode_core::{InvalidTransition, roles::UserRole};
 use cynode_db::DbError;
 
-/// Why an operation was not done, in words that fit any transport.
+/// Reason why an operation failed, independent of the transport.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody showed who they are, or what they showed does not work.
+    /// The credentials are missing or invalid.
     #[error("credentials are missing, expired, revoked or wrong")]
     Unauthenticated,
-    /// The caller's role does not reach.
+    /// The caller's role is too weak.
     #[error("this needs the role {needed} {place}")]
     Forbidden {
-        /// The weakest role that may.
+        /// Weakest role that is allowed.
         needed: &'static str,
-        /// Where it is needed.
+        /// Scope in which the role is needed.
         place: &'static str,
     },
-    /// It is not there, or the caller may not know that it is.
+    /// The resource does not exist, or the caller may not know that it exists.
     #[error("{what} `{id}` does not exist{}", render_suggestion(near.as_deref()))]
     NotFound {
-        /// The kind of thing.
+        /// Kind of resource.
         what: &'static str,
-        /// How it was named.
+        /// Id or name in the request.
         id: String,
-        /// A name nearly like it that the caller may see.
+        /// Similar name that the caller may see.
         near: Option<String>,
     },
     /// The request contradicts itself or a rule.
     #[error("{0}")]
     Invalid(String),
-    /// Something of that name exists.
+    /// A resource of that name exists.
     #[error("{what} `{name}` exists already")]
     AlreadyExists {
-        /// The kind of thing.
+        /// Kind of resource.
         what: &'static str,
-        /// The name.
+        /// Name that is taken.
         name: String,
     },
     /// The state machine does not allow this transition.
@@ -42,17 +42,17 @@ pub enum Error {
     /// Another writer changed it in between: the version that the caller read is not the present one.
     #[error("`{key}` is at version {actual}, not at {expected}")]
     VersionConflict {
-        /// What was to be written.
+        /// Key that was to be written.
         key: String,
-        /// What the writer believed.
+        /// Version that the writer expected.
         expected: i64,
-        /// What is there; 0 is "nothing".
+        /// Present version. 0 means that there is none.
         actual: i64,
     },
-    /// Another rule of the present state forbids it.
+    /// Another rule of the present state forbids the operation.
     #[error("{0}")]
     Conflict(&'static str),
-    /// The key of a repeat was used for another request.
+    /// The idempotency key was used for another request.
     #[error("this Idempotency-Key was used for another request")]
     IdempotencyKeyReused,
     /// Too many requests wait for the same resource.
@@ -61,53 +61,53 @@ pub enum Error {
     /// The caller has reached a rate limit.
     #[error("{what}")]
     RateLimited {
-        /// The limit, in words.
+        /// Description of the limit.
         what: &'static str,
-        /// How long the caller must wait.
+        /// Time that the caller must wait.
         after: std::time::Duration,
     },
     /// Another driver holds the lease of the task.
     #[error("the task is driven by {holder}")]
     LeaseHeld {
-        /// The other driver.
+        /// Name of the other driver.
         holder: String,
     },
     /// The task may not be driven now.
     #[error("the task cannot be driven now: {0}")]
     NotRunnable(&'static str),
-    /// The task has ended: it will never be driven again.
+    /// The task has ended and will never be driven again.
     #[error("the task has ended")]
     TaskEnded,
-    /// The caller was superseded: what it says is too late.
+    /// Fencing: the caller was superseded, and its write comes too late.
     #[error("too late: {0}")]
     Fenced(&'static str),
-    /// The commits, or the branch that they go to, do not fit together.
+    /// The commits conflict with each other or with their target branch.
     #[error("{0}")]
     MergeConflict(String),
-    /// A system outside refuses it, or is no longer connected. A repeat does not help.
+    /// An external system refuses the request or is no longer connected. A repeat does not help.
     #[error("{0}")]
     UpstreamRejected(String),
-    /// There are as many as there may be.
+    /// The maximum number of resources is reached.
     #[error("{0}")]
     LimitExceeded(String),
     /// The disk is almost full.
     #[error("{0}")]
     StorageFull(&'static str),
-    /// It is more than may be had in one piece.
+    /// The content exceeds the maximum size.
     #[error("{0}")]
     TooLarge(String),
-    /// A system outside that is needed cannot be reached, or has asked to be left alone for a while.
+    /// A required external system cannot be reached, or its circuit breaker or rate limit asks for a pause.
     #[error("{why}")]
     UpstreamUnavailable {
-        /// How long it is best left alone.
+        /// Time to wait before a retry.
         after: std::time::Duration,
-        /// Who, and why.
+        /// The external system and the cause.
         why: String,
     },
     /// The database cannot be reached.
     #[error("the database cannot be reached")]
     Unavailable(#[source] anyhow::Error),
-    /// Our fault.
+    /// Internal error.
     #[error("something went wrong on our side")]
     Internal(#[source] anyhow::Error),
 }
@@ -117,17 +117,17 @@ fn render_suggestion(near: Option<&str>) -> String {
 }
 
 impl Error {
-    /// The caller's role does not reach.
+    /// Returns [`Self::Forbidden`] for a role.
     pub(crate) const fn forbidden(needed: UserRole, place: &'static str) -> Self {
         Self::Forbidden { needed: needed.as_str(), place }
     }
 
-    /// It is not there.
+    /// Returns [`Self::NotFound`] without a suggestion.
     pub(crate) fn not_found(what: &'static str, id: impl std::fmt::Display) -> Self {
         Self::NotFound { what, id: id.to_string(), near: None }
     }
 
-    /// It is not there, but perhaps the caller meant one of these.
+    /// Returns [`Self::NotFound`] with the most similar of these names.
     pub(crate) fn not_found_near<'a>(
         what: &'static str,
         id: &str,
@@ -137,7 +137,7 @@ impl Error {
         Self::NotFound { what, id: id.to_owned(), near }
     }
 
-    /// What to do next, when there is something.
+    /// Returns a hint about the next action, where there is one.
     pub const fn suggested_fix(&self) -> Option<&'static str> {
         match self {
             Self::Unauthenticated => {
@@ -174,7 +174,7 @@ impl Error {
 
 impl From<DbError> for Error {
     fn from(error: DbError) -> Self {
-        // A constraint that the operation did not expect is our fault, like anything else.
+        // A violated constraint that the operation did not expect is an internal error, like any other.
         if error.is_unavailable() {
             Self::Unavailable(error.into())
         } else if error.is_unusable_value() {
@@ -187,7 +187,7 @@ impl From<DbError> for Error {
     }
 }
 
-/// Says in the log what went wrong with work that nobody waits for and that is done again.
+/// Logs an error of background work that nobody waits for and that is retried.
 pub(crate) fn log_background_error(
     event: &'static str,
     error: &(dyn std::error::Error + 'static),

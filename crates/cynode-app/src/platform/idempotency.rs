@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 
 use crate::{Ctx, Error, OperationRequest};
 
-/// How a repeat is recognised.
+/// Identifies a repeat of a request.
 ///
-/// Both digests are keyed with the caller's token, which is not stored: whoever steals the database
-/// cannot try out what a request (which may hold a password) said, nor open a sealed answer.
+/// Both digests are keyed with the caller's token, which is not stored. A thief of the database cannot guess the
+/// content of a request (which may hold a password) and cannot open a sealed answer.
 #[derive(Clone, Debug)]
 pub struct IdempotentAttempt {
     key: String,
@@ -20,30 +20,30 @@ pub struct IdempotentAttempt {
     seal: [u8; 32],
 }
 
-/// The answer of an operation.
+/// Answer of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationAnswer {
-    /// JSON.
+    /// Body as JSON.
     pub body: Vec<u8>,
-    /// Whether it was given before.
+    /// Whether it is a stored answer to an earlier request.
     pub replayed: bool,
 }
 
-/// Whether an answer may be kept as it is.
+/// Whether an answer may be stored in plain text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerSecrecy {
-    /// It may.
+    /// It may be stored in plain text.
     Open,
-    /// It holds a secret.
+    /// It holds a secret and is sealed.
     Sealed,
 }
 
 impl IdempotentAttempt {
-    /// Most characters of a key.
+    /// Maximum number of characters of a key.
     pub const MAX_KEY_CHARS: usize = 200;
 
-    /// The attempt that `key` names: `token` is what the caller authenticated with, `request` what was
-    /// asked, as parts that cannot run into each other.
+    /// Creates the attempt that `key` names. `token` is the caller's credential, `request` the request as parts.
+    /// Parts cannot run into each other.
     pub fn new(key: &str, token: &str, request: &[&[u8]]) -> Result<Self, Error> {
         let good = (1..=Self::MAX_KEY_CHARS).contains(&key.len())
             && key.bytes().all(|b| b.is_ascii_graphic());
@@ -69,7 +69,7 @@ impl IdempotentAttempt {
     }
 }
 
-/// Keeps the answer in the operation's transaction; `false` when the key was used before.
+/// Stores the answer in the transaction of the operation. Returns `false` when the key was used before.
 pub(crate) async fn store_answer(
     ctx: &mut Ctx,
     request: &OperationRequest,
@@ -92,7 +92,7 @@ pub(crate) async fn store_answer(
     Ok(stored::store_answer(ctx.conn(), &keep, now).await?)
 }
 
-/// The answer that was given to the same request before.
+/// Returns the stored answer to the same request.
 pub(crate) async fn find_stored_answer(
     ctx: &mut Ctx,
     request: &OperationRequest,
@@ -122,7 +122,7 @@ pub(crate) async fn find_stored_answer(
     Ok(Some(OperationAnswer { body, replayed: true }))
 }
 
-/// A digest of parts; each is preceded by its length, so that none runs into the next.
+/// Hashes parts. The length of each part precedes it, so that none runs into the next.
 fn digest_parts(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {

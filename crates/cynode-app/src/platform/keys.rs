@@ -15,10 +15,10 @@ use ed25519_dalek::{SigningKey, VerifyingKey};
 
 use crate::{AppEnvironment, Error};
 
-/// Bytes of a nonce.
+/// Size of a nonce.
 const NONCE_BYTES: usize = 24;
 
-/// The keys of an installation. All its replicas have the same.
+/// Keys of an installation. All its replicas have the same keys.
 #[derive(Clone)]
 pub struct InstallationKeys {
     seal: [u8; 32],
@@ -28,7 +28,7 @@ pub struct InstallationKeys {
 }
 
 impl InstallationKeys {
-    /// Makes every key from the master key: one cannot be computed from another.
+    /// Derives every key from the master key. One key cannot be computed from another.
     pub fn from_master(master: &[u8; 32]) -> Self {
         let master = DigestKey::new(*master);
         let derive = |label: &[u8]| master.digest_bytes(label).0;
@@ -40,39 +40,39 @@ impl InstallationKeys {
         }
     }
 
-    /// Makes digests of what must not be kept.
+    /// Returns the key for digests of values that must not be stored.
     pub const fn digest_key(&self) -> &DigestKey {
         &self.digest
     }
 
-    /// Signs records.
+    /// Returns the key that signs records.
     pub const fn signing_key(&self) -> &SigningKey {
         &self.signing
     }
 
-    /// What anybody may check our signatures with.
+    /// Returns the public key that verifies our signatures.
     pub fn verifying_key(&self) -> VerifyingKey {
         self.signing.verifying_key()
     }
 
-    /// A tag under something that we hand out and want back unchanged.
+    /// Computes an authentication tag (MAC) over values that are handed out and must come back unchanged.
     pub fn compute_tag(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut whole = Vec::new();
         for part in parts {
-            // The length keeps parts from running into each other.
+            // The length of each part keeps parts from running into each other.
             whole.extend_from_slice(&(part.len() as u64).to_be_bytes());
             whole.extend_from_slice(part);
         }
         self.state.digest_bytes(&whole).0
     }
 
-    /// Whether the tag is ours, without telling by the time it takes how much of it is right.
+    /// Verifies a tag in constant time.
     pub fn verify_tag(&self, parts: &[&[u8]], tag: &[u8]) -> bool {
         let own = self.compute_tag(parts);
         tag.len() == own.len() && own.iter().zip(tag).fold(0, |all, (a, b)| all | (a ^ b)) == 0
     }
 
-    /// Encrypts a credential for one place: put elsewhere, it cannot be opened.
+    /// Seals a credential with its place as associated data. Moved to another place, it cannot be opened.
     pub(crate) fn seal_secret(
         &self,
         environment: &AppEnvironment,
@@ -86,7 +86,7 @@ impl InstallationKeys {
         Ok([nonce.as_slice(), &sealed].concat())
     }
 
-    /// Decrypts a credential of that place.
+    /// Opens a credential that was sealed for this place.
     pub(crate) fn unseal_secret(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, Error> {
         let wrong = || {
             Error::Internal(anyhow::anyhow!(
@@ -106,12 +106,12 @@ impl fmt::Debug for InstallationKeys {
     }
 }
 
-/// The associated data of the sealed secrets of a notification channel.
+/// Returns the associated data of the sealed secrets of a notification channel.
 pub(crate) fn channel_associated_data(id: ChannelId) -> Vec<u8> {
     [b"notification-channel".as_slice(), id.as_uuid().as_bytes()].concat()
 }
 
-/// The secrets of a notification channel: the current one and the one before it.
+/// Opens the secrets of a notification channel: the current one and the previous one.
 pub(crate) fn unseal_channel_secrets(
     channel: &NotificationChannel,
     keys: &InstallationKeys,

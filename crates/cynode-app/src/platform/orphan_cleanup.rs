@@ -8,11 +8,11 @@ use std::{
 
 use tokio::fs::{self, DirEntry};
 
-/// How long nobody has written to it: whatever is on its way has come in, or has been given up, long before.
+/// Minimum age of an orphan since its last write. Any upload in progress has completed or failed long before.
 pub(crate) const ORPHAN_MIN_AGE: time::Duration = time::Duration::HOUR;
 
-/// Removes what is in a directory, has a name that begins so, and was last written to before then. Gives how many. Somebody else may
-/// do the same at once.
+/// Removes the entries of a directory whose names have the prefix and that were last written before a time. Returns
+/// their number. Several processes may do this at once.
 pub(crate) async fn remove_orphans(
     directory: &Path,
     begins: &str,

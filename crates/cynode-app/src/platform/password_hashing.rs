@@ -13,22 +13,22 @@ use tokio::sync::Semaphore;
 
 use crate::{App, Error, OperationRequest};
 
-/// A password that may be stored: argon2id with the parameters that OWASP recommends.
+/// A password hash that may be stored: argon2id with the parameters that OWASP recommends.
 #[derive(Clone)]
 pub struct HashedPassword(String);
 
 impl HashedPassword {
-    /// The hash in PHC form.
+    /// Returns the hash in PHC format.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// What is checked when no such user exists, so that the answer takes as long as for one who does.
+/// Hash that is checked for an unknown user, so that the answer takes as long as for a known one.
 const DUMMY_PASSWORD_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// So many blocks of a KiB that the system's allocator takes them straight from the system and gives them straight back:
-/// the limit is 32 MiB, and smaller pieces are kept for later. What is not used of them takes no memory.
+/// Number of KiB blocks above the 32 MiB threshold of the system's allocator: it maps such an allocation directly and
+/// returns it at once, while it retains smaller ones. Unused blocks take no memory.
 const MIN_HASH_BLOCKS: usize = 33 * 1024;
 
 fn hash_with_salt(password: &[u8], salt: &[u8], params: Params) -> argon2::Result<[u8; 32]> {
@@ -50,8 +50,8 @@ fn verify_against_hash(password: &[u8], stored: &str) -> bool {
     Output::new(&output).is_ok_and(|output| output == *expected)
 }
 
-/// Hashing takes a core and 19 MiB while it lasts; it is done one at a time, and a bounded number may wait. Strangers who
-/// want to log in wait in places of their own, so that they cannot take those of callers who are known.
+/// Hashes passwords. A hash takes a core and 19 MiB; hashes run one at a time, and a bounded number may wait.
+/// Anonymous logins have a queue of their own, so that they cannot take the places of authenticated callers.
 #[derive(Clone)]
 pub(crate) struct PasswordHashing {
     strangers: Arc<Semaphore>,
@@ -79,7 +79,7 @@ fn to_phc_string(output: &[u8], salt: &[u8]) -> Option<String> {
 }
 
 impl App {
-    /// Hashes a password for a caller who is admin: others must not be able to keep the hasher busy.
+    /// Hashes a password for an admin. Other callers must not be able to keep the hasher busy.
     pub async fn hash_for_admin(
         &self,
         request: &OperationRequest,
@@ -92,7 +92,7 @@ impl App {
         self.hash_password(password).await
     }
 
-    /// Hashes a password that obeys the rule: 12 to 256 characters, for a caller who is known. No connection is held
+    /// Hashes a password of 12 to 256 characters for an authenticated caller. No database connection is held
     /// meanwhile.
     pub async fn hash_password(&self, password: &SecretText) -> Result<HashedPassword, Error> {
         if !(12..=256).contains(&password.0.chars().count()) {
@@ -107,7 +107,7 @@ impl App {
         hash.await?.map(HashedPassword).ok_or_else(failed)
     }
 
-    /// Whether the password is the one that was hashed; with no hash it takes as long and is wrong.
+    /// Verifies a password against its hash. Without a hash it takes as long and fails.
     pub(crate) async fn verify_password(
         &self,
         password: &SecretText,
@@ -131,7 +131,7 @@ impl App {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
         let turn = self.password_hashing().turn;
-        // A flood of logins must not queue for ever in front of the person who knows the password.
+        // A flood of logins must not queue without bound in front of the rightful user.
         let place = places.try_acquire_owned().map_err(|_| Error::Overloaded)?;
         let turn = turn.acquire_owned().await.map_err(|e| Error::Internal(e.into()))?;
         let done = tokio::task::spawn_blocking(move || {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{App, Error};
 
-/// Redacts a value. Without the secrets of the installation nothing can be redacted, and the value is refused.
+/// Redacts a value. Without the secrets of the installation nothing can be redacted, and the value is rejected.
 pub(crate) async fn redact_value(app: &App, value: &mut Value) -> Result<(), Error> {
     app.inference_runtime()?;
     if let Some(redactor) = app.redactor().await? {
@@ -24,7 +24,7 @@ pub(crate) async fn redact_text(app: &App, text: String) -> Result<String, Error
     })
 }
 
-/// Redacts texts that a caller handed in. It takes a connection of its own, so the caller has no transaction open yet.
+/// Redacts texts of a request. It takes a connection of its own, so the caller must not have an open transaction.
 #[tracing::instrument(name = "app.redaction.redact_prose", skip_all)]
 pub async fn redact_prose(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
     if texts.is_empty() {

@@ -18,27 +18,27 @@ use serde_json::{Value, json};
 
 use crate::{Ctx, Error, platform::context::EventDraft};
 
-/// All settings.
+/// Lists all settings.
 #[tracing::instrument(name = "app.settings.list_settings", skip_all)]
 pub async fn list_settings(ctx: &mut Ctx) -> Result<Vec<VersionedValue>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     Ok(settings::list_settings(ctx.conn()).await?)
 }
 
-/// One setting.
+/// Returns one setting.
 #[tracing::instrument(name = "app.settings.get_setting", skip_all, fields(setting.key = %key))]
 pub async fn get_setting(ctx: &mut Ctx, key: &DottedKey) -> Result<VersionedValue, Error> {
     ctx.require_role(UserRole::Viewer)?;
     settings::get_setting(ctx.conn(), key).await?.ok_or_else(|| Error::not_found("setting", key))
 }
 
-/// What a setting of ours holds now, for whoever goes by it.
+/// Returns the present value of a known setting.
 pub(crate) async fn setting_value(conn: &mut Conn, name: &str) -> Result<Option<Value>, Error> {
     let key = name.parse().map_err(|_| Error::Conflict("a setting's name is wrong"))?;
     Ok(settings::get_setting(conn, &key).await?.map(|set| set.value))
 }
 
-/// All writes of a setting.
+/// Lists all writes of a setting.
 #[tracing::instrument(name = "app.settings.list_setting_changes", skip_all, fields(setting.key = %key))]
 pub async fn list_setting_changes(
     ctx: &mut Ctx,
@@ -48,7 +48,7 @@ pub async fn list_setting_changes(
     Ok(settings::setting_history(ctx.conn(), key).await?)
 }
 
-/// Writes a setting, if nobody wrote it in between.
+/// Writes a setting. Optimistic locking: a concurrent write is a version conflict.
 #[tracing::instrument(name = "app.settings.set_setting", skip_all, fields(setting.key = %key))]
 pub async fn set_setting(
     ctx: &mut Ctx,
@@ -72,7 +72,7 @@ pub async fn set_setting(
             let there = settings::get_setting(ctx.conn(), key).await?;
             Err(version_error(key, expected, there))
         }
-        // A deletion slipped in between our look and our write.
+        // A deletion happened between our read and our write.
         Err(error) if error.is_refused_by("system_settings_history_pkey") => {
             Err(version_error(key, expected, None))
         }
@@ -80,7 +80,7 @@ pub async fn set_setting(
     }
 }
 
-/// Deletes a setting, if nobody wrote it in between.
+/// Deletes a setting. Optimistic locking: a concurrent write is a version conflict.
 #[tracing::instrument(name = "app.settings.delete_setting", skip_all, fields(setting.key = %key))]
 pub async fn delete_setting(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Result<(), Error> {
     let caller = ctx.require_role(UserRole::Admin)?;
@@ -98,7 +98,7 @@ pub async fn delete_setting(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Res
     invalidate_policy(ctx, key).await
 }
 
-/// Refuses what would be ignored: a setting that nobody reads, and a value that its setting cannot hold.
+/// Rejects an unknown setting and a value that does not fit its setting. Both would be ignored.
 fn validate_setting(key: &str, value: &Value) -> Result<(), Error> {
     let spec = find_setting(key).ok_or_else(|| unknown_setting_error(key))?;
     let fits = match spec.kind {
@@ -125,7 +125,7 @@ fn invalidated_cache(key: &DottedKey) -> Option<InvalidatedCache> {
     find_setting(key.as_str())?.invalidates
 }
 
-/// There is no such setting, but perhaps one with nearly its name.
+/// Returns the error for an unknown setting, with the most similar known name.
 fn unknown_setting_error(key: &str) -> Error {
     Error::Invalid(match nearest_name(key, SETTINGS.iter().map(|spec| spec.key)) {
         Some(known) => format!("there is no setting `{key}`; is `{known}` meant?"),
@@ -136,7 +136,7 @@ fn unknown_setting_error(key: &str) -> Error {
     })
 }
 
-/// Invalidates the policy of every replica, if the setting is part of it.
+/// Invalidates the cached policy of every replica, if the setting is part of it.
 async fn invalidate_policy(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> {
     if invalidated_cache(key) == Some(InvalidatedCache::Policy) {
         cynode_db::tools::policy::bump_policy_epoch(ctx.conn()).await?;
@@ -144,7 +144,7 @@ async fn invalidate_policy(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> 
     Ok(())
 }
 
-/// Somebody else wrote in between.
+/// Returns the version conflict of a concurrent write.
 pub(crate) fn version_error(
     key: &DottedKey,
     expected: ExpectedVersion,
@@ -154,19 +154,19 @@ pub(crate) fn version_error(
     Error::VersionConflict { key: key.to_string(), expected: expected.version_number(), actual }
 }
 
-/// The currency of all prices and limits.
+/// Returns the currency of all prices and budgets.
 pub(crate) async fn currency_setting(conn: &mut Conn) -> Result<Currency, Error> {
     Ok(Currency::from_setting(setting_value(conn, budget::CURRENCY_SETTING).await?.as_ref()))
 }
 
-/// The limit of a task that was asked for without one.
+/// Returns the budget of a task that is created without one.
 pub(crate) async fn default_task_budget(conn: &mut Conn) -> Result<Option<budget::Amount>, Error> {
     Ok(budget::default_task_limit(
         setting_value(conn, budget::TASK_DEFAULT_SETTING).await?.as_ref(),
     ))
 }
 
-/// Invalidates the registry of models of every replica, if the setting is read with it.
+/// Invalidates the cached model registry of every replica, if the setting is part of it.
 async fn invalidate_routing(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> {
     if invalidated_cache(key) == Some(InvalidatedCache::ModelRegistry) {
         cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;

@@ -7,43 +7,43 @@ use sha2::{Digest, Sha256};
 
 use crate::AppEnvironment;
 
-/// What a token opens.
+/// Kind of credential that a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenKind {
-    /// A login of a user.
+    /// Login session of a user.
     Session,
-    /// A program's key in a user's name.
+    /// API key of a program in a user's name.
     ApiKey,
-    /// The first admin, once.
+    /// One-time token that creates the first admin.
     Bootstrap,
-    /// A program that drives tasks.
+    /// Service token of a runner, which drives tasks.
     Runner,
-    /// A program that works on jobs.
+    /// Service token of a worker, which works on jobs.
     Worker,
-    /// A project manager.
+    /// Agent token of a project manager.
     Pm,
-    /// An analyst.
+    /// Agent token of an analyst.
     Pa,
-    /// An agent in a sandbox.
+    /// Agent token of an agent in a sandbox.
     Sandbox,
-    /// A program in which the project manager or analysts run.
+    /// Service token of a program that hosts the project manager or analysts.
     Host,
-    /// A machine that may become a node, once.
+    /// One-time token with which a machine becomes a node.
     Join,
-    /// A node.
+    /// Token of a node.
     Node,
 }
 
-/// A token that was shown to us: well-formed, not yet known to be good.
+/// A token that a caller presented: well-formed, but not yet authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PresentedToken {
-    /// Which door.
+    /// Kind of the token.
     pub kind: TokenKind,
-    /// What the database knows it by.
+    /// Hash under which the database stores the token.
     pub hash: [u8; 32],
 }
 
-/// The text is not a token of ours.
+/// The text is not a CyNode token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a CyNode token")]
 pub struct TokenError;
@@ -63,7 +63,7 @@ impl TokenKind {
         Self::Node,
     ];
 
-    /// What tokens of this kind start with. Scanners for leaked secrets look for it.
+    /// Returns the prefix of tokens of this kind. Secret scanners look for it.
     pub const fn token_prefix(self) -> &'static str {
         match self {
             Self::Session => "cyn_ses_",
@@ -81,7 +81,7 @@ impl TokenKind {
     }
 }
 
-/// A new token and what the database is to know it by.
+/// Issues a new token. Returns it with the hash for the database.
 pub fn issue_token(kind: TokenKind, environment: &AppEnvironment) -> (SecretText, [u8; 32]) {
     let secret = BASE64URL_NOPAD.encode(&environment.random_bytes::<32>());
     let text = format!("{}{secret}{}", kind.token_prefix(), compute_checksum(kind, &secret));
@@ -89,7 +89,7 @@ pub fn issue_token(kind: TokenKind, environment: &AppEnvironment) -> (SecretText
     (SecretText(text), hash)
 }
 
-/// Reads a token that a caller showed.
+/// Parses a token that a caller presented.
 pub fn parse_token(text: &str) -> Result<PresentedToken, TokenError> {
     let kind = TokenKind::ALL.into_iter().find(|kind| text.starts_with(kind.token_prefix()));
     let kind = kind.ok_or(TokenError)?;

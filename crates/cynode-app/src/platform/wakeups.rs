@@ -34,90 +34,90 @@ use uuid::Uuid;
 
 use crate::{App, Error, platform::error::log_background_error};
 
-/// How often the reconciler looks, and when it dispatches again.
+/// Intervals of the reconciler.
 #[derive(Clone, Copy, Debug)]
 pub struct ReconcileInterval {
-    /// How often it looks by itself.
+    /// Interval of its poll.
     pub every: Duration,
-    /// How long it waits for a run that it dispatched before it dispatches the run again.
+    /// How long it waits for a dispatched run before it dispatches the run again.
     pub redispatch_after: Duration,
 }
 
-/// How long somebody who waits rests while a look is made for the whole process.
+/// Poll interval of a waiter while the process-wide poll runs.
 const FALLBACK_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How long a stream of events rests while other processes are heard.
+/// Poll interval of an event stream while other processes are heard.
 const FALLBACK_STREAM_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Shortest time between looks while other processes are not heard.
+/// Minimum interval of the process-wide poll while other processes are not heard.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often a process says that it is there, and for how long it counts as there.
+/// How often a process announces its presence, and how long it counts as present.
 const HELLO_INTERVAL: Duration = Duration::from_secs(30);
 const PEER_TTL: Duration = Duration::from_secs(100);
 
-/// How long our own word may take to come back to us: where it does not, nothing would be heard of others either.
+/// How long our own announcement may take to come back. Without the echo other processes are not heard either.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between attempts to listen.
+/// Delay between attempts to listen.
 const RELISTEN_DELAY: Duration = Duration::from_secs(30);
 
-/// Shortest time between two announcements: what happens meanwhile goes into the next one.
+/// Minimum time between two announcements. Changes in between go into the next one.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Most nodes of one announcement, which has at most 8000 bytes; the look finds the others.
+/// Maximum number of nodes in one announcement, whose size is at most 8000 bytes. The poll finds the others.
 const MAX_ANNOUNCED_NODES: usize = 100;
 
-/// A pool with fewer connections has none to spare for listening.
+/// Minimum size of a pool that can spare a connection for listening.
 const MIN_LISTEN_CONNECTIONS: u32 = 6;
 
-/// Signs between requests of one process, and what is known of other processes.
+/// Wake-ups between the requests of one process, and presence of other processes.
 #[derive(Default)]
 pub(crate) struct Wakeups {
     /// A run may have become due.
     due: Notify,
-    /// Something was not heard of for too long, or its time is over.
+    /// A lease or a deadline has expired.
     overdue: Notify,
     /// A job or a handoff was queued.
     queued: Arc<Notify>,
-    /// Somebody is to be told something.
+    /// A notification was queued.
     told: Notify,
-    /// A schedule is to be fired.
+    /// A schedule is due.
     schedules: Notify,
-    /// A forge is to be looked at.
+    /// A forge is due to be polled.
     remotes: Notify,
-    /// Nothing was heard of a model call.
+    /// A model call may be lost: its process has not reported it.
     calls: AtomicBool,
-    /// Jobs may wait for a node to be chosen.
+    /// Jobs may wait to be placed on a node.
     unplaced: AtomicBool,
-    /// Tasks that somebody looks at.
+    /// Tasks that a long poll waits on.
     watched: Mutex<HashMap<TaskId, Arc<Notify>>>,
     /// Nodes that wait for jobs.
     nodes: Mutex<HashMap<NodeId, Arc<Notify>>>,
-    /// Idle nodes that were heard of since the last look.
+    /// Idle nodes with a heartbeat since the last poll.
     beats: Mutex<HashSet<NodeId>>,
-    /// A look is made for the whole process.
+    /// The process-wide poll runs.
     attended: AtomicBool,
-    /// Other processes are heard.
+    /// Announcements of other processes are received.
     listening: AtomicBool,
-    /// How often the connection to the database was lost.
+    /// Number of times that the connection to the database was lost.
     disconnects: AtomicU64,
-    /// This process among the others, once it listens.
+    /// Unique id of this process among the others, once it listens.
     id: OnceLock<Uuid>,
-    /// The other processes, and when each was heard of.
+    /// Other processes and the time of their last announcement.
     peers: Mutex<HashMap<Uuid, Instant>>,
-    /// What is still to be announced to them.
+    /// Announcement that is still to be sent.
     outgoing: Mutex<PeerAnnouncement>,
     announces: Notify,
 }
 
-/// What a process says to the others.
+/// Announcement of a process to the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is another thing that happened")]
 struct PeerAnnouncement {
     from: Uuid,
-    /// Whether it only says that it is there, and wants to know who else is.
+    /// Announces presence and asks the others to announce theirs.
     hello: bool,
     runs: bool,
     queued: bool,
@@ -151,7 +151,7 @@ impl Wakeups {
         }
     }
 
-    /// Adds to what the other processes are told, if there are any.
+    /// Adds to the next announcement, if there are other processes.
     fn queue_announcement(&self, change: impl FnOnce(&mut PeerAnnouncement)) {
         if lock_unpoisoned(&self.peers).is_empty() {
             return;
@@ -162,13 +162,13 @@ impl Wakeups {
 }
 
 impl App {
-    /// Tells streams that there may be something new.
+    /// Wakes event streams: there may be new events.
     pub(crate) fn announce_commit(&self) {
         self.commits.send_modify(|count| *count = count.wrapping_add(1));
         self.signs.queue_announcement(|outgoing| outgoing.events = true);
     }
 
-    /// Tells the sweep, and whoever looks at these tasks, that their runs may be due.
+    /// Wakes the reconciler and the long polls on these tasks: their runs may be due.
     pub(crate) fn announce_due_runs(&self, tasks: &[TaskId]) {
         self.signs.due.notify_one();
         let mut watched = lock_unpoisoned(&self.signs.watched);
@@ -181,23 +181,23 @@ impl App {
         self.signs.queue_announcement(|outgoing| outgoing.runs = true);
     }
 
-    /// Ends when a run may have become due.
+    /// Waits until a run may have become due.
     pub(crate) async fn until_run_due(&self) {
         self.signs.due.notified().await;
     }
 
-    /// Ends when something is overdue.
+    /// Waits until a lease or a deadline has expired.
     pub(crate) async fn until_overdue(&self) {
         self.signs.overdue.notified().await;
     }
 
-    /// Tells whoever waits for work that there is some.
+    /// Wakes waiters for work.
     pub(crate) fn announce_queued_work(&self) {
         self.signs.wake_queue();
         self.signs.queue_announcement(|outgoing| outgoing.queued = true);
     }
 
-    /// Tells nodes that they were given jobs.
+    /// Wakes nodes that jobs were placed on.
     pub(crate) fn announce_placed_jobs(&self, nodes: &[NodeId]) {
         if nodes.is_empty() {
             return;
@@ -211,68 +211,68 @@ impl App {
         });
     }
 
-    /// Tells whoever tells people that there is something to be told.
+    /// Wakes the outbox worker: a notification was queued.
     pub(crate) fn announce_notifications(&self) {
         self.signs.told.notify_one();
         self.signs.queue_announcement(|outgoing| outgoing.told = true);
     }
 
-    /// Ends when somebody is to be told something.
+    /// Waits until a notification is due.
     pub(crate) async fn until_notification_due(&self) {
         self.signs.told.notified().await;
     }
 
-    /// Ends when a schedule is due.
+    /// Waits until a schedule is due.
     pub(crate) async fn until_schedule_due(&self) {
         self.signs.schedules.notified().await;
     }
 
-    /// Ends when a forge is to be looked at.
+    /// Waits until a forge is due to be polled.
     pub(crate) async fn until_remote_due(&self) {
         self.signs.remotes.notified().await;
     }
 
-    /// Whether nothing was heard of a model call, or nobody has looked. It is said once.
+    /// Returns whether a model call may be lost, or no poll has checked. Resets the flag.
     pub(crate) fn take_lost_calls(&self) -> bool {
         self.signs.calls.swap(false, Ordering::SeqCst) || !self.has_shared_poll()
     }
 
-    /// Jobs may wait for a node to be chosen, or a node may be there that was not.
+    /// Records that jobs may wait to be placed or that a node has become available.
     pub(crate) fn set_unplaced(&self) {
         self.signs.unplaced.store(true, Ordering::SeqCst);
     }
 
-    /// Whether jobs may wait for a node to be chosen.
+    /// Returns whether jobs may wait to be placed.
     pub(crate) fn is_unplaced(&self) -> bool {
         self.signs.unplaced.load(Ordering::SeqCst)
     }
 
-    /// The same; from then on it is believed that none waits.
+    /// Returns whether jobs may wait to be placed. Resets the flag.
     pub(crate) fn take_unplaced(&self) -> bool {
         self.signs.unplaced.swap(false, Ordering::SeqCst)
     }
 
-    /// Ends when a job or a handoff was queued.
+    /// Returns a future that ends when a job or a handoff is queued.
     pub(crate) fn work_signal(&self) -> OwnedNotified {
         self.signs.queued.clone().notified_owned()
     }
 
-    /// Ends when a job was placed on this node.
+    /// Returns a future that ends when a job is placed on this node.
     pub(crate) fn node_signal(&self, node: NodeId) -> OwnedNotified {
         lock_unpoisoned(&self.signs.nodes).entry(node).or_default().clone().notified_owned()
     }
 
-    /// Nobody looks at this task any more; whoever still does looks by itself.
+    /// Stops watching a task. A long poll that still waits on it polls by itself.
     pub(crate) fn unwatch_task(&self, task: TaskId) {
         lock_unpoisoned(&self.signs.watched).remove(&task);
     }
 
-    /// Ends when something happened to this task in this process.
+    /// Returns a future that ends when something happens to this task in this process.
     pub(crate) fn task_signal(&self, task: TaskId) -> OwnedNotified {
         lock_unpoisoned(&self.signs.watched).entry(task).or_default().clone().notified_owned()
     }
 
-    /// Notes that an idle node was heard of; `false` when nobody would write it down.
+    /// Records the heartbeat of an idle node. Returns `false` when no process-wide poll would write it.
     pub(crate) fn record_idle_heartbeat(&self, node: NodeId) -> bool {
         let attended = self.has_shared_poll();
         if attended {
@@ -281,18 +281,18 @@ impl App {
         attended
     }
 
-    /// Whether this process hears other processes, and there are some.
+    /// Returns whether this process hears other processes, and there are some.
     pub fn hears_peers(&self) -> bool {
         self.signs.listening.load(Ordering::SeqCst)
             && !lock_unpoisoned(&self.signs.peers).is_empty()
     }
 
-    /// How often this process has lost its connection to the database.
+    /// Returns how often this process has lost its connection to the database.
     pub(crate) fn database_disconnects(&self) -> u64 {
         self.signs.disconnects.load(Ordering::SeqCst)
     }
 
-    /// Records that the connection to the database was lost. Streams end and say so.
+    /// Records that the connection to the database was lost. Streams end and report it.
     fn record_disconnect(&self) {
         self.signs.disconnects.fetch_add(1, Ordering::SeqCst);
         tracing::warn!(
@@ -302,28 +302,28 @@ impl App {
         self.wake_all();
     }
 
-    /// Whether one look is made for the whole process.
+    /// Returns whether a process-wide poll runs.
     pub(crate) fn has_shared_poll(&self) -> bool {
         self.signs.attended.load(Ordering::SeqCst)
     }
 
-    /// How long somebody rests who would look by itself every so often.
+    /// Returns the delay of a waiter that would poll at this interval by itself.
     pub(crate) fn poll_delay(&self, every: Duration) -> Duration {
         if self.has_shared_poll() { FALLBACK_POLL_INTERVAL } else { every }
     }
 
-    /// The same for whoever waits for what is committed anywhere.
+    /// Returns the delay of a waiter for commits of any process that would poll at this interval by itself.
     pub(crate) fn stream_poll_delay(&self, every: Duration) -> Duration {
         let heard = self.has_shared_poll() && self.signs.listening.load(Ordering::SeqCst);
         if heard { FALLBACK_STREAM_INTERVAL } else { every }
     }
 
-    /// Ends when somebody who would look every so often is to look.
+    /// Waits until a waiter with this poll interval is to poll.
     pub(crate) async fn until_poll_due(&self, every: Duration) {
         sleep_for(self.poll_delay(every)).await;
     }
 
-    /// Wakes everybody: something may not have been heard.
+    /// Wakes all waiters, because an announcement may have been lost.
     fn wake_all(&self) {
         self.commits.send_modify(|count| *count = count.wrapping_add(1));
         let signs = &self.signs;
@@ -335,7 +335,7 @@ impl App {
         }
     }
 
-    /// Wakes whoever waits for what was found.
+    /// Wakes the waiters for the work that a poll found.
     fn wake_for_pending(&self, pending: &PendingWork) {
         let signs = &self.signs;
         if pending.runs {
@@ -364,12 +364,12 @@ impl App {
         }
     }
 
-    /// Wakes whoever waits for what another process says.
+    /// Wakes the waiters that an announcement of another process concerns.
     fn wake_for_announcement(&self, said: &PeerAnnouncement) {
         let signs = &self.signs;
         let known = lock_unpoisoned(&signs.peers).insert(said.from, Instant::now()).is_some();
         if said.hello && !known {
-            // It does not know of us yet.
+            // The new process does not know of us yet.
             signs.queue_announcement(|outgoing| outgoing.hello = true);
         }
         if said.events {
@@ -388,7 +388,7 @@ impl App {
     }
 }
 
-/// Says that looks are made for the whole process, until it is dropped.
+/// Marks the process-wide poll as running until it is dropped.
 struct SharedPollGuard<'a>(&'a App);
 
 impl<'a> SharedPollGuard<'a> {
@@ -402,12 +402,12 @@ impl Drop for SharedPollGuard<'_> {
     fn drop(&mut self) {
         self.0.signs.attended.store(false, Ordering::SeqCst);
         self.0.signs.listening.store(false, Ordering::SeqCst);
-        // Whoever rests for long looks by itself from now on.
+        // Waiters with a long delay poll by themselves from now on.
         self.0.wake_all();
     }
 }
 
-/// Looks for this process and hears the others until it is told to stop.
+/// Runs the process-wide poll and listens to other processes until shutdown.
 pub async fn run_wakeups(app: App, pace: ReconcileInterval, stop: CancellationToken) {
     let environment = app.environment();
     app.signs.id.get_or_init(|| environment.new_uuid(environment.now()));
@@ -420,7 +420,7 @@ pub async fn run_wakeups(app: App, pace: ReconcileInterval, stop: CancellationTo
     }
 }
 
-/// Looks at all queues: now and then while other processes are heard, more often where they are not and something happens.
+/// Polls all queues: at the configured interval while other processes are heard, else more often after it found work.
 async fn run_poll_loop(app: &App, pace: ReconcileInterval) {
     let mut rest = MIN_POLL_INTERVAL.min(pace.every);
     let mut failing = false;
@@ -460,7 +460,7 @@ async fn poll_queues(app: &App, pace: ReconcileInterval) -> Result<PendingWork, 
     Ok(pending)
 }
 
-/// Hears what other processes say. Where that is not possible, it is only looked.
+/// Receives announcements of other processes. Where that is not possible, only the poll finds work.
 async fn run_listen_loop(app: &App) {
     if app.pool().options().get_max_connections() < MIN_LISTEN_CONNECTIONS {
         return std::future::pending().await;
@@ -479,7 +479,7 @@ async fn run_listen_loop(app: &App) {
     }
 }
 
-/// Listens until nothing can be heard any more.
+/// Listens until no announcement arrives any more.
 async fn listen_to_peers(app: &App) -> Result<(), DbError> {
     let signs = &app.signs;
     let mut listener = WakeupListener::open_listener(app.pool()).await?;
@@ -492,23 +492,23 @@ async fn listen_to_peers(app: &App) -> Result<(), DbError> {
     loop {
         let Ok(heard) = timeout(patience, listener.next()).await else { return Ok(()) };
         let Some(heard) = heard? else {
-            // The connection is a new one.
+            // The listener has reconnected.
             app.record_disconnect();
             continue;
         };
-        // What a newer version says is not lost on the look.
+        // The poll finds what an unreadable announcement of a newer version meant.
         let Ok(said) = serde_json::from_str::<PeerAnnouncement>(&heard) else { continue };
         if said.from != signs.process_id() {
             app.wake_for_announcement(&said);
         } else if !signs.listening.swap(true, Ordering::SeqCst) {
-            // From here on nothing is missed; what came before may have been.
+            // From here on no announcement is missed. Earlier ones may have been.
             app.wake_all();
             patience = HELLO_INTERVAL * 2 + ECHO_TIMEOUT;
         }
     }
 }
 
-/// Says to the other processes what happens here, and now and then that we are there.
+/// Announces changes of this process, and its presence at an interval.
 async fn run_announce_loop(app: &App) {
     let signs = &app.signs;
     let mut hello = tokio::time::interval(HELLO_INTERVAL);
@@ -540,7 +540,7 @@ async fn send_announcement(app: &App, said: &PeerAnnouncement) -> Result<(), DbE
     wakeups::notify_listeners(&mut conn, &payload).await
 }
 
-/// Ends after that time.
+/// Waits for that time.
 pub(crate) async fn sleep_for(time: Duration) {
     let _ = timeout(time, std::future::pending::<()>()).await;
 }

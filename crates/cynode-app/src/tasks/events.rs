@@ -16,31 +16,31 @@ use tokio::sync::watch;
 
 use crate::{App, Ctx, Error, platform::tokens::PresentedToken};
 
-/// How long a stream waits for a sign before it looks by itself, where other processes are not heard.
+/// Poll interval of a stream, while other processes are not heard.
 const STREAM_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Most events read at once.
+/// Maximum number of events per read.
 const EVENT_BATCH_SIZE: i64 = 200;
 
-/// Which events are wanted.
+/// Filter of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventSelection {
-    /// Only of this project.
+    /// Only events of this project.
     pub project: Option<ProjectId>,
-    /// Only of this task.
+    /// Only events of this task.
     pub task: Option<TaskId>,
 }
 
-/// Where a stream begins.
+/// Start of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamStart {
-    /// With what happens from now on.
+    /// With the next new event.
     Now,
-    /// Behind an event that the reader has.
+    /// After an event that the reader has.
     After(EventPosition),
 }
 
-/// Refuses a caller who may not see what it asks for, and says where to begin.
+/// Rejects a caller who may not see the selected events. Returns the start position.
 pub async fn authorize_stream(
     ctx: &mut Ctx,
     wanted: EventSelection,
@@ -65,16 +65,16 @@ struct EventTail {
     wanted: EventSelection,
     position: EventPosition,
     ready: VecDeque<EventView>,
-    /// Whether there are events that an older transaction holds back.
+    /// Whether an older open transaction holds events back.
     held_back: bool,
     commits: watch::Receiver<u64>,
-    /// How often the database had been lost when the stream began.
+    /// Number of lost database connections when the stream began.
     disconnects: u64,
 }
 
-/// Everything behind `position` that the caller may see, each event once and in order, without end.
-/// The credential and the memberships are looked at again before each read, so that a stream ends
-/// when its key is revoked. It also ends when the database was lost meanwhile, so that its reader knows, however soon the database is back.
+/// Streams all events after `position` that the caller may see, each once and in order, without end. Credential and
+/// memberships are checked again before each read, so a stream ends when its key is revoked. It also ends when the
+/// database connection was lost, even if only briefly, so that its reader notices.
 pub fn follow_events(
     app: &App,
     shown: PresentedToken,
@@ -98,7 +98,8 @@ pub fn follow_events(
             }
             tail.read_batch().await?;
             if tail.ready.is_empty() {
-                // Either there was a commit, or it is time to look what others wrote. Nobody says when what held events back has ended.
+                // Wait for a commit of this process, or for the next poll for those of others. Nothing announces the
+                // end of the transaction that holds events back.
                 let rest = if tail.held_back {
                     STREAM_POLL_INTERVAL
                 } else {

@@ -21,17 +21,17 @@ use crate::{
     platform::{context::EventDraft, settings::version_error},
 };
 
-/// What a caller wants to do with a scope.
+/// Intended access to a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PreferenceAccess {
     Read,
     Write,
 }
 
-/// Refuses a caller who may not touch the scope, and returns the project it belongs to.
+/// Authorizes access to a scope and returns its project.
 ///
-/// The system's and a group's preferences are read by viewers and written by admins of the
-/// installation; a user's by the user and by admins; a project's and a task's by the roles there.
+/// The preferences of the system and of a group are read by viewers and written by admins of the installation; those
+/// of a user by the user and by admins; those of a project and of a task by the roles there.
 async fn authorize_scope(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -64,7 +64,7 @@ async fn authorize_scope(
     }
 }
 
-/// All preferences of a scope.
+/// Lists all preferences of a scope.
 #[tracing::instrument(name = "app.preferences.list_preferences", skip_all)]
 pub async fn list_preferences(
     ctx: &mut Ctx,
@@ -74,7 +74,7 @@ pub async fn list_preferences(
     Ok(preferences::list_preferences(ctx.conn(), scope).await?)
 }
 
-/// One preference.
+/// Returns one preference.
 #[tracing::instrument(name = "app.preferences.get_preference", skip_all, fields(preference.key = %key))]
 pub async fn get_preference(
     ctx: &mut Ctx,
@@ -86,7 +86,7 @@ pub async fn get_preference(
     found.ok_or_else(|| Error::not_found("preference", key))
 }
 
-/// All writes of a preference.
+/// Lists all writes of a preference.
 #[tracing::instrument(name = "app.preferences.list_preference_changes", skip_all, fields(preference.key = %key))]
 pub async fn list_preference_changes(
     ctx: &mut Ctx,
@@ -97,7 +97,7 @@ pub async fn list_preference_changes(
     Ok(preferences::preference_history(ctx.conn(), scope, key).await?)
 }
 
-/// Writes a preference, if nobody wrote it in between and the value fits the key.
+/// Writes a preference if the value fits the key. Optimistic locking: a concurrent write is a version conflict.
 #[tracing::instrument(name = "app.preferences.set_preference", skip_all, fields(preference.key = %key))]
 pub async fn set_preference(
     ctx: &mut Ctx,
@@ -128,7 +128,7 @@ pub async fn set_preference(
             let there = preferences::get_preference(ctx.conn(), scope, key).await?;
             Err(version_error(key, expected, there))
         }
-        // A deletion slipped in between our look and our write.
+        // A deletion happened between our read and our write.
         Err(error) if error.is_refused_by("preferences_history_unique") => {
             Err(version_error(key, expected, None))
         }
@@ -136,8 +136,8 @@ pub async fn set_preference(
     }
 }
 
-/// Whether a person is asked about the plan of a task that is just being accepted. It is a preference of the task, written
-/// with the task itself: whoever dies in between leaves neither.
+/// Sets whether a person must approve the plan of a new task. It is a preference of the task, written in the
+/// transaction of the task.
 pub(crate) async fn set_plan_approval(ctx: &mut Ctx, task: &Task, asks: bool) -> Result<(), Error> {
     let key = APPROVE_PLAN_PREFERENCE
         .parse()
@@ -160,7 +160,7 @@ pub(crate) async fn set_plan_approval(ctx: &mut Ctx, task: &Task, asks: bool) ->
         .await
 }
 
-/// Deletes a preference, if nobody wrote it in between.
+/// Deletes a preference. Optimistic locking: a concurrent write is a version conflict.
 #[tracing::instrument(name = "app.preferences.delete_preference", skip_all, fields(preference.key = %key))]
 pub async fn delete_preference(
     ctx: &mut Ctx,
@@ -205,7 +205,7 @@ async fn record_preference_event(
     ctx.record_event(told).await
 }
 
-/// Everything that may speak to what a user does, in a project, for a task.
+/// Loads all preferences that may apply to a user in a project and for a task.
 pub(crate) async fn load_preference_entries(
     conn: &mut Conn,
     user: UserId,
@@ -220,7 +220,7 @@ pub(crate) async fn load_preference_entries(
     preferences::list_preference_entries(conn, &scopes).await
 }
 
-/// The preferences that hold for the workflow of a task: whoever asked for it, in its project.
+/// Returns the effective preferences of a task's workflow: those of its author in its project.
 pub(crate) async fn workflow_preferences(
     ctx: &mut Ctx,
     task: &Task,
@@ -232,19 +232,19 @@ pub(crate) async fn workflow_preferences(
     Ok(held.effective.into_iter().map(|(key, held)| (key, held.value)).collect())
 }
 
-/// What preferences are asked for.
+/// Subject of effective preferences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreferenceSubject {
     /// The caller alone.
     Caller,
     /// The caller in a project.
     Project(ProjectId),
-    /// A task: whoever asked for it, in its project.
+    /// A task: its author in its project.
     Task(TaskId),
 }
 
-/// What holds, and who said it: task > project > user > group > system. For an agent, nothing of what
-/// is meant for the other.
+/// Returns the effective preferences and their scopes. The precedence is task, project, user, group, system. For an
+/// agent, keys of the other agent role are left out.
 #[tracing::instrument(name = "app.preferences.effective_preferences", skip_all)]
 pub async fn effective_preferences(
     ctx: &mut Ctx,
@@ -260,7 +260,7 @@ pub async fn effective_preferences(
         }
         PreferenceSubject::Task(id) => {
             let task = crate::tasks::get_task(ctx, id).await?;
-            // What its author prefers is the author's, and of those who steer the task.
+            // Personal preferences of the author are visible only to the author and to those who may steer the task.
             let needed =
                 if task.created_by == caller.user { UserRole::Viewer } else { UserRole::Operator };
             ctx.require_project_role(task.project, needed).await?;

@@ -16,16 +16,16 @@ use serde_json::json;
 
 use crate::{Ctx, Error, platform::context::EventDraft};
 
-/// How a project is named: by id or by slug.
+/// Reference to a project: by id or by slug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProjectRef {
-    /// By id.
+    /// Unique id of the project.
     Id(ProjectId),
-    /// By slug.
+    /// Slug of the project.
     Slug(ProjectSlug),
 }
 
-/// A text that names no project.
+/// The text is no valid reference to a project.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ProjectRefError(String);
@@ -34,7 +34,7 @@ impl FromStr for ProjectRef {
     type Err = ProjectRefError;
 
     fn from_str(text: &str) -> Result<Self, ProjectRefError> {
-        // No slug has a `_`, so the two never meet.
+        // No slug contains `_`, so ids and slugs cannot be confused.
         if text.contains('_') {
             let id = text.parse::<ProjectId>();
             id.map(Self::Id).map_err(|error| ProjectRefError(error.to_string()))
@@ -45,7 +45,7 @@ impl FromStr for ProjectRef {
     }
 }
 
-/// The id of a project that the caller may see.
+/// Resolves a reference to the id of a project that the caller may see.
 pub async fn resolve_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<ProjectId, Error> {
     match project {
         ProjectRef::Id(id) => Ok(*id),
@@ -54,7 +54,7 @@ pub async fn resolve_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<Proj
                 return Err(missing_project_error(ctx, slug).await?);
             };
             match ctx.require_project_role(id, UserRole::Viewer).await {
-                // Who may not see it learns no more than of one that is not there.
+                // A caller who may not see the project gets the same answer as for a missing one.
                 Err(Error::NotFound { .. }) => Err(missing_project_error(ctx, slug).await?),
                 result => result.map(|_| id),
             }
@@ -62,14 +62,14 @@ pub async fn resolve_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<Proj
     }
 }
 
-/// There is no such project, but perhaps one with nearly its name that the caller may see.
+/// Returns the error for a missing project, with the most similar name that the caller may see.
 async fn missing_project_error(ctx: &mut Ctx, slug: &ProjectSlug) -> Result<Error, Error> {
     let Ok(member) = ctx.visibility_filter() else { return Ok(Error::not_found("project", slug)) };
     let known = projects::list_project_slugs(ctx.conn(), member).await?;
     Ok(Error::not_found_near("project", slug.as_str(), known.iter().map(String::as_str)))
 }
 
-/// The same where naming one is left to the caller.
+/// Resolves an optional reference to a project.
 pub async fn resolve_optional_project(
     ctx: &mut Ctx,
     project: Option<&ProjectRef>,
@@ -80,7 +80,7 @@ pub async fn resolve_optional_project(
     }
 }
 
-/// Makes a project; the caller becomes its first admin.
+/// Creates a project. The caller becomes its first admin.
 #[tracing::instrument(name = "app.projects.create_project", skip_all)]
 pub async fn create_project(ctx: &mut Ctx, body: CreateProject) -> Result<Project, Error> {
     let caller = ctx.require_role(UserRole::Operator)?;
@@ -109,7 +109,7 @@ pub async fn create_project(ctx: &mut Ctx, body: CreateProject) -> Result<Projec
     Ok(project)
 }
 
-/// One project.
+/// Returns one project.
 #[tracing::instrument(name = "app.projects.get_project", skip_all)]
 pub async fn get_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<Project, Error> {
     let id = resolve_project(ctx, project).await?;
@@ -117,7 +117,7 @@ pub async fn get_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<Project,
     projects::get_project(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("project", id))
 }
 
-/// The projects that the caller may see; archived ones only when they are wanted.
+/// Lists the projects that the caller may see; archived ones only on request.
 #[tracing::instrument(name = "app.projects.list_projects", skip_all)]
 pub async fn list_projects(
     ctx: &mut Ctx,
@@ -129,7 +129,7 @@ pub async fn list_projects(
     Ok(page.into_page(found, |project| project.id.as_uuid()))
 }
 
-/// Changes a project.
+/// Updates a project.
 #[tracing::instrument(name = "app.projects.update_project", skip_all, fields(project.id = %id))]
 pub async fn update_project(
     ctx: &mut Ctx,
@@ -146,11 +146,11 @@ pub async fn update_project(
     Ok(project)
 }
 
-/// What somebody is told who wants work in an archived project.
+/// Message for work that is requested in an archived project.
 pub(crate) const ARCHIVED_MESSAGE: &str =
     "the project is archived: `cynork project unarchive NAME` takes it back";
 
-/// Refuses what would be work in an archived project.
+/// Rejects work in an archived project.
 pub(crate) async fn require_active_project(conn: &mut Conn, id: ProjectId) -> Result<(), Error> {
     if projects::is_project_archived(conn, id).await? {
         Err(Error::Conflict(ARCHIVED_MESSAGE))
@@ -159,12 +159,12 @@ pub(crate) async fn require_active_project(conn: &mut Conn, id: ProjectId) -> Re
     }
 }
 
-/// Archives a project: no task can be asked for in it, its models answer nobody, its schedules and its forge rest, and lists leave
-/// it out. Everything in it stays as it is.
+/// Archives a project: no task can be created in it, its models answer nobody, its schedules and its forge sync stop,
+/// and lists omit it. All its data stays.
 #[tracing::instrument(name = "app.projects.archive_project", skip_all, fields(project.id = %id))]
 pub async fn archive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Error> {
     let caller = ctx.require_project_role(id, UserRole::Admin).await?;
-    // Whoever asks for a task now waits for what becomes of this.
+    // A concurrent creation of a task waits for this lock.
     let locked = projects::lock_project(ctx.conn(), id).await?;
     let project = locked.ok_or_else(|| Error::not_found("project", id))?;
     if project.archived_at.is_some() {
@@ -184,7 +184,7 @@ pub async fn archive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Er
     Ok(Project { archived_at: Some(now), ..project })
 }
 
-/// Takes a project back that was archived.
+/// Unarchives a project.
 #[tracing::instrument(name = "app.projects.unarchive_project", skip_all, fields(project.id = %id))]
 pub async fn unarchive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Error> {
     ctx.require_project_role(id, UserRole::Admin).await?;
@@ -201,8 +201,8 @@ pub async fn unarchive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, 
     Ok(Project { archived_at: None, ..project })
 }
 
-/// Deletes an archived project with its tasks, repository, models, budgets, schedules, preferences and members. What was recorded
-/// stays: events, records of tool calls, what models were used for. The rows go in this transaction; maintenance
+/// Deletes an archived project with its tasks, repository, models, budgets, schedules, preferences and members. Its
+/// history stays: events, audit records and usage of models. The rows are deleted in this transaction; maintenance
 /// removes the files.
 #[tracing::instrument(name = "app.projects.delete_project", skip_all, fields(project.id = %id))]
 pub async fn delete_project(ctx: &mut Ctx, id: ProjectId) -> Result<(), Error> {
@@ -216,14 +216,14 @@ pub async fn delete_project(ctx: &mut Ctx, id: ProjectId) -> Result<(), Error> {
     }
     let now = ctx.now;
     projects::delete_project(ctx.conn(), id, now).await?;
-    // Its models, its tool servers and the tokens of its agents are gone everywhere at once.
+    // Its models, its tool servers and the tokens of its agents become invalid in every replica.
     cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
     cynode_db::tools::policy::bump_policy_epoch(ctx.conn()).await?;
     let told = EventDraft::new(EventKind::ProjectDeleted, json!({ "slug": project.slug }));
     ctx.record_event(told.with_project(id)).await
 }
 
-/// The members of a project.
+/// Lists the members of a project.
 #[tracing::instrument(name = "app.projects.list_members", skip_all, fields(project.id = %id))]
 pub async fn list_members(
     ctx: &mut Ctx,
@@ -235,7 +235,7 @@ pub async fn list_members(
     Ok(page.into_page(found, |member| member.user.as_uuid()))
 }
 
-/// Gives a user a role in a project.
+/// Sets the role of a user in a project.
 #[tracing::instrument(name = "app.projects.set_member", skip_all, fields(project.id = %id, user.id = %user))]
 pub async fn set_member(
     ctx: &mut Ctx,
@@ -261,7 +261,7 @@ pub async fn set_member(
     .await
 }
 
-/// Takes a user out of a project.
+/// Removes a user from a project.
 #[tracing::instrument(name = "app.projects.remove_member", skip_all, fields(project.id = %id, user.id = %user))]
 pub async fn remove_member(ctx: &mut Ctx, id: ProjectId, user: UserId) -> Result<(), Error> {
     ctx.require_project_role(id, UserRole::Admin).await?;

@@ -40,35 +40,35 @@ use crate::{
     tasks::preferences,
 };
 
-/// How long a token works when nobody says.
+/// Lifetime of a token when the request names none.
 const DEFAULT_TOKEN_TTL_SECONDS: u32 = 3600;
 
-/// The shortest and the longest time.
+/// Range of lifetimes that a request may name.
 const TOKEN_TTL_SECONDS_RANGE: std::ops::RangeInclusive<u32> = 60..=7 * 24 * 3600;
 
-/// Most tools that a token may name.
+/// Maximum number of tools that a token may name.
 const MAX_TOKEN_TOOLS: usize = 200;
 
-/// Most models that a token may name.
+/// Maximum number of models that a token may name.
 const MAX_TOKEN_MODELS: usize = 50;
 
-/// What is behind a token that was shown at the gate.
+/// Resolved token that was presented at the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedAgentToken {
-    /// The agent.
+    /// Identity of the agent.
     pub agent: Arc<AgentIdentity>,
-    /// Whether the token works.
+    /// Whether the token is valid.
     pub state: TokenState,
-    /// What it does in the name of; the program that drives tasks acts for nobody.
+    /// Caller that the agent acts for. `None` for the runner, which acts for nobody.
     pub caller: Option<AuthenticatedCaller>,
-    /// The name of a program of the installation.
+    /// Name of the service, for a program of the installation.
     pub service: Option<String>,
-    /// The models that the token opens.
+    /// Models that the token grants.
     pub models: Arc<[String]>,
 }
 
 impl TokenKind {
-    /// The kind of token that an agent of that kind shows.
+    /// Returns the kind of token of an agent.
     pub const fn of_agent(kind: AgentKind) -> Self {
         match kind {
             AgentKind::Pm => Self::Pm,
@@ -79,13 +79,13 @@ impl TokenKind {
         }
     }
 
-    /// Whether it opens the gate.
+    /// Returns whether tokens of this kind are accepted by the gateway.
     pub const fn opens_gateway(self) -> bool {
         matches!(self, Self::Pm | Self::Pa | Self::Sandbox | Self::Runner | Self::Host)
     }
 }
 
-/// Who is behind the tokens, as the database says now. A token that nobody knows is left out.
+/// Resolves tokens from the database. Unknown tokens are left out.
 #[tracing::instrument(name = "app.agents.resolve_agent_tokens", skip_all)]
 pub async fn resolve_agent_tokens(
     app: &App,
@@ -142,13 +142,13 @@ pub async fn resolve_agent_tokens(
             ));
         }
     }
-    // A token whose prefix says another kind than the one it was issued for is none of ours.
+    // A token whose prefix does not match its stored kind is invalid.
     let asked: HashSet<_> = shown.iter().collect();
     known.retain(|(found, _)| asked.contains(found));
     Ok(known)
 }
 
-/// A program of the installation, as an agent: it works in nobody's name, and on whatever it holds the lease of.
+/// Returns the agent identity of a service. It acts for nobody, and works on any task whose lease it holds.
 fn service_agent(token: AgentTokenId, role: AgentRole) -> AgentIdentity {
     AgentIdentity {
         token,
@@ -165,7 +165,7 @@ fn service_agent(token: AgentTokenId, role: AgentRole) -> AgentIdentity {
     }
 }
 
-/// Issues a token in the caller's name. The ids it is tied to are checked against each other.
+/// Issues a token in the caller's name. The ids that bind it are checked against each other.
 #[tracing::instrument(name = "app.agents.issue_agent_token", skip_all, fields(project.id = %body.project_id))]
 pub async fn issue_agent_token(
     ctx: &mut Ctx,
@@ -240,7 +240,7 @@ pub async fn issue_agent_token(
     Ok(IssuedAgentToken { token, about: to_agent_token_view(&issued) })
 }
 
-/// A job that an agent works on, and what it may use.
+/// Job of an agent token and its permissions.
 pub(crate) struct JobTokenRequest<'a> {
     pub(crate) role: AgentRole,
     pub(crate) user: UserId,
@@ -253,8 +253,8 @@ pub(crate) struct JobTokenRequest<'a> {
     pub(crate) seconds: u32,
 }
 
-/// Issues a token of a job to the node that does it. Asked again it issues another and lets the first work: the node may
-/// have got the answer that it seems to have lost. All of them end with the job.
+/// Issues a token of a job to its node. A repeat issues another and keeps the first valid: the node may have received
+/// the seemingly lost answer. All of them end with the job.
 pub(crate) async fn issue_for_job(
     ctx: &mut Ctx,
     job: JobTokenRequest<'_>,
@@ -286,7 +286,7 @@ pub(crate) async fn issue_for_job(
     Ok((id, token))
 }
 
-/// What a handoff is about, and what whoever works on it may use.
+/// Handoff of an agent token and its permissions.
 pub(crate) struct HandoffTokenRequest<'a> {
     pub(crate) role: AgentRole,
     pub(crate) user: UserId,
@@ -296,7 +296,7 @@ pub(crate) struct HandoffTokenRequest<'a> {
     pub(crate) models: &'a [String],
 }
 
-/// Issues a token for a handoff, in the name of the person it is about.
+/// Issues a token for a handoff, in the name of its user.
 pub(crate) async fn issue_for_handoff(
     ctx: &mut Ctx,
     handoff: HandoffTokenRequest<'_>,
@@ -325,7 +325,7 @@ pub(crate) async fn issue_for_handoff(
     Ok((id, token))
 }
 
-/// The profile of whoever was given none: the one that the preference `memory.profile` names for this work.
+/// Returns the memory profile of a token without one: that of the preference `memory.profile`.
 async fn preferred_profile(
     ctx: &mut Ctx,
     role: AgentRole,
@@ -353,7 +353,7 @@ fn validate_profile_name(name: &str) -> Result<&str, Error> {
         .map_err(|_| Error::Invalid("a profile's name has 1 to 63 of a-z, 0-9 and `-`".into()))
 }
 
-/// The models that a token opens. Whether they are there is looked at when it is used: they come and go.
+/// Validates the models that a token grants. Their existence is checked at use, because models come and go.
 fn validate_model_ids(mut ids: Vec<String>) -> Result<Vec<String>, Error> {
     ids.sort_unstable();
     ids.dedup();
@@ -376,7 +376,8 @@ fn parse_tool_names(names: &[String]) -> Result<Arc<[ToolName]>, Error> {
 
 async fn active_run_of_task(ctx: &mut Ctx, project: ProjectId, id: TaskId) -> Result<RunId, Error> {
     crate::tasks::get_task(ctx, id).await?;
-    // It cannot end between this look and our commit: whoever ends it then revokes this token too.
+    // The lock keeps the task from ending before our commit: the transaction that ends it then revokes this token
+    // too.
     let task = cynode_db::tasks::lock_task(ctx.conn(), id).await?;
     let task = task.filter(|task| task.project == project);
     let task = task.ok_or_else(|| Error::not_found("task of this project", id))?;
@@ -387,7 +388,7 @@ async fn active_run_of_task(ctx: &mut Ctx, project: ProjectId, id: TaskId) -> Re
     Ok(standing.ok_or_else(|| Error::not_found("workflow of task", id))?.run)
 }
 
-/// The tokens of a project, newest first.
+/// Lists the tokens of a project, newest first.
 #[tracing::instrument(name = "app.agents.list_agent_tokens", skip_all)]
 pub async fn list_agent_tokens(
     ctx: &mut Ctx,
@@ -399,7 +400,7 @@ pub async fn list_agent_tokens(
     Ok(page.into_page(found, |token| token.agent.token.as_uuid()))
 }
 
-/// Ends a token at once: every replica refuses it within a tenth of a second, calls that are under way included.
+/// Revokes a token. Every replica rejects it within a tenth of a second and cancels its calls in progress.
 #[tracing::instrument(name = "app.agents.revoke_agent_token", skip_all)]
 pub async fn revoke_agent_token(ctx: &mut Ctx, id: AgentTokenId) -> Result<(), Error> {
     ctx.caller()?;
@@ -419,7 +420,7 @@ pub async fn revoke_agent_token(ctx: &mut Ctx, id: AgentTokenId) -> Result<(), E
     Ok(())
 }
 
-/// How a token is shown.
+/// Converts a token to its API view.
 pub fn to_agent_token_view(token: &AgentToken) -> AgentTokenView {
     let agent = &token.agent;
     AgentTokenView {

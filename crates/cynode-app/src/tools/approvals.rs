@@ -18,26 +18,26 @@ use crate::{
     platform::{context::EventDraft, keys::InstallationKeys},
 };
 
-/// How long a question and its answer are good.
+/// Lifetime of a request and of its answer.
 const APPROVAL_TTL: Duration = Duration::minutes(30);
 
-/// Most questions of one agent that wait for an answer: more would bury those of others.
+/// Maximum number of pending requests of one agent, so that they do not bury those of others.
 const MAX_PENDING_APPROVALS: i64 = 20;
 
-/// What is known about a call that needs approval.
+/// State of the approval of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalOutcome {
-    /// A person said yes, and this call has used it up.
+    /// A person approved, and this call has consumed the approval.
     Spent(ApprovalId),
-    /// A person said no.
+    /// A person refused.
     Refused(ApprovalId),
-    /// Nobody has answered yet.
+    /// The request is pending.
     Waiting(Box<Approval>),
-    /// Nobody was asked: too many questions of the agent wait already.
+    /// Nobody was asked, because the agent has too many pending requests.
     TooMany,
 }
 
-/// Uses up the yes to this exact call, or asks for one.
+/// Consumes the approval of this exact call, or requests one.
 #[tracing::instrument(name = "app.approvals.obtain_approval", skip_all)]
 pub async fn obtain_approval(
     app: &App,
@@ -56,7 +56,7 @@ pub async fn obtain_approval(
         return Ok(ApprovalOutcome::TooMany);
     }
     let id = ApprovalId::from_uuid(ctx.new_uuid());
-    // Whoever answers must see what they say yes to; nobody else need.
+    // The person who decides must see the arguments. They are sealed for everybody else.
     let keys = &app.gateway_parts()?.keys;
     let sealed = keys.seal_secret(
         ctx.environment(),
@@ -80,19 +80,19 @@ pub async fn obtain_approval(
     app.commit_operation(ctx).await?;
     Ok(match found.state {
         ApprovalState::Refused => ApprovalOutcome::Refused(found.id),
-        // Said yes between our two looks: the next attempt uses it.
+        // The approval came between our two reads: the next attempt consumes it.
         ApprovalState::Asked | ApprovalState::Approved | ApprovalState::Used => {
             ApprovalOutcome::Waiting(Box::new(found))
         }
     })
 }
 
-/// What sealed arguments are good for.
+/// Returns the associated data of sealed arguments.
 fn approval_associated_data(asked: &ApprovalRequest) -> Vec<u8> {
     [asked.agent.as_uuid().as_bytes().as_slice(), &asked.arguments, asked.tool.as_bytes()].concat()
 }
 
-/// The calls that wait for an answer of the caller.
+/// Lists the calls that wait for a decision of the caller.
 #[tracing::instrument(name = "app.approvals.list_pending_approvals", skip_all)]
 pub async fn list_pending_approvals(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, Error> {
     let (member, now) = (ctx.visibility_filter()?, ctx.now);
@@ -100,7 +100,7 @@ pub async fn list_pending_approvals(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, 
     Ok(found.into_iter().map(to_approval_view).collect())
 }
 
-/// Answers a call that waits. Only a person may, and never the agent itself.
+/// Approves or refuses a pending call. Only a person may, never the agent itself.
 #[tracing::instrument(name = "app.approvals.decide_approval", skip_all)]
 pub async fn decide_approval(
     ctx: &mut Ctx,
@@ -136,7 +136,7 @@ pub async fn decide_approval(
     Ok(to_approval_view(Approval { state: answer, sealed: None, ..found }))
 }
 
-/// One question, for whoever may see its project.
+/// Returns one request for a caller who may see its project.
 #[tracing::instrument(name = "app.approvals.get_approval", skip_all)]
 pub async fn get_approval(
     ctx: &mut Ctx,
@@ -156,7 +156,7 @@ pub async fn get_approval(
     Ok(ApprovalView { arguments, ..to_approval_view(found) })
 }
 
-/// The arguments of a call that nobody has answered yet.
+/// Unseals the arguments of a pending call.
 pub(crate) fn unseal_arguments(found: &Approval, keys: &InstallationKeys) -> Option<Value> {
     let sealed = found.sealed.as_ref()?;
     let opened = keys.unseal_secret(&approval_associated_data(&found.asked), sealed).ok()?;

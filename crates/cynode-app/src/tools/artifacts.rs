@@ -16,31 +16,31 @@ pub use cynode_db::tools::artifacts::Artifact;
 
 use crate::{App, Ctx, Error, platform::settings};
 
-/// Most bytes of one artifact that an agent stores, or that anybody reads in one piece. Jobs bring larger ones.
+/// Maximum size of an artifact that an agent stores, or that is read in one piece. Jobs store larger ones.
 pub const MAX_ARTIFACT_BYTES: usize = 4 * 1024 * 1024;
 
-/// Most artifacts of one task: as many as a list of them shows.
+/// Maximum number of artifacts of one task, which is also the maximum of a list.
 const MAX_TASK_ARTIFACTS: i64 = 1000;
 
-/// What agents leave free on the disk, or a twentieth of a smaller one.
+/// Minimum free disk space that agents must leave, or a twentieth of a smaller disk.
 const MIN_FREE_DISK_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// What is to be stored.
+/// Metadata of a new artifact.
 #[derive(Clone, Debug)]
 pub struct NewArtifact {
-    /// The task it belongs to.
+    /// Task that it belongs to.
     pub task: TaskId,
-    /// The job that made it.
+    /// Job that produced it.
     pub job: Option<JobId>,
-    /// What it is called.
+    /// Name of the artifact.
     pub name: String,
-    /// What kind of bytes.
+    /// Media type of the bytes.
     pub media_type: String,
-    /// The agent.
+    /// Token of the agent that stores it.
     pub by: AgentTokenId,
 }
 
-/// Bytes that an agent wants to store.
+/// Bytes of a new artifact with their digest.
 #[derive(Clone, Debug)]
 pub struct ArtifactContent {
     bytes: Bytes,
@@ -48,7 +48,7 @@ pub struct ArtifactContent {
 }
 
 impl ArtifactContent {
-    /// The bytes, if they are not too many.
+    /// Creates the content. Rejects too many bytes.
     pub fn new(bytes: Bytes) -> Result<Self, Error> {
         if bytes.len() > MAX_ARTIFACT_BYTES {
             return Err(Error::Invalid(format!(
@@ -64,8 +64,8 @@ impl ArtifactContent {
     }
 }
 
-/// Whether an artifact may be stored; gives its project. It is asked before a byte is stored, since nobody finds bytes again
-/// that belong to nothing.
+/// Checks whether an artifact may be stored and returns its project. It runs before any byte is stored, because bytes
+/// without metadata would be orphans.
 #[tracing::instrument(name = "app.artifacts.authorize_artifact", skip_all)]
 pub async fn authorize_artifact(
     ctx: &mut Ctx,
@@ -81,7 +81,7 @@ pub async fn authorize_artifact(
         let rule = "`name` has 1 to 200 and `media_type` 1 to 100 characters, none of them a control character";
         return Err(Error::Invalid(rule.into()));
     }
-    // What jobs bring in larger pieces has bounds of its own.
+    // Larger blobs of jobs have limits of their own and are not counted.
     let piecemeal = i64::try_from(MAX_ARTIFACT_BYTES).unwrap_or(i64::MAX);
     let (conn, digest) = (ctx.conn(), &piece.digest);
     let there =
@@ -100,22 +100,22 @@ pub async fn authorize_artifact(
     Ok(task.project)
 }
 
-/// Most bytes that agents store with one task.
+/// Returns the maximum number of bytes that agents may store per task.
 async fn max_task_bytes(ctx: &mut Ctx) -> Result<i64, Error> {
     let set = settings::setting_value(ctx.conn(), ARTIFACT_BYTES_SETTING).await?;
     Ok(set.and_then(|value| value.as_i64()).unwrap_or(DEFAULT_TASK_ARTIFACT_BYTES))
 }
 
-/// Stores bytes under their digest. Stored again, nothing changes; nobody can put other bytes there.
+/// Stores bytes under their digest. It is idempotent, and nobody can store other bytes there.
 #[tracing::instrument(name = "app.artifacts.put_artifact_bytes", skip_all)]
 pub async fn put_artifact_bytes(app: &App, piece: &ArtifactContent) -> Result<(), Error> {
     let parts = app.gateway_parts()?;
     let (store, path) = (&parts.objects, object_path(&piece.digest));
-    // Whatever is there has this digest, unless somebody wrote to the disk behind our back: it is checked when it is read.
+    // An existing object has this digest unless the disk was tampered with. Reading verifies it.
     if store.head(&path).await.is_ok() {
         return Ok(());
     }
-    // Where the disk cannot be asked, writing to it says what is wrong.
+    // If the disk cannot be queried, the write reports the error.
     let disk = rustix::fs::statvfs(&parts.objects_directory);
     let is_low = |disk: rustix::fs::StatVfs| {
         let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
@@ -133,12 +133,12 @@ pub async fn put_artifact_bytes(app: &App, piece: &ArtifactContent) -> Result<()
     Ok(())
 }
 
-/// Whether so little of a disk is free that agents store nothing more on it: without room for records no call is made at all.
+/// Returns whether the disk is too full for agents to store more. Without space for audit records no call would be possible.
 fn is_almost_full(free: u64, all: u64) -> bool {
     free < MIN_FREE_DISK_BYTES.min(all / 20)
 }
 
-/// Removes bytes that belong to no artifact any more. Removed again, nothing changes.
+/// Removes bytes that no artifact refers to. It is idempotent.
 pub(crate) async fn remove_artifact_bytes(app: &App, digest: &[u8; 32]) -> Result<(), Error> {
     match app.gateway_parts()?.objects.delete(&object_path(digest)).await {
         Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -146,14 +146,14 @@ pub(crate) async fn remove_artifact_bytes(app: &App, digest: &[u8; 32]) -> Resul
     }
 }
 
-/// Notes an artifact whose bytes are stored. The bytes come first: a note without bytes is never seen.
+/// Stores the metadata of an artifact. Its bytes are stored first: metadata without bytes must never be visible.
 #[tracing::instrument(name = "app.artifacts.record_artifact", skip_all)]
 pub async fn record_artifact(
     ctx: &mut Ctx,
     new: NewArtifact,
     piece: &ArtifactContent,
 ) -> Result<Artifact, Error> {
-    // Of two who store at once, the second counts what the first has stored.
+    // The lock serializes concurrent writers, so that the second counts the bytes of the first.
     cynode_db::tasks::lock_task(ctx.conn(), new.task).await?;
     let project = authorize_artifact(ctx, &new, piece).await?;
     let mut artifact = Artifact {
@@ -172,7 +172,7 @@ pub async fn record_artifact(
     Ok(artifact)
 }
 
-/// One artifact, for whoever may see its project.
+/// Returns one artifact for a caller who may see its project.
 #[tracing::instrument(name = "app.artifacts.get_artifact", skip_all)]
 pub async fn get_artifact(ctx: &mut Ctx, id: ArtifactId) -> Result<Artifact, Error> {
     ctx.caller()?;
@@ -182,21 +182,21 @@ pub async fn get_artifact(ctx: &mut Ctx, id: ArtifactId) -> Result<Artifact, Err
     Ok(artifact)
 }
 
-/// The artifacts of a task, oldest first.
+/// Lists the artifacts of a task, oldest first.
 #[tracing::instrument(name = "app.artifacts.list_task_artifacts", skip_all)]
 pub async fn list_task_artifacts(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Artifact>, Error> {
     crate::tasks::get_task(ctx, task).await?;
     Ok(artifacts::list_task_artifacts(ctx.conn(), task).await?)
 }
 
-/// The bytes of an artifact, checked against its digest. One that is too large is not read: all of it would be in memory, and
-/// more than once by the time it is an answer.
+/// Reads the bytes of an artifact and verifies their digest. One that is too large is not read, because its bytes
+/// would be in memory several times.
 #[tracing::instrument(name = "app.artifacts.read_artifact_bytes", skip_all)]
 pub async fn read_artifact_bytes(app: &App, artifact: &Artifact) -> Result<Bytes, Error> {
     let store = &app.gateway_parts()?.objects;
     let path = object_path(&artifact.digest);
     let found = store.get(&path).await.map_err(object_store_error)?;
-    // What is stored counts, and not what somebody noted of it.
+    // The stored size counts, not the recorded one.
     let size = found.meta.size;
     if size > MAX_ARTIFACT_BYTES as u64 {
         return Err(Error::TooLarge(format!(
@@ -211,7 +211,7 @@ pub async fn read_artifact_bytes(app: &App, artifact: &Artifact) -> Result<Bytes
     Ok(bytes)
 }
 
-/// Thirty-two bytes as lower-case hexadecimal, the one spelling that digests and keys have.
+/// Decodes 32 bytes of lower-case hexadecimal, the only spelling of digests and keys.
 pub(crate) fn decode_hex32(text: &str) -> Option<[u8; 32]> {
     HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
 }

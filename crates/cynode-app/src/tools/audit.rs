@@ -33,10 +33,10 @@ pub use cynode_audit::{
 
 use crate::{App, Ctx, Error, OperationRequest, platform::keys::InstallationKeys};
 
-/// Records read at once.
+/// Number of records per read.
 const RECORD_PAGE_SIZE: i64 = 1000;
 
-/// Opens the writer over its directory, takes over what dead processes left there, and ships in the background until `stop`.
+/// Opens the audit writer in its directory, takes over the files of dead processes, and ships records until `stop`.
 pub fn open_audit_writer(
     app: &App,
     directory: &Path,
@@ -74,7 +74,7 @@ pub fn open_audit_writer(
     Ok(writer)
 }
 
-/// The database as a store of records.
+/// Database as a store of records.
 #[derive(Clone)]
 struct DatabaseAuditStore {
     app: App,
@@ -112,8 +112,8 @@ impl AuditStore for DatabaseAuditStore {
     }
 }
 
-/// Carries work with the database to its end, also when whoever asked does not wait: dropped in the middle, it could leave
-/// its connection inside a transaction that nobody knows of.
+/// Runs database work to completion, even when the caller does not wait: dropped midway, it could leave its
+/// connection inside an open transaction.
 fn spawn_to_completion(
     work: impl Future<Output = Result<(), AuditStoreError>> + Send + 'static,
 ) -> StoreFuture<'static> {
@@ -143,10 +143,10 @@ fn to_store_error(error: DbError) -> AuditStoreError {
     AuditStoreError::Unavailable(error.into())
 }
 
-/// Checks every record, chain and signature. It reads everything, in order.
+/// Verifies every record, chain and signature. It reads all records in order.
 #[tracing::instrument(name = "app.audit.verify_audit_log", skip_all)]
 pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
-    // All as it was at one moment: what is removed after its time meanwhile is not missing.
+    // One snapshot is read: records pruned meanwhile do not count as missing.
     let mut conn = app.begin().await?;
     audit::set_repeatable_read(&mut conn).await?;
     let chains = audit::list_chains(&mut conn).await?;
@@ -162,7 +162,7 @@ pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, E
     for chain in audit::find_orphan_chains(&mut conn).await? {
         report.problems.push(format!("{}: nobody began this chain", ChainId::from_uuid(chain)));
     }
-    // What a process that has just begun takes over is closed within a minute.
+    // A new process closes the chains that it takes over within a minute.
     let settled = app.environment().now() - Duration::minutes(1);
     let mut links = LinkCheck::new(std::slice::from_ref(key));
     for row in &chains {
@@ -189,7 +189,7 @@ pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, E
         match check_chain(&mut conn, row.chain, key, checkpoints).await? {
             Ok(verified) => {
                 if verified.records == 0 {
-                    // A chain is only begun for a record.
+                    // A chain is started only for a record.
                     report.problems.push(format!("{name}: its records are gone"));
                 }
                 let followed = chains.iter().any(|later| {
@@ -216,7 +216,8 @@ pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, E
     Ok(report)
 }
 
-/// The same for an admin of the installation; one at a time in a process, since it reads everything.
+/// Verifies the audit log for an admin of the installation. One verification runs at a time per process, because it
+/// reads all records.
 pub async fn verify_audit_log_as_admin(
     app: &App,
     request: &OperationRequest,
@@ -260,20 +261,20 @@ async fn check_chain(
     Ok(check.finish_verification().map_err(|problem| problem.to_string()))
 }
 
-/// A proof for somebody who has a signed head and our public key, and nothing else.
+/// Proof for a verifier who has only a signed head and our public key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RecordProof {
-    /// The record.
+    /// Proven record.
     pub record: AuditRecord,
-    /// The signed head.
+    /// Signed head of the chain.
     pub checkpoint: AuditCheckpoint,
-    /// The way from one to the other.
+    /// Inclusion proof from the record to the head.
     pub inclusion: RecordInclusionProof,
-    /// Our public key.
+    /// Public key that verifies the head.
     pub public_key: String,
 }
 
-/// Proves that the records of a call are among those that a signed head covers.
+/// Proves that a signed head covers the records of a call.
 #[tracing::instrument(name = "app.audit.prove_call", skip_all)]
 pub async fn prove_call(
     app: &App,
@@ -285,7 +286,7 @@ pub async fn prove_call(
     build_record_proofs(&mut conn, found, key).await
 }
 
-/// The same for whoever may see the records of the call.
+/// Proves a call for a caller who may see its records.
 #[tracing::instrument(name = "app.audit.prove_call_for_caller", skip_all)]
 pub async fn prove_call_for_caller(
     ctx: &mut Ctx,
@@ -301,7 +302,7 @@ pub async fn prove_call_for_caller(
             }
             None => ctx.require_role(UserRole::Viewer),
         };
-        // A call that the caller may not see does not exist.
+        // A call that the caller may not see does not exist for the caller.
         seen.map_err(|_| Error::not_found("call", call))?;
     }
     let proofs = build_record_proofs(ctx.conn(), found, key).await?;
@@ -318,7 +319,7 @@ fn to_audit_proof(proof: RecordProof) -> Result<AuditProof, serde_json::Error> {
     })
 }
 
-/// The records of a call; there must be one.
+/// Returns the records of a call. There must be at least one.
 async fn records_of_call(
     conn: &mut cynode_db::Conn,
     call: CallId,
@@ -365,35 +366,35 @@ async fn build_record_proofs(
     Ok(proofs)
 }
 
-/// What is searched for.
+/// Filter of a search.
 #[derive(Clone, Debug, Default)]
 pub struct AuditSearchRequest {
-    /// Only of this project; needed by whoever may not see all.
+    /// Only records of this project. Required of a caller who may not see all.
     pub project: Option<ProjectId>,
-    /// Only of this task.
+    /// Only records of this task.
     pub task: Option<TaskId>,
-    /// Only of this call.
+    /// Only records of this call.
     pub call: Option<CallId>,
-    /// Only of this tool.
+    /// Only records of this tool.
     pub tool: Option<String>,
-    /// Only with this decision.
+    /// Only records with this decision.
     pub decision: Option<String>,
-    /// Only since then.
+    /// Only records since this time.
     pub since: Option<OffsetDateTime>,
-    /// Only before.
+    /// Only records before this time.
     pub until: Option<OffsetDateTime>,
-    /// Only what comes behind this record.
+    /// Only records after this one.
     pub cursor: Option<RecordCursor>,
-    /// Most records.
+    /// Maximum number of records.
     pub limit: u16,
 }
 
-/// How far back one look after another goes. Records are found by when they were written, and most people want the newest: a page
-/// that is full before ends the search, however many records there are.
+/// Time windows of a search, one after the other. Records are indexed by time, and most searches want the newest: a
+/// full page ends the search early, regardless of the total number.
 const SEARCH_WINDOWS: [Option<Duration>; 4] =
     [Some(Duration::HOUR), Some(Duration::DAY), Some(Duration::days(31)), None];
 
-/// The records that were searched for, newest first.
+/// Searches records, newest first.
 #[tracing::instrument(name = "app.audit.search_records", skip_all)]
 pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result<AuditPage, Error> {
     match wanted.project {
@@ -401,7 +402,7 @@ pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result
         None => ctx.require_role(UserRole::Viewer)?,
     };
     let newest = wanted.cursor.map(RecordCursor::recorded_at).or(wanted.until).unwrap_or(ctx.now);
-    // What is found by a task or a call is found at once.
+    // Tasks and calls are indexed, so one window is enough.
     let looks = if wanted.task.is_some() || wanted.call.is_some() {
         &SEARCH_WINDOWS[3..]
     } else {
@@ -434,7 +435,8 @@ pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result
     Ok(AuditPage { items: found.into_iter().map(rows::to_audit_view).collect(), next_cursor })
 }
 
-/// Removes the records of chains that were closed longer ago than they are to be kept. What stays says, signed, that it was us.
+/// Prunes the records of chains that were closed before the retention period. A signature proves that the pruning was
+/// ours.
 #[tracing::instrument(name = "app.audit.prune_records", skip_all)]
 pub async fn prune_records(app: &App, keep: Duration) -> Result<u64, Error> {
     let keys = &app.gateway_parts()?.keys;
@@ -453,7 +455,7 @@ pub async fn prune_records(app: &App, keep: Duration) -> Result<u64, Error> {
     Ok(removed)
 }
 
-/// What is signed when the records of a chain are removed.
+/// Returns the payload that is signed when a chain is pruned.
 fn pruning_payload(chain: Uuid, at: OffsetDateTime) -> Vec<u8> {
     let micros = i64::try_from(at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX);
     [b"cynode/audit/pruned/v1\0".as_slice(), chain.as_bytes(), &micros.to_be_bytes()].concat()

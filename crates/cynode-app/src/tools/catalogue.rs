@@ -46,14 +46,14 @@ use crate::{
     tools::tool_servers::CallableServer,
 };
 
-/// How much agents may call.
+/// Rate limits of agents' calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
-    /// Calls in a second, of one agent to one tool.
+    /// Maximum calls per second of one agent to one tool.
     pub per_second: u32,
-    /// How often the very same call may be made in a row.
+    /// Maximum number of identical calls in a row.
     pub identical: u32,
-    /// Calls in an hour, of one task, or of one token without a task.
+    /// Maximum calls per hour of one task, or of one token without a task.
     pub per_task_hour: u32,
 }
 
@@ -67,38 +67,40 @@ impl Default for CallLimits {
     }
 }
 
-/// The gate as the database describes it.
+/// Snapshot of the gateway's configuration in the database.
 #[derive(Clone, Debug)]
 pub struct GatewaySnapshot {
-    /// The number of the last change that is in it.
+    /// Epoch of the last change that it contains.
     pub epoch: i64,
-    /// The gate.
+    /// Policy that decides calls.
     pub gate: Arc<PolicySnapshot>,
-    /// The servers that people installed and that are in use.
+    /// Enabled tool servers.
     pub servers: Arc<HashMap<ServerId, Arc<CallableServer>>>,
-    /// How much agents may call.
+    /// Rate limits of agents.
     pub limits: CallLimits,
 }
 
-/// The number that every change of the gate raises.
+/// Returns the policy epoch. Every change of the policy increments it.
 pub async fn load_policy_epoch(app: &App) -> Result<i64, Error> {
     let mut conn = app.conn().await?;
     Ok(policy::get_policy_epoch(&mut conn).await?)
 }
 
-/// Reads the gate. It bears the number from before it was read: a change meanwhile raises the number, and it is read again.
+/// Loads the snapshot of the gateway. It carries the epoch from before the load: a concurrent change increments the
+/// epoch, and the snapshot is loaded again.
 #[tracing::instrument(name = "app.gate.load_gateway_snapshot", skip_all)]
 pub async fn load_gateway_snapshot(app: &App) -> Result<GatewaySnapshot, Error> {
     let parts = app.gateway_parts()?;
     let mut conn = app.conn().await?;
-    // What changes while it is read belongs to the next number; whoever changes it over and over must not keep us here.
+    // The epoch is read first: a change during the load belongs to the next epoch. There is no retry here, so that
+    // frequent changes cannot block the load.
     let before = policy::get_policy_epoch(&mut conn).await?;
     let described = StoredPolicy::load_from_database(&mut conn).await?;
     drop(conn);
     Ok(described.build_snapshot(before, parts))
 }
 
-/// Everything in the database that the gate is made of.
+/// Policy data from the database.
 struct StoredPolicy {
     set: HashMap<String, ToolOverride>,
     rules: Vec<PolicyRule>,
@@ -138,7 +140,7 @@ impl StoredPolicy {
         Ok(Self { set, rules, servers, tools, switches, limits })
     }
 
-    /// The catalogue: the product's tools first, so that nobody can take their names.
+    /// Builds the catalogue. Built-in tools come first, so that no server can take their names.
     fn build_catalogue(
         &self,
         native: &[McpToolDefinition],
@@ -151,7 +153,7 @@ impl StoredPolicy {
         });
         let servers: HashMap<_, _> =
             self.servers.iter().map(|server| (server.id, server)).collect();
-        // What nobody ever accepted is nobody's tool: a stranger's words do not reach the rules' schema.
+        // A tool that nobody ever accepted is left out: untrusted text does not reach the schema of the rules.
         let accepted = self.tools.iter().filter(|tool| tool.accepted.is_some());
         let installed = accepted.filter_map(|tool| {
             let server = servers.get(&tool.server)?;
@@ -171,7 +173,7 @@ impl StoredPolicy {
             tracing::warn!(event = "gateway.tool_skipped", "{error}");
         }
         let rules = RuleSet::load_rules(&self.rules, &catalogue).unwrap_or_else(|(name, error)| {
-            // Whoever changed the tools was to look after the rules; until somebody does, nothing passes.
+            // The author of the change should have fixed the rules. Until then every call is denied.
             tracing::error!(
                 event = "policy.rule_invalid",
                 rule = name,
@@ -181,7 +183,7 @@ impl StoredPolicy {
         });
         let mut reachable = HashMap::new();
         for server in self.servers.iter().filter(|server| server.enabled) {
-            // One server that cannot be used harms nobody else: its tools say that it is off.
+            // An unusable server does not affect others: its tools are reported as disabled.
             match CallableServer::unseal_server(server, &parts.keys) {
                 Ok(open) => drop(reachable.insert(server.id, Arc::new(open))),
                 Err(error) => {
@@ -198,7 +200,7 @@ impl StoredPolicy {
     }
 }
 
-/// Refuses a change after which a rule would not fit the tools any more. It must be asked inside the change's transaction.
+/// Rejects a change after which a rule would no longer fit the tools. Call it inside the transaction of the change.
 pub(crate) async fn require_valid_rules(
     ctx: &mut Ctx,
     parts: &GatewayParts,
@@ -211,7 +213,7 @@ pub(crate) async fn require_valid_rules(
     }
 }
 
-/// The tools that the caller may know of.
+/// Lists the tools that are visible to the caller.
 #[tracing::instrument(name = "app.gate.list_tools", skip_all)]
 pub async fn list_tools(ctx: &mut Ctx, parts: &GatewayParts) -> Result<Vec<ToolView>, Error> {
     ctx.caller()?;
@@ -231,7 +233,7 @@ pub async fn list_tools(ctx: &mut Ctx, parts: &GatewayParts) -> Result<Vec<ToolV
     Ok(views)
 }
 
-/// Whether the caller may know of what was installed for that audience by that owner.
+/// Returns whether a server of that audience and owner is visible to the caller.
 pub(crate) async fn is_visible_to_caller(
     ctx: &mut Ctx,
     audience: ToolAudience,
@@ -286,7 +288,7 @@ fn to_tool_view(tool: &CatalogueTool, switches: EnabledSwitches) -> ToolView {
     }
 }
 
-/// Switches a tool on or off, or gives it another scope. It holds for every replica within a tenth of a second.
+/// Enables or disables a tool, or changes its scope. Every replica applies it within a tenth of a second.
 #[tracing::instrument(name = "app.gate.set_tool", skip_all, fields(tool.name = name))]
 pub async fn set_tool(
     ctx: &mut Ctx,
@@ -296,7 +298,7 @@ pub async fn set_tool(
 ) -> Result<ToolView, Error> {
     let caller = ctx.caller()?;
     let missing = || Error::not_found("tool", name);
-    // Two who change one tool do it one after the other.
+    // The lock serializes concurrent changes.
     policy::lock_policy(ctx.conn()).await?;
     let described = StoredPolicy::load_from_database(ctx.conn()).await?;
     let (catalogue, _) = described.build_catalogue(&parts.native);
@@ -322,7 +324,7 @@ pub async fn set_tool(
     }
     set.enabled = body.enabled.or(set.enabled);
     set.scope = body.scope.or(set.scope);
-    // Whoever says again that it is off does not become who switched it off, unless it is an admin who says so.
+    // Disabling a disabled tool again does not change who disabled it, unless an admin does it.
     let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
     let now = ctx.now;
     policy::set_tool_override(ctx.conn(), name.as_str(), &set, off_by, caller.user, now).await?;
@@ -335,7 +337,7 @@ pub async fn set_tool(
     Ok(to_tool_view(tool, described.switches))
 }
 
-/// The allowlists, role by role.
+/// Lists the allowlists by role.
 pub fn list_allowlists() -> Vec<AllowlistView> {
     let line = |line: &allowlists::AllowlistEntry| AllowlistLine {
         tools: line.tools.0.to_owned(),
@@ -352,7 +354,7 @@ pub fn list_allowlists() -> Vec<AllowlistView> {
     AgentRole::ALL.into_iter().map(view).collect()
 }
 
-/// The rules, by name.
+/// Lists the rules by name.
 #[tracing::instrument(name = "app.gate.list_rules", skip_all)]
 pub async fn list_rules(ctx: &mut Ctx) -> Result<Vec<RuleView>, Error> {
     ctx.require_role(UserRole::Viewer)?;
@@ -370,14 +372,14 @@ fn to_rule_view(stored: policy::StoredRule) -> RuleView {
     }
 }
 
-/// What a person wrote, as a rule.
+/// Parses a rule from a request.
 pub(crate) fn parse_rule(name: &str, body: &SetRule) -> Result<PolicyRule, Error> {
     let mode = RuleMode::from_name(&body.mode)
         .ok_or_else(|| Error::Invalid("`mode` is `refuse`, `approve` or `shadow`".into()))?;
     Ok(PolicyRule { name: name.to_owned(), mode, text: body.text.clone() })
 }
 
-/// Writes a rule, if it fits the tools.
+/// Creates or replaces a rule. Rejects one that does not fit the tools.
 #[tracing::instrument(name = "app.gate.set_rule", skip_all)]
 pub async fn set_rule(
     ctx: &mut Ctx,
@@ -387,7 +389,7 @@ pub async fn set_rule(
 ) -> Result<RuleView, Error> {
     let caller = ctx.require_role(UserRole::Admin)?;
     let rule = parse_rule(name, body)?;
-    // A name that cannot be stored is refused with the rule, not by the database.
+    // An invalid name is rejected together with the rule, before the database would reject it.
     RuleSet::load_rules(std::slice::from_ref(&rule), &ToolCatalogue::from_entries([]).0).or_else(
         |(_, error)| match error {
             cynode_policy::rules::RuleError::Name | cynode_policy::rules::RuleError::TooLong => {
@@ -406,7 +408,7 @@ pub async fn set_rule(
     Ok(to_rule_view(stored))
 }
 
-/// Removes a rule.
+/// Deletes a rule.
 #[tracing::instrument(name = "app.gate.delete_rule", skip_all)]
 pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
     ctx.require_role(UserRole::Admin)?;
@@ -418,7 +420,8 @@ pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
     ctx.record_event(EventDraft::new(EventKind::RuleDeleted, json!({ "rule": name }))).await
 }
 
-/// Takes up to `wanted` calls from what a task, or a token without one, has left in its hour. Gives how many were taken and when the hour ends.
+/// Takes up to `wanted` calls from the hourly quota of a task, or of a token without a task. Returns the number taken
+/// and the end of the hour.
 #[tracing::instrument(name = "app.gate.take_call_quota", skip_all)]
 pub async fn take_call_quota(
     app: &App,

@@ -37,46 +37,46 @@ use crate::{
     tools::catalogue::{is_visible_to_caller, require_valid_rules},
 };
 
-/// A server that may be called, with its credentials in the open. It never leaves the process.
+/// A callable server with unsealed credentials. It never leaves the process.
 #[derive(Clone, Debug)]
 pub struct CallableServer {
-    /// Its id.
+    /// Unique id of the server.
     pub id: ServerId,
-    /// How it is reached.
+    /// Transport: HTTP endpoint or program.
     pub transport: ServerTransport,
-    /// Headers of each request, or variables of the program.
+    /// Headers of each request, or environment variables of the program.
     pub secrets: Vec<(String, SecretString)>,
-    /// Whether it may be on this machine or in a private network: an admin put it there.
+    /// SSRF guard: whether it may be on this machine or in a private network, as an admin has allowed.
     pub private: bool,
-    /// How long a call may take.
+    /// Timeout of a call.
     pub timeout: Duration,
-    /// Most calls at once.
+    /// Maximum number of concurrent calls.
     pub max_in_flight: usize,
 }
 
-/// A tool as a server offers it.
+/// A tool that a server offers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OfferedTool {
-    /// What the server calls it.
+    /// Name of the tool on the server.
     pub tool: String,
-    /// The whole object as the server gave it.
+    /// Complete definition as the server sent it.
     pub definition: Value,
 }
 
-/// What a server offers, or why it does not say.
+/// Future of the tools of a server, or of the error.
 pub type ServerToolListing<'a> =
     std::pin::Pin<Box<dyn Future<Output = Result<Vec<OfferedTool>, String>> + Send + 'a>>;
 
-/// The way to servers.
+/// Client of tool servers.
 pub trait ToolServerClient: Send + Sync {
-    /// Asks a server what it offers.
+    /// Lists the tools of a server.
     fn list_tools<'a>(&'a self, server: &'a CallableServer) -> ServerToolListing<'a>;
 
-    /// Drops what is kept open to a server.
+    /// Closes the open connections to a server.
     fn close_server(&self, server: ServerId);
 }
 
-/// How a server is reached, as it is stored.
+/// Transport of a server as stored.
 #[derive(Serialize, Deserialize)]
 struct StoredTransport {
     transport: ServerTransport,
@@ -92,7 +92,7 @@ impl StoredTransport {
 }
 
 impl CallableServer {
-    /// Opens the credentials of a server.
+    /// Unseals the credentials of a server.
     pub(crate) fn unseal_server(
         server: &ToolServer,
         keys: &InstallationKeys,
@@ -121,7 +121,7 @@ impl CallableServer {
     }
 }
 
-/// The definition of an offered tool for the catalogue: what was accepted, or, quarantined, what is offered.
+/// Returns the catalogue definition of a tool: the accepted one, or the offered one in quarantine.
 pub(crate) fn to_definition(
     server: &ToolServer,
     tool: &ServerTool,
@@ -155,7 +155,8 @@ pub(crate) fn to_definition(
     (definition, if unchanged { DefinitionPin::Accepted } else { DefinitionPin::Quarantined })
 }
 
-/// Installs a server. Its tools are read when somebody asks for it or within a minute, and wait for a person in any case.
+/// Installs a server. Its tools are read on request or within a minute, and are quarantined until a person accepts
+/// them.
 #[tracing::instrument(name = "app.servers.install_server", skip_all)]
 pub async fn install_server(
     ctx: &mut Ctx,
@@ -234,8 +235,8 @@ pub async fn install_server(
     Ok(server)
 }
 
-/// Refuses one more server at a place where somebody else switched off a server of the caller or a tool of it: under another name it
-/// would be on again.
+/// Rejects another server at an address where somebody else has disabled a server of the caller, or one of its tools:
+/// under a new name it would be enabled again.
 async fn require_not_switched_off(ctx: &mut Ctx, transport: &ServerTransport) -> Result<(), Error> {
     let caller = ctx.caller()?;
     for server in tool_servers::list_tool_servers(ctx.conn()).await? {
@@ -304,14 +305,14 @@ async fn record_server_event(
     ctx.record_event(told).await
 }
 
-/// A server that the caller may change: its owner, or an admin.
+/// Returns a server that the caller may change: the owner or an admin.
 pub(crate) async fn require_owned_server(ctx: &mut Ctx, id: ServerId) -> Result<ToolServer, Error> {
     let server = require_visible_server(ctx, id).await?;
     let caller = ctx.caller()?;
     if caller.bounds.is_none() && caller.role >= Some(UserRole::Admin) {
         return Ok(server);
     }
-    // Whoever installed it keeps it as long as they could install it.
+    // Owners keep the right to change it only while they could install it.
     let stdio =
         matches!(StoredTransport::from_server(&server)?.transport, ServerTransport::Stdio { .. });
     let standing = match server.audience {
@@ -338,14 +339,14 @@ async fn require_visible_server(ctx: &mut Ctx, id: ServerId) -> Result<ToolServe
     }
 }
 
-/// One server and what it offers.
+/// Returns one server with its tools.
 #[tracing::instrument(name = "app.servers.get_server", skip_all)]
 pub async fn get_server(ctx: &mut Ctx, id: ServerId) -> Result<ServerView, Error> {
     let server = require_visible_server(ctx, id).await?;
     to_server_view(ctx, server).await
 }
 
-/// The servers that the caller may know of.
+/// Lists the servers that are visible to the caller.
 #[tracing::instrument(name = "app.servers.list_servers", skip_all)]
 pub async fn list_servers(ctx: &mut Ctx) -> Result<Vec<ServerView>, Error> {
     let mut views = Vec::new();
@@ -403,7 +404,7 @@ fn to_server_tool_view(tool: ServerTool) -> ServerToolView {
     }
 }
 
-/// Changes a server.
+/// Updates a server.
 #[tracing::instrument(name = "app.servers.update_server", skip_all)]
 pub async fn update_server(
     ctx: &mut Ctx,
@@ -434,13 +435,13 @@ pub async fn update_server(
     to_server_view(ctx, server).await
 }
 
-/// Removes a server and its tools.
+/// Deletes a server with its tools.
 #[tracing::instrument(name = "app.servers.delete_server", skip_all)]
 pub async fn delete_server(ctx: &mut Ctx, parts: &GatewayParts, id: ServerId) -> Result<(), Error> {
     let server = require_owned_server(ctx, id).await?;
     let caller = ctx.caller()?;
     policy::lock_policy(ctx.conn()).await?;
-    // Installed anew it would be on again.
+    // After a new installation it would be enabled again.
     if caller.role < Some(UserRole::Admin)
         && policy::is_disabled_by_another(ctx.conn(), id, caller.user).await?
     {
@@ -454,12 +455,12 @@ pub async fn delete_server(ctx: &mut Ctx, parts: &GatewayParts, id: ServerId) ->
     record_server_event(ctx, EventKind::ToolServerRemoved, &server).await
 }
 
-/// Refuses a caller who may not change the server.
+/// Rejects a caller who may not change the server.
 pub async fn require_changeable_server(ctx: &mut Ctx, id: ServerId) -> Result<(), Error> {
     require_owned_server(ctx, id).await.map(|_| ())
 }
 
-/// Accepts what a server offers, exactly as the person saw it.
+/// Accepts tool definitions of a server, exactly as the person saw them.
 #[tracing::instrument(name = "app.servers.accept_tools", skip_all)]
 pub async fn accept_tools(
     ctx: &mut Ctx,
@@ -497,7 +498,7 @@ pub async fn accept_tools(
     to_server_view(ctx, server).await
 }
 
-/// Says what a tool does to the world, in place of the server's own word.
+/// Annotates the effects of a tool, which replaces the server's own annotations.
 #[tracing::instrument(name = "app.servers.annotate_tool", skip_all)]
 pub async fn annotate_tool(
     ctx: &mut Ctx,
@@ -506,7 +507,7 @@ pub async fn annotate_tool(
     body: ToolAnnotations,
 ) -> Result<ServerView, Error> {
     let server = require_owned_server(ctx, id).await?;
-    // Rules go by these words, so they are an admin's.
+    // Rules depend on annotations, so only an admin may write them.
     ctx.require_role(UserRole::Admin)?;
     let judged = serde_json::to_value(body).map_err(|error| Error::Internal(error.into()))?;
     if !tool_servers::set_tool_annotations(ctx.conn(), id, tool, &judged).await? {
@@ -517,7 +518,7 @@ pub async fn annotate_tool(
     to_server_view(ctx, server).await
 }
 
-/// Asks a server what it offers and keeps the answer. Failing is kept too, and harms nobody else.
+/// Lists the tools of a server and stores them. A failure is stored too and does not affect other servers.
 #[tracing::instrument(name = "app.servers.refresh_tools", skip_all, fields(server.id = %id))]
 pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
     let parts = app.gateway_parts()?;
@@ -540,7 +541,7 @@ pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
     let failure = match failure {
         Ok(failure) => failure,
         Err(error) => {
-            // What it offers cannot be kept: that much is.
+            // The offered tools cannot be stored, but the failure is.
             drop(ctx);
             ctx = app.begin_transaction(&request).await?;
             Some(format!("what it offers cannot be kept: {error}"))
@@ -553,7 +554,7 @@ pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
     app.commit_operation(ctx).await
 }
 
-/// Keeps what a server offers; gives what is wrong with it.
+/// Stores the offered tools. Returns the problems with them.
 async fn store_offered_tools(
     ctx: &mut Ctx,
     server: &ToolServer,
@@ -561,7 +562,7 @@ async fn store_offered_tools(
 ) -> Result<Option<String>, Error> {
     let (now, mut unfit, mut changed) = (ctx.now, Vec::new(), false);
     let names: Vec<_> = offered.iter().map(|offered| offered.tool.clone()).collect();
-    // Those who read one server's offers at once do it one after the other.
+    // The lock serializes concurrent reads of one server.
     policy::lock_policy(ctx.conn()).await?;
     let known = tool_servers::list_server_tools(ctx.conn(), None).await?;
     let mut named = std::collections::BTreeSet::new();
@@ -607,7 +608,7 @@ async fn store_offered_tools(
     }))
 }
 
-/// The servers whose offers are to be read now and then.
+/// Lists the servers whose tools are refreshed at an interval.
 pub async fn list_enabled_servers(app: &App) -> Result<Vec<ServerId>, Error> {
     let mut conn = app.conn().await?;
     let servers = tool_servers::list_tool_servers(&mut conn).await?;

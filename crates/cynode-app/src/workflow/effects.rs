@@ -21,7 +21,7 @@ use cynode_wire::workflow::StepEffect;
 
 use crate::{Ctx, Error, delivery::evidence, manager::handoffs};
 
-/// Applies every effect, or refuses all.
+/// Applies all effects or none.
 pub(super) async fn apply_effects(
     ctx: &mut Ctx,
     task: TaskId,
@@ -76,7 +76,7 @@ async fn apply_effect(
             transition_unit(ctx, task, unit, *attempt, UnitState::Collected, None).await
         }
         StepEffect::RetryUnit { unit, attempt, findings } => {
-            // A job that came to nothing is taken with it; one that was judged has been taken before.
+            // Marks the result of a failed job as collected. The result of a verified job is already marked.
             units::mark_result_collected(ctx.conn(), task, unit, *attempt).await?;
             transition_unit(ctx, task, unit, *attempt, UnitState::Pending, Some(findings)).await
         }
@@ -119,8 +119,8 @@ async fn set_criteria(ctx: &mut Ctx, task: TaskId, criteria: &[Criterion]) -> Re
     Ok(tasks::set_task_criteria(ctx.conn(), task, criteria, now).await?)
 }
 
-/// Refuses a unit with evidence against it, unless it is waived with a reason. Only a person's waiver covers the anomalies that were
-/// shown; a policy accepts the unit and nothing for those that follow.
+/// Rejects a unit with failing evidence, unless it is waived with a reason. Only a person's waiver also accepts the
+/// anomalies that were shown. A waiver by policy accepts this unit only, and no anomaly for later ones.
 async fn accept_evidence(
     ctx: &mut Ctx,
     task: TaskId,
@@ -139,7 +139,7 @@ async fn accept_evidence(
     Ok(())
 }
 
-/// Asks the project manager something for a run.
+/// Creates a handoff to the project manager for a run.
 async fn store_run_handoff(
     ctx: &mut Ctx,
     task: TaskId,
@@ -159,7 +159,7 @@ async fn store_run_handoff(
     if !(1..=200).contains(&about.len()) {
         return Err(Error::Invalid("`about` has 1 to 200 characters".into()));
     }
-    // What was asked before is not wanted any more: a run has one question at a time.
+    // A run has one question at a time, so earlier ones are cancelled.
     handoffs::cancel_run_handoffs(ctx, task).await?;
     let subject = handoffs::HandoffSubject {
         user: found.created_by,

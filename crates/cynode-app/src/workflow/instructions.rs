@@ -17,31 +17,31 @@ use cynode_wire::workflow::RunState;
 
 use crate::{Ctx, Error};
 
-/// A place between two nodes.
+/// Position of a run between two steps.
 #[derive(Clone, Debug)]
 pub(super) struct RunPosition {
-    /// The last checkpoint.
+    /// Sequence number of the last checkpoint.
     pub(super) sequence: i64,
-    /// The node that is next.
+    /// Next step.
     pub(super) next: WorkflowStep,
-    /// What later nodes need.
+    /// State that later steps need.
     pub(super) state: RunState,
 }
 
-/// What became of the instructions.
+/// Outcome of applying instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InstructionOutcome {
     /// There was none, or they cancelled each other out.
     No,
     /// A pause has ended, and nothing else.
     Resumed,
-    /// The run goes back to planning.
+    /// The run returns to planning.
     Replanned,
-    /// The run waits until a person lets it go on.
+    /// The run waits until a person resumes it.
     Paused,
 }
 
-/// Takes up what waits. `open` is the wait that the run is in, if it is in one.
+/// Applies pending instructions. `open` is the wait of the run, if there is one.
 pub(super) async fn apply_pending(
     ctx: &mut Ctx,
     task: TaskId,
@@ -76,12 +76,12 @@ pub(super) async fn apply_pending(
                 at.state.feedback.push(PlanFeedback { kind, text });
                 replanned = true;
             }
-            // It was carried out when it was given.
+            // A stop took effect when it was given.
             InstructionEffect::Stop => {}
         }
     }
     let by = taken.last().map(|instruction| instruction.by.to_string()).unwrap_or_default();
-    // Whoever pauses what is paused asks one thing more: it is told too.
+    // A pause of a paused task may add a question, which is notified too.
     let news = paused != was_paused || asked != asked_before;
     if let Some(wait) = open
         && (replanned || news)
@@ -91,12 +91,12 @@ pub(super) async fn apply_pending(
         waits::resolve_wait(ctx.conn(), wait.id, resolution, None, None).await?;
     }
     if replanned {
-        // Before the context is loaded there is nothing to plan anew: what was said is kept for the first plan.
+        // Before the context is loaded there is nothing to replan: the feedback is kept for the first plan.
         let (verdict, next) = match at.next {
             WorkflowStep::LoadTaskContext => (StepVerdict::Redo, WorkflowStep::LoadTaskContext),
             _ => (StepVerdict::Revise, WorkflowStep::PlanSteps),
         };
-        // What a node failed at before is no failure of the next plan.
+        // Earlier failures of a step do not count against the new plan.
         at.state.node_failures = 0;
         append_transition(ctx, task, at, &by, verdict, next).await?;
     }
@@ -112,7 +112,7 @@ pub(super) async fn apply_pending(
         workflow::suspend_run(ctx.conn(), task, SuspendPoint::AtAGate, counters.wakes, None)
             .await?;
         waits::open_wait(ctx.conn(), task, &wait).await?;
-        // Of a task that was parked, and is paused for it, people were told with the park.
+        // For a parked task, people were already notified of the park.
         let now = ctx.now;
         let park = budgets::get_task_park(ctx.conn(), task, now).await?;
         if park.is_none_or(|park| park.reason != asked) {
@@ -127,10 +127,10 @@ pub(super) async fn apply_pending(
     })
 }
 
-/// Most paragraphs and bytes of what is asked in one pause. Whoever asks on is heard when it has ended.
+/// Maximum number of paragraphs and bytes of the questions in one pause. Further ones are heard after it has ended.
 const MAX_QUESTION_SIZE: (usize, usize) = (10, 4000);
 
-/// Adds what is asked besides. Said again, and past what anybody would read, it is nothing new.
+/// Appends a question to those of the pause. Ignores a repeated one, and any beyond the maximum.
 fn append_question(asked: &mut String, text: &str) {
     let text = text.trim();
     if asked.is_empty() {
@@ -145,7 +145,7 @@ fn append_question(asked: &mut String, text: &str) {
     }
 }
 
-/// Writes a change of course down as a step of its own.
+/// Records a change of course as a checkpoint of its own.
 async fn append_transition(
     ctx: &mut Ctx,
     task: TaskId,

@@ -12,16 +12,16 @@ use crate::{
     platform::timeouts::{validate_ttl_ms, wait_timeout},
 };
 
-/// How long a job may be silent when its worker does not say.
+/// Lease of a job when its worker names none.
 const DEFAULT_JOB_TTL_SECONDS: u32 = 60;
 
-/// Most jobs of one claim.
+/// Maximum number of jobs per claim.
 const MAX_CLAIMED_JOBS: u16 = 100;
 
-/// How long a claim waits for a sign before it looks by itself, where nobody looks for the whole process.
+/// How long a claim waits for a wake-up before it polls, when no process-wide poll runs.
 const JOB_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Gives queued jobs to a worker; if so asked, it waits for some.
+/// Claims queued jobs for a worker. With a wait time it long-polls for some.
 #[tracing::instrument(name = "app.jobs.claim_jobs", skip_all, fields(worker = service.name))]
 pub async fn claim_jobs(
     app: &App,
@@ -37,7 +37,7 @@ pub async fn claim_jobs(
         let mut sign = std::pin::pin!(app.work_signal());
         sign.as_mut().enable();
         let mut tx = app.begin().await?;
-        // A claim that got no answer and is sent again must find what the first one took.
+        // A repeated claim after a lost answer must find the jobs of the first.
         jobs::lock_claim(&mut tx, body.claim_id).await?;
         let max_jobs = body.max_jobs.into();
         let jobs = jobs::claim_jobs(&mut tx, &service.name, body.claim_id, max_jobs, ttl).await?;
@@ -50,7 +50,7 @@ pub async fn claim_jobs(
     }
 }
 
-/// Notes that a job is being worked on.
+/// Renews the lease of a job.
 #[tracing::instrument(name = "app.jobs.renew_job", skip_all, fields(job.id = %job))]
 pub async fn renew_job(
     ctx: &mut Ctx,
@@ -67,8 +67,8 @@ pub async fn renew_job(
     Err(refused_claim_error(jobs::get_claim_state(ctx.conn(), job).await?, claim))
 }
 
-/// Stores what came of a job and wakes its run. Reported again, nothing changes; reported late, by somebody else, or
-/// about a job that is not wanted any more, it is refused.
+/// Stores the result of a job and wakes its run. A repeat has no effect. A report that is late, from another worker,
+/// or about a cancelled job is rejected.
 #[tracing::instrument(name = "app.jobs.report_job", skip_all, fields(job.id = %job))]
 pub async fn report_job(
     app: &App,
@@ -89,7 +89,7 @@ pub async fn report_job(
             && there.fencing_token == claim.fencing_token
             && there.worker.as_deref() == Some(claim.worker)
     };
-    // Said before: there is nothing new to wake anybody for.
+    // The result is already stored, so nothing is woken.
     let standing = jobs::get_claim_state(&mut conn, job).await?;
     if standing.as_ref().is_some_and(said) {
         return Ok(JobStatusView { job_id: job, state });

@@ -24,22 +24,22 @@ use crate::{
     workflow::placement::{placement_candidates, placement_needs},
 };
 
-/// After how long something that nobody takes is a problem.
+/// Age from which unclaimed work counts as stalled.
 const STALL_AFTER_MS: i64 = 10_000;
 
-/// How lately a node was heard of to be one that lives and takes nothing.
+/// Maximum age of the last contact for a node to count as alive.
 const NODE_HEARD_MS: i64 = 10_000;
 
 const HEARD_WITHIN: LivenessWindow =
     LivenessWindow { node_ms: NODE_HEARD_MS, service_ms: PRESENCE_TIMEOUT_MS };
 
-/// What a task waits for and nobody takes.
+/// Returns the stalls of a task.
 pub(crate) async fn stalls_of_task(ctx: &mut Ctx, task: TaskId) -> Result<Vec<StallView>, Error> {
     let found = find_stalls(ctx.conn(), Some(task)).await?;
     Ok(found.into_iter().map(|(_, view)| view).collect())
 }
 
-/// Everything that nobody takes, with its words.
+/// Finds all stalls with their descriptions.
 pub(crate) async fn find_stalls(
     conn: &mut Conn,
     task: Option<TaskId>,
@@ -58,7 +58,7 @@ pub(crate) async fn find_stalls(
     Ok(described.collect())
 }
 
-/// What is wrong and what to type; `None` when it waits as it should: behind others.
+/// Describes a stall and the commands that fix it. Returns `None` when the work only waits in the queue.
 fn describe_stall(stall: &Stall, there: &[NodeCandidate]) -> Option<StallView> {
     let (kind, detail, commands) = match &stall.cause {
         StallCause::UnclaimedJob { node, heard: true, .. } => (
@@ -138,7 +138,7 @@ fn describe_stall(stall: &Stall, there: &[NodeCandidate]) -> Option<StallView> {
     Some(StallView { kind, since: stall.since, detail, commands })
 }
 
-/// What to type so that a job finds a node; `None` when it only has to wait for its turn.
+/// Returns commands that let a job find a node, or `None` when it only has to wait.
 fn unplaced_commands(why: &PlacementError, agent: Option<&str>) -> Option<Vec<String>> {
     Some(match (why, agent) {
         (PlacementError::Busy, _) => return None,
@@ -163,17 +163,17 @@ fn unplaced_commands(why: &PlacementError, agent: Option<&str>) -> Option<Vec<St
     })
 }
 
-/// What names a stall for as long as it lasts.
+/// Identifies a stall for as long as it lasts.
 type StallKey = (StallKind, String, OffsetDateTime);
 
-/// Writes each stall into the log once, and once that it is over.
+/// Logs each stall once, and its end once.
 #[derive(Debug, Default)]
 pub struct StallLog {
     open: BTreeMap<StallKey, String>,
 }
 
 impl StallLog {
-    /// Looks once. Gives those that were written down just now.
+    /// Checks once. Returns the newly logged stalls.
     pub async fn log_stalls(&mut self, app: &App) -> Result<Vec<StallView>, Error> {
         let mut conn = app.conn().await?;
         let found = find_stalls(&mut conn, None).await?;

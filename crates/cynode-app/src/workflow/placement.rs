@@ -7,19 +7,19 @@ use cynode_core::{
 };
 use cynode_db::nodes::NodeRecord;
 
-/// Whether a node takes part: its program has run, and was heard of lately.
+/// Returns whether a node is alive: its program has started, and its last contact is recent.
 pub(crate) fn is_alive(node: &NodeRecord) -> bool {
     node.generation > 0
         && node.silent_ms < NODE_SILENCE_TIMEOUT_MS
         && node.state != NodeState::Removed
 }
 
-/// Whether a node is given jobs now.
+/// Returns whether a node gets jobs now.
 pub(crate) fn takes_jobs(node: &NodeRecord) -> bool {
     node.state == NodeState::Active && is_alive(node)
 }
 
-/// The nodes that are given jobs now, as placement sees them.
+/// Returns the nodes that get jobs now, as candidates for placement.
 pub(crate) fn placement_candidates(there: &[NodeRecord]) -> Vec<NodeCandidate> {
     there.iter().filter(|node| takes_jobs(node)).map(to_candidate).collect()
 }
@@ -38,7 +38,7 @@ pub(crate) fn to_candidate(node: &NodeRecord) -> NodeCandidate {
     }
 }
 
-/// What a job asks of a node.
+/// Returns the requirements of a job on its node.
 pub(crate) fn placement_needs(work: &JobSpec) -> PlacementRequirements<'_> {
     PlacementRequirements {
         node: work.placement.node.as_deref(),

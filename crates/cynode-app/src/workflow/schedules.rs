@@ -29,10 +29,10 @@ use crate::{App, Ctx, Error, platform::context::EventDraft, tasks};
 
 pub use firing::{fire_due_schedules, fire_schedule_now, run_scheduler};
 
-/// Most schedules of a project: an agent that makes one after the other is stopped here.
+/// Maximum number of schedules of a project. It stops an agent that creates them in a loop.
 const MAX_PROJECT_SCHEDULES: i64 = 200;
 
-/// Takes the secrets that we know or recognise out of what a schedule is to ask for.
+/// Redacts known and recognized secrets in the texts of a schedule.
 pub async fn redact_schedule(app: &App, action: &mut ScheduleAction) -> Result<(), Error> {
     let texts = match action {
         ScheduleAction::Words { text } => vec![text],
@@ -43,7 +43,7 @@ pub async fn redact_schedule(app: &App, action: &mut ScheduleAction) -> Result<(
     crate::platform::redaction::redact_prose(app, texts).await
 }
 
-/// Makes a schedule. It acts in the name of the caller.
+/// Creates a schedule. It acts in the name of the caller.
 #[tracing::instrument(name = "app.schedules.create_schedule", skip_all, fields(project.id = %body.project_id))]
 pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<ScheduleView, Error> {
     let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
@@ -76,8 +76,8 @@ pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<Sche
     Ok(to_schedule_view(schedule, None))
 }
 
-/// Changes a schedule, if nobody did in between. It acts in the name of the caller from then on: nobody makes another say what
-/// they did not write.
+/// Updates a schedule. Optimistic locking: a concurrent update is a version conflict. From then on it acts in the
+/// name of the caller: nobody can make another user say words they did not write.
 #[tracing::instrument(name = "app.schedules.update_schedule", skip_all, fields(schedule.id = %id))]
 pub async fn update_schedule(
     ctx: &mut Ctx,
@@ -101,7 +101,7 @@ pub async fn update_schedule(
         schedule.trigger = trigger;
     }
     if retimed {
-        // A time that was done is over, whatever the clock of this process says.
+        // A due time that has fired is over, regardless of the clock of this process.
         let done = schedules::last_due_at(ctx.conn(), id).await?;
         let from = done.map_or(ctx.now, |done| ctx.now.max(done));
         schedule.next_at = Some(next_due_time(&schedule.trigger, from)?);
@@ -116,7 +116,7 @@ pub async fn update_schedule(
     load_schedule_view(ctx, schedule).await
 }
 
-/// Removes a schedule. What it asked for stays.
+/// Deletes a schedule. The work that it requested stays.
 #[tracing::instrument(name = "app.schedules.delete_schedule", skip_all, fields(schedule.id = %id))]
 pub async fn delete_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<(), Error> {
     let schedule = lock_schedule(ctx, id).await?;
@@ -125,14 +125,14 @@ pub async fn delete_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<(), Error>
     record_schedule_event(ctx, &schedule, "deleted").await
 }
 
-/// One schedule, with what came of it last.
+/// Returns one schedule with its last firing.
 #[tracing::instrument(name = "app.schedules.get_schedule", skip_all, fields(schedule.id = %id))]
 pub async fn get_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<ScheduleView, Error> {
     let schedule = require_visible_schedule(ctx, id).await?;
     load_schedule_view(ctx, schedule).await
 }
 
-/// The schedules that the caller may see, newest first, each with what came of it last.
+/// Lists the schedules that the caller may see with their last firings, newest first.
 #[tracing::instrument(name = "app.schedules.list_schedules", skip_all)]
 pub async fn list_schedules(
     ctx: &mut Ctx,
@@ -156,7 +156,7 @@ pub async fn list_schedules(
     }))
 }
 
-/// The first time from now, which there must be.
+/// Returns the next due time. Rejects a trigger that has none.
 fn next_due_time(trigger: &ScheduleTrigger, now: OffsetDateTime) -> Result<OffsetDateTime, Error> {
     Timetable::parse_trigger(trigger)?.next_after(now).ok_or_else(|| {
         Error::Invalid("that time is over or never comes: give one that is to come".into())
@@ -188,19 +188,19 @@ fn map_store_error(
     }
 }
 
-/// A schedule of a project that the caller may see.
+/// Returns a schedule of a project that the caller may see.
 async fn require_visible_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<Schedule, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("schedule", id);
     let schedule = schedules::get_schedule(ctx.conn(), id).await?.ok_or_else(missing)?;
     match ctx.require_project_role(schedule.project, UserRole::Viewer).await {
-        // In a project that the caller may not see, it does not exist either.
+        // A schedule in a project that the caller may not see does not exist for the caller.
         Err(Error::NotFound { .. }) => Err(missing()),
         result => result.map(|_| schedule),
     }
 }
 
-/// The same, which nobody else changes or fires meanwhile.
+/// Returns a visible schedule and locks it against concurrent changes and firings.
 async fn lock_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<Schedule, Error> {
     require_visible_schedule(ctx, id).await?;
     schedules::lock_schedule(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("schedule", id))
@@ -224,7 +224,7 @@ async fn load_schedule_view(ctx: &mut Ctx, schedule: Schedule) -> Result<Schedul
     Ok(to_schedule_view(schedule, last))
 }
 
-/// What came of each of these schedules last.
+/// Returns the last firing of each of these schedules.
 async fn last_firings(
     ctx: &mut Ctx,
     ids: &[ScheduleId],
@@ -239,7 +239,7 @@ async fn last_firings(
     Ok(firings.into_iter().map(|firing| (firing.schedule, to_firing_view(firing, &made))).collect())
 }
 
-/// The tasks that came of a firing.
+/// Returns the tasks that a firing created.
 fn tasks_of_firing(firing: &FiringRecord) -> impl Iterator<Item = &TaskId> {
     let interpreted = match &firing.answer {
         Some(HandoffAnswer::Interpreted { tasks, .. }) => tasks.as_slice(),

@@ -41,7 +41,7 @@ async fn lock_steerable_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     Ok(task)
 }
 
-/// Tells a task something. A stop and the end of a pause take effect at once, the rest at the next step.
+/// Gives an instruction to a task. A stop and the end of a pause take effect at once, the rest at the next step.
 #[tracing::instrument(name = "app.workflow.instruct_task", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
 pub async fn instruct_task(
     ctx: &mut Ctx,
@@ -51,7 +51,8 @@ pub async fn instruct_task(
     give_instruction(ctx, id, body, None).await
 }
 
-/// What an agent tells a task. An answer to a report is for the job that reported, and is one, however often its handoff is begun.
+/// Gives an instruction of an agent to a task. The answer to a report goes to the job that reported, once, regardless
+/// of the attempts of its handoff.
 #[tracing::instrument(name = "app.workflow.reply_to_report", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
 pub async fn reply_to_report(
     ctx: &mut Ctx,
@@ -67,12 +68,12 @@ pub async fn reply_to_report(
     give_instruction(ctx, id, body, report.as_ref()).await
 }
 
-/// The instruction that answers a report: the same whenever it is given.
+/// Returns the id of the instruction that answers a report. It is derived, so it is the same at each attempt.
 fn answer_instruction_id(report: &HandoffRecord) -> InstructionId {
     InstructionId::from_uuid(derive_uuid(format!("{} instruction", report.id)))
 }
 
-/// The job that is told; whoever does not work any more is told nothing.
+/// Returns the job that gets the answer, or `None` when it no longer runs.
 async fn reporting_job(ctx: &mut Ctx, report: &HandoffRecord) -> Result<Option<JobId>, Error> {
     let Some(job) = report.job else { return Ok(None) };
     match handoffs::running_unit(ctx.conn(), job).await? {
@@ -98,7 +99,7 @@ async fn give_instruction(
     let (instruction, job) = match report {
         Some(report) => {
             let answer = answer_instruction_id(report);
-            // The task is locked, so nobody gives it in between.
+            // The task is locked, so no other transaction can insert the instruction in between.
             if let Some(kind) = instructions::find_instruction_kind(ctx.conn(), id, answer).await? {
                 let instruction_id =
                     (kind.instruction_effect() != InstructionEffect::Stop).then_some(answer);
@@ -117,7 +118,7 @@ async fn give_instruction(
     if kind.instruction_effect() == InstructionEffect::Stop {
         let task = cancel_with_dependents(ctx, task).await?;
         if given.text.is_some() {
-            // Why it was given up is kept with whatever else it was told.
+            // The reason of the cancellation is stored with the other instructions.
             instructions::insert_job_instruction(ctx.conn(), id, &given).await?;
         }
         return Ok(InstructionReceipt {
@@ -130,16 +131,16 @@ async fn give_instruction(
         return Err(ended_task_error(&task, "be instructed"));
     }
     if kind == InstructionKind::Resume && !person {
-        // Only a person ends a pause; an agent that says `resume` answers those who work.
+        // Only a person ends a pause. A `resume` of an agent is an answer to the working agents.
         instructions::insert_job_instruction(ctx.conn(), id, &given).await?;
         return record_instruction(ctx, &task, kind, Some(given.id)).await;
     }
     if kind == InstructionKind::Resume {
-        // Whoever lets it go on lets it think, too.
+        // Resuming a task also unparks it.
         budgets::unpark_task(ctx.conn(), id).await?;
         ctx.mark_job_queued();
     }
-    // A pause ends at once, unless something that was said before waits to be taken up: then in its turn.
+    // A pause ends at once, unless earlier instructions are pending: then it ends in turn.
     let standing = workflow::get_run_status(ctx.conn(), id).await?;
     let paused = standing
         .filter(|standing| standing.instructions_waiting == 0)
@@ -148,10 +149,10 @@ async fn give_instruction(
     if kind == InstructionKind::Resume
         && let Some(wait) = paused
     {
-        // The run first, then the wait, as everybody does.
+        // Lock order: the run before the wait.
         workflow::wake_runs(ctx.conn(), &[id.as_uuid()]).await?;
         waits::resolve_wait(ctx.conn(), wait.id, WaitResolution::Resumed, None, Some(by)).await?;
-        // Agents that were told to pause are told to go on, with what was said.
+        // Paused agents are told to resume, with the text.
         instructions::insert_job_instruction(ctx.conn(), id, &given).await?;
         return record_instruction(ctx, &task, kind, Some(given.id)).await;
     }
@@ -159,7 +160,7 @@ async fn give_instruction(
     record_instruction(ctx, &task, kind, Some(given.id)).await
 }
 
-/// Refuses words that are ours: what a judgement sends back to planning must not be written by anybody else.
+/// Rejects reserved texts: nobody else may write the feedback with which a verification requests a new plan.
 fn reject_reserved_text(text: Option<&str>) -> Result<(), Error> {
     match text {
         Some(text) if PlanRevision::is_marked(text) => {
@@ -174,7 +175,7 @@ fn ended_task_error(task: &Task, verb: &'static str) -> Error {
     Error::InvalidState(cynode_core::InvalidTransition { what: "task", state, verb })
 }
 
-/// Ends a wait for a person: the one that is open, if it is the one that is meant.
+/// Resolves the open wait for a person, if it is the expected one.
 async fn resolve_wait(
     ctx: &mut Ctx,
     id: TaskId,
@@ -187,7 +188,7 @@ async fn resolve_wait(
         return Err(ended_task_error(&task, "be answered"));
     }
     let by = ctx.caller()?.user;
-    // The run first, then the wait, as everybody does; a refusal undoes it.
+    // Lock order: the run before the wait. A refusal rolls the wake-up back.
     workflow::wake_runs(ctx.conn(), &[id.as_uuid()]).await?;
     let meant =
         |wait: &waits::OpenWait| wait.reason == reason && only.is_none_or(|only| wait.id == only);
@@ -206,7 +207,7 @@ async fn resolve_wait(
     Ok(task)
 }
 
-/// Says yes or no to a plan.
+/// Approves or refuses a plan.
 #[tracing::instrument(name = "app.workflow.approve_plan", skip_all, fields(task.id = %id))]
 pub async fn approve_plan(ctx: &mut Ctx, id: TaskId, body: &ApprovePlan) -> Result<Task, Error> {
     let resolution =
@@ -216,7 +217,7 @@ pub async fn approve_plan(ctx: &mut Ctx, id: TaskId, body: &ApprovePlan) -> Resu
     resolve_wait(ctx, id, (body.wait_id, WaitReason::Approval), resolution, note).await
 }
 
-/// Answers a task's question.
+/// Answers the question of a task.
 #[tracing::instrument(name = "app.workflow.answer_task_question", skip_all, fields(task.id = %id))]
 pub async fn answer_task_question(
     ctx: &mut Ctx,
@@ -228,19 +229,20 @@ pub async fn answer_task_question(
         .await
 }
 
-/// Cancels a task and everything that depends on it.
+/// Cancels a task and all tasks that depend on it.
 #[tracing::instrument(name = "app.workflow.signals.cancel_task", skip_all, fields(task.id = %id))]
 pub async fn cancel_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     let task = lock_steerable_task(ctx, id).await?;
     cancel_with_dependents(ctx, task).await
 }
 
-/// Cancels tasks: their leases are revoked, their jobs are unwanted.
+/// Cancels a task and its dependents: revokes their leases and cancels their jobs.
 async fn cancel_with_dependents(ctx: &mut Ctx, task: Task) -> Result<Task, Error> {
     let now = ctx.now;
     let state = task.state.clone().into_cancelled(now)?;
     let mut seen = BTreeSet::new();
-    // Whoever makes a task below one of these holds that one until the new task can be seen: after it is locked, we look again.
+    // The creation of a dependent task holds a lock on its dependency until the new task is visible. So the list is
+    // read again after each lock.
     loop {
         let listed = workflow::list_active_dependents(ctx.conn(), task.id).await?;
         let new: Vec<_> = listed.into_iter().filter(|id| seen.insert(*id)).collect();
@@ -254,7 +256,7 @@ async fn cancel_with_dependents(ctx: &mut Ctx, task: Task) -> Result<Task, Error
     Ok(Task { state, updated_at: now, ..task })
 }
 
-/// Stops one task, because of the one that was asked for.
+/// Cancels one task because of another.
 async fn cancel_one_task(ctx: &mut Ctx, id: TaskId, asked: TaskId) -> Result<(), Error> {
     let now = ctx.now;
     let Some(one) = tasks::lock_task(ctx.conn(), id).await? else { return Ok(()) };

@@ -21,14 +21,14 @@ use cynode_wire::workflow::timeline::TaskTimeline;
 
 use crate::{App, Ctx, Error, OperationRequest, workflow::liveness};
 
-/// The story of a task's run.
+/// Returns the timeline of a task's run.
 #[tracing::instrument(name = "app.timeline.get_timeline", skip_all, fields(task.id = %id))]
 pub async fn get_timeline(ctx: &mut Ctx, id: TaskId) -> Result<TaskTimeline, Error> {
     let task = crate::tasks::get_task(ctx, id).await?;
     build_timeline(ctx, task).await
 }
 
-/// The story of a task of any project, for the program that drives tasks.
+/// Returns the timeline of a task of any project, for the program that drives tasks.
 pub async fn get_timeline_of_any_project(app: &App, id: TaskId) -> Result<TaskTimeline, Error> {
     let task = crate::tasks::get_task_of_any_project(app, id).await?;
     let request =
@@ -75,7 +75,7 @@ async fn build_timeline(ctx: &mut Ctx, task: Task) -> Result<TaskTimeline, Error
     })
 }
 
-/// Why a task that has not begun never will: something it depends on has ended without being completed.
+/// Returns why a queued task can never start: a dependency ended without being completed.
 async fn blocked_reason(ctx: &mut Ctx, task: &Task) -> Result<Option<String>, Error> {
     if !matches!(task.state, TaskState::Queued) {
         return Ok(None);
@@ -111,7 +111,7 @@ fn describe_standing(
     }
 }
 
-/// What a run waits for, in words for people.
+/// Describes the wait of a run for people.
 fn describe_wait(wait: &WaitEntry, jobs: &[JobEntry]) -> String {
     let question = wait.question.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
     let of = |state: &str| -> Vec<&str> {
@@ -136,7 +136,7 @@ fn describe_wait(wait: &WaitEntry, jobs: &[JobEntry]) -> String {
     }
 }
 
-/// What a run is at, in words for people.
+/// Describes the step of a run for people.
 const fn describe_step(node: WorkflowStep) -> &'static str {
     match node {
         WorkflowStep::LoadTaskContext => "reads the task",
@@ -149,7 +149,7 @@ const fn describe_step(node: WorkflowStep) -> &'static str {
     }
 }
 
-/// The plan as a mermaid flowchart.
+/// Renders the plan as a mermaid flowchart.
 fn render_plan_mermaid(units: &[UnitView]) -> String {
     let mut drawing = String::from("flowchart LR\n");
     for unit in units {

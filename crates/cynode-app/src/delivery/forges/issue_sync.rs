@@ -39,40 +39,41 @@ use crate::{
     platform::{context::EventDraft, error::log_background_error},
 };
 
-/// How often it is looked whether a remote is due.
+/// Poll interval for due remotes.
 const REMOTE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Most remotes that one process looks at at once.
+/// Maximum number of concurrent syncs per process.
 const MAX_CONCURRENT_SYNCS: usize = 8;
 
-/// How long one look may take, and how long others leave it alone.
+/// Timeout of one sync, and lease during which other processes skip the remote.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(150);
 const SYNC_LEASE_MS: i64 = 180_000;
 
-/// Most bytes of a delivery.
+/// Maximum size of a webhook delivery.
 pub const MAX_DELIVERY_BYTES: usize = 4 * 1024 * 1024;
 
-/// Most issues that one look makes tasks of; the rest is for the next.
+/// Maximum number of issues that one sync imports. The next sync continues.
 const MAX_ISSUES_PER_SYNC: usize = 25;
 
-/// Most things that a list in an issue may require.
+/// Maximum number of criteria that are parsed from an issue's checklist.
 const MAX_ISSUE_CRITERIA: usize = 50;
 
-/// How long deliveries are remembered.
+/// Retention of webhook deliveries.
 const DELIVERY_RETENTION: time::Duration = time::Duration::days(30);
 
-/// What became of a delivery.
+/// Outcome of a webhook delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WebhookOutcome {
-    /// It is kept and will be looked at.
+    /// It is stored and will be processed.
     Kept,
-    /// It was there already.
+    /// It is a duplicate.
     Known,
-    /// It is about nothing that we want to know.
+    /// It concerns nothing that is synced.
     Ignored,
 }
 
-/// Whether a project takes deliveries of such a forge. Asked before a body is read.
+/// Returns the webhook target of a project, if it accepts deliveries of this kind of forge. Call it before the body
+/// is read.
 pub async fn find_webhook_target(
     app: &App,
     project: ProjectId,
@@ -85,14 +86,14 @@ pub async fn find_webhook_target(
     Ok(WebhookTarget { remote, kind })
 }
 
-/// A remote that takes deliveries.
+/// A remote that accepts webhook deliveries.
 #[derive(Clone, Debug)]
 pub struct WebhookTarget {
     remote: ProjectRemote,
     kind: ForgeKind,
 }
 
-/// Takes a delivery of a forge. Its signature is the only thing that says where it comes from.
+/// Receives a webhook delivery of a forge. Its signature alone proves its origin.
 #[tracing::instrument(name = "app.remotes.receive_webhook", skip_all)]
 pub async fn receive_webhook(
     app: &App,
@@ -124,7 +125,8 @@ pub async fn receive_webhook(
     Ok(if new { WebhookOutcome::Kept } else { WebhookOutcome::Known })
 }
 
-/// Counts what is not from the forge, and tells of it once a minute: whoever sends much fills no table.
+/// Counts deliveries with invalid signatures and records an event at most once a minute, so that a flood fills no
+/// table.
 async fn record_webhook_refusal(app: &App, project: ProjectId, why: &str) -> Result<(), Error> {
     let mut ctx = app.begin_transaction(&system_request(app)).await?;
     let now = ctx.now;
@@ -140,7 +142,7 @@ fn system_request(app: &App) -> OperationRequest {
     OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None }
 }
 
-/// Looks at remotes whenever they are due, until it is told to stop. Any number of processes may do so at once.
+/// Syncs due remotes until shutdown. Any number of processes may run it at once.
 pub async fn run_issue_sync(app: App, stop: CancellationToken) {
     let all = join_all((0..MAX_CONCURRENT_SYNCS).map(|_| run_sync_loop(&app)));
     tokio::select! {
@@ -149,7 +151,7 @@ pub async fn run_issue_sync(app: App, stop: CancellationToken) {
     }
 }
 
-/// One of those who look, each at its own pace: whoever meets a forge that does not answer keeps nobody else waiting.
+/// Runs one of several sync loops. A forge that does not answer delays only its own loop.
 async fn run_sync_loop(app: &App) {
     loop {
         loop {
@@ -173,7 +175,8 @@ async fn run_sync_loop(app: &App) {
     }
 }
 
-/// Looks at the remote that has been due longest, or at that of one project now. Gives whether there was one that nobody else looks at.
+/// Syncs the remote that has been due longest, or that of one project now. Returns whether there was one that no
+/// other process syncs.
 #[tracing::instrument(name = "app.remotes.sync_remote", skip_all)]
 pub async fn sync_remote(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
     let environment = app.environment();
@@ -212,24 +215,24 @@ pub async fn sync_remote(app: &App, only: Option<ProjectId>) -> Result<bool, Err
     Ok(true)
 }
 
-/// What a look has seen so far.
+/// Progress of a sync.
 pub(super) struct RemoteSyncProgress {
     since: OffsetDateTime,
-    /// When the oldest issue was changed of whose author the forge did not say what they may: the next look begins there.
+    /// Last change of the oldest issue whose author's permission is unknown. The next sync starts there.
     not_known: Option<OffsetDateTime>,
-    /// Who may write, as far as the forge says so: it is asked once in a look.
+    /// Cached write permissions by login. The forge is asked once per sync.
     writers: HashMap<String, Option<bool>>,
-    /// Whether the forge answered anything, if only that it refuses.
+    /// Whether the forge answered at all, even with a refusal.
     answered: bool,
-    /// What went wrong with single things, while the rest went on.
+    /// Errors of single items that did not stop the sync.
     pub(super) troubles: Vec<String>,
 }
 
-/// Why a look ends early.
+/// Reason why a sync ends early.
 pub(super) enum RemoteSyncError {
-    /// The forge wants to be left alone.
+    /// The forge asks for a pause.
     Later(Duration, String),
-    /// It makes no sense to go on.
+    /// The sync cannot continue.
     Broken(Error),
 }
 
@@ -256,7 +259,7 @@ impl RemoteSyncProgress {
         }
     }
 
-    /// Whether somebody may write to the repository; nothing when the forge does not say.
+    /// Returns whether a user may write to the repository. Returns `None` when the forge does not tell.
     pub(super) async fn may_write(
         &mut self,
         forge: &dyn Forge,
@@ -270,7 +273,7 @@ impl RemoteSyncProgress {
         Ok(may)
     }
 
-    /// What a forge said of one thing among many: that it is refused stops nothing else.
+    /// Unwraps the response about one item of many. A refusal does not stop the sync.
     pub(super) fn accept_single_response<T>(
         &mut self,
         asked: Result<T, ForgeError>,
@@ -281,7 +284,7 @@ impl RemoteSyncProgress {
         }
     }
 
-    /// What a forge said; what concerns one thing only does not keep us from the others.
+    /// Unwraps a response of the forge. An error about a single item does not stop the sync.
     pub(super) fn accept_response<T>(
         &mut self,
         asked: Result<T, ForgeError>,
@@ -321,8 +324,9 @@ async fn sync_everything(
             import_issue(app, forge.as_ref(), remote, &wanted, &issue, seen).await?;
         }
     }
-    // Only now: whoever is killed before looks at all of these again. And not later: the pull requests are read in their turn, told of
-    // or not, and a forge that has had enough before the last of them would let deliveries pile up.
+    // Deliveries are marked as done at this point. Earlier, a kill would lose them; now they are only processed
+    // again. Later, a rate limit of the forge before the last pull request would let deliveries pile up; pull
+    // requests are read in turn anyway.
     let mut conn = app.conn().await?;
     let digests: Vec<Vec<u8>> = told.iter().map(|delivery| delivery.digest.to_vec()).collect();
     let now = app.environment().now();
@@ -334,7 +338,7 @@ async fn sync_everything(
     pr_feedback::sync_pull_requests(app, forge.as_ref(), remote, &pulls, seen).await
 }
 
-/// What deliveries are about.
+/// Issues and pull requests that deliveries are about.
 #[derive(Default)]
 struct DeliverySubjects {
     issues: BTreeSet<u64>,
@@ -362,7 +366,7 @@ fn group_deliveries(told: &[WebhookRecord]) -> DeliverySubjects {
     of
 }
 
-/// Goes through the wanted issues that were changed since the last look, until enough of them became tasks.
+/// Imports matching issues that were changed since the last sync, up to a maximum of new tasks.
 async fn import_changed_issues(
     app: &App,
     forge: &dyn Forge,
@@ -382,7 +386,8 @@ async fn import_changed_issues(
         if made == MAX_ISSUES_PER_SYNC {
             break;
         }
-        // Only what becomes a task is counted: many that are refused, all changed in one second, would hide whatever comes after them.
+        // Only imported issues count: many refused issues with the same timestamp would otherwise hide all later
+        // ones.
         if !taken.contains(&issue_number_of(issue))
             && import_issue(app, forge, remote, wanted, issue, seen).await?
         {
@@ -393,12 +398,12 @@ async fn import_changed_issues(
     Ok(())
 }
 
-/// The number of an issue, as it is kept.
+/// Returns the number of an issue in the type of the database.
 fn issue_number_of(issue: &IssueText) -> i64 {
     i64::try_from(issue.number).unwrap_or(i64::MAX)
 }
 
-/// Makes a task of an issue, once, or notes why not. Gives whether it became one now.
+/// Imports an issue as a task once, or records why not. Returns whether a task was created now.
 async fn import_issue(
     app: &App,
     forge: &dyn Forge,
@@ -414,7 +419,7 @@ async fn import_issue(
         true
     } else {
         let Some(may) = seen.may_write(forge, &issue.author).await? else {
-            // Not known is not allowed, and not refused either: it is asked again.
+            // An unknown permission is neither a grant nor a refusal: the forge is asked again.
             let from = seen.not_known.unwrap_or(issue.updated_at);
             seen.not_known = Some(from.min(issue.updated_at));
             return Ok(false);
@@ -480,7 +485,7 @@ async fn import_issue(
     Ok(true)
 }
 
-/// What the task is asked: what a person reads in the issue, and where it is from.
+/// Builds the description of the task: the visible text of the issue and its origin.
 fn build_description(
     remote: &ProjectRemote,
     issue: &IssueText,
@@ -495,7 +500,7 @@ fn build_description(
     if !body.removed.is_empty() {
         from.push_str("\nWhat people do not see there was taken out of its text.");
     }
-    // Of a text that is too long, the end goes; where it is from stays.
+    // A text that is too long loses its end; the origin stays.
     let room = 20_000_usize.saturating_sub(from.chars().count() + title.chars().count() + 10);
     let text: String = body.text.trim().chars().take(room).collect();
     let whole = format!("{title}\n\n{text}\n\n{from}");
@@ -505,7 +510,7 @@ fn build_description(
         .map_err(|error: cynode_core::names::TextError| Error::Invalid(error.to_string()))
 }
 
-/// The entries of lists with boxes that are not ticked.
+/// Parses the unticked entries of checklists.
 fn parse_criteria(text: &str) -> Vec<Criterion> {
     let entry = |line: &str| {
         let rest = line.trim_start().strip_prefix(['-', '*', '+'])?;
@@ -515,7 +520,7 @@ fn parse_criteria(text: &str) -> Vec<Criterion> {
     text.lines().filter_map(entry).take(MAX_ISSUE_CRITERIA).collect()
 }
 
-/// Tells issues which tasks they became. A comment that is there already is not made again.
+/// Comments on issues with the tasks that they became. An existing comment is not repeated.
 async fn comment_on_issues(
     app: &App,
     forge: &dyn Forge,
@@ -531,7 +536,7 @@ async fn comment_on_issues(
         );
         let on = CommentTarget::Issue(number.unsigned_abs());
         let said = forge.ensure_comment(on, &format!("issue/{task}"), &text).await;
-        // A conversation that is closed to us must not keep everything else from being read.
+        // A locked conversation must not block the rest of the sync.
         if seen.accept_single_response(said)?.is_some() {
             let mut conn = app.conn().await?;
             forges::mark_issue_answered(&mut conn, task, app.environment().now()).await?;

@@ -22,14 +22,14 @@ use crate::{
     platform::context::EventDraft,
 };
 
-/// How far the clock of a forge may be behind ours.
+/// Maximum clock skew of a forge behind this machine.
 const MAX_CLOCK_SKEW: time::Duration = time::Duration::minutes(10);
 
-/// Most things that one follow-up is asked to deal with.
+/// Maximum number of remarks of one follow-up.
 const MAX_FOLLOW_UP_REMARKS: usize = 100;
 
-/// Looks at each open pull request of ours, first at those that were told of, then at those that were read longest ago: a look that ends
-/// early is gone on with by the next.
+/// Syncs each open pull request: first those that deliveries named, then those that were read longest ago. The next
+/// sync continues one that ended early.
 pub(super) async fn sync_pull_requests(
     app: &App,
     forge: &dyn Forge,
@@ -41,7 +41,7 @@ pub(super) async fn sync_pull_requests(
     let offered = forges::list_open_pull_requests(&mut conn, remote, named).await?;
     drop(conn);
     for (place, ours) in offered.iter().enumerate() {
-        // The first also before it is read: were it what ends each look, none of the others would ever be.
+        // The first one is marked before it is read, too: if it always ended the sync, the others would starve.
         if place == 0 {
             record_pull_request_read(app, ours).await?;
         }
@@ -60,7 +60,7 @@ async fn record_pull_request_read(
     Ok(())
 }
 
-/// Looks at one pull request of ours: what became of it, and what was said.
+/// Syncs the state and the feedback of one pull request.
 async fn sync_pull_request(
     app: &App,
     forge: &dyn Forge,
@@ -72,8 +72,8 @@ async fn sync_pull_request(
     let Some(there) = seen.accept_response(forge.get_pull_request(number).await)? else {
         return Ok(());
     };
-    // The number may mean something else since the project was connected with another repository, and a branch of the same name in a
-    // fork is somebody else's.
+    // The number may belong to another pull request since the project was connected with another repository, and a
+    // branch of the same name may belong to a fork.
     if there.branch != ours.branch || !there.ours {
         return Ok(());
     }
@@ -81,7 +81,7 @@ async fn sync_pull_request(
         PullState::Merged | PullState::Closed => {
             record_pull_request_end(app, remote, ours, &there).await
         }
-        // What is being worked on is read when that is done: what was said meanwhile is then one batch.
+        // While a task works on it, feedback waits: it is then read as one batch.
         PullState::Open if ours.busy => Ok(()),
         PullState::Open => follow_up_feedback(app, forge, remote, ours, &there, seen).await,
     }
@@ -91,7 +91,7 @@ fn system_request(app: &App) -> OperationRequest {
     OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None }
 }
 
-/// Notes that a pull request has ended on the forge.
+/// Records that a pull request was merged or closed on the forge.
 async fn record_pull_request_end(
     app: &App,
     remote: &ProjectRemote,
@@ -127,7 +127,7 @@ async fn record_pull_request_end(
     Ok(())
 }
 
-/// Makes one task of everything that was said since the last one, and of checks that failed.
+/// Creates one follow-up task from all new remarks and failed checks.
 async fn follow_up_feedback(
     app: &App,
     forge: &dyn Forge,
@@ -157,7 +157,7 @@ async fn follow_up_feedback(
             ignored.push(remark.id);
         }
     }
-    // Checks count when all have ended, over the commit that we delivered.
+    // Checks count when all have ended on the delivered commit.
     if there.head == ours.head {
         let checks = seen.accept_response(forge.list_checks(&ours.head).await)?.unwrap_or_default();
         if checks.iter().all(|check| check.state != CheckState::Pending) {
@@ -213,7 +213,7 @@ async fn follow_up_feedback(
     Ok(())
 }
 
-/// Whether a remark asks us for something: a verdict, a place in a file, or our name.
+/// Returns whether a remark requests a change: by a verdict, a position in a file, or a mention of the bot.
 fn requests_change(remote: &ProjectRemote, remark: &ReviewComment) -> bool {
     match remark.kind {
         ReviewCommentKind::ChangesRequested => true,
@@ -226,7 +226,7 @@ fn requests_change(remote: &ProjectRemote, remark: &ReviewComment) -> bool {
     }
 }
 
-/// A remark without what hides in it.
+/// Sanitizes a remark by removing hidden text.
 fn sanitize_remark(remark: &ReviewComment) -> ReviewRemark {
     let body = sanitize::sanitize_text(&remark.body).text;
     let body = if body.trim().is_empty() { "changes were requested".to_owned() } else { body };

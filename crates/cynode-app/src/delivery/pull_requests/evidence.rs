@@ -9,7 +9,8 @@ use cynode_wire::delivery::PullRequestCheck;
 
 use crate::{App, Ctx, Error};
 
-/// Refuses to deliver a commit for which there is no fresh evidence: what speaks against it, or was never checked, stays here.
+/// Rejects the delivery of a commit without fresh evidence. A commit with failing evidence, or one that was never
+/// checked, is not delivered.
 pub(super) async fn require_fresh_evidence(
     app: &App,
     task: &Task,
@@ -20,7 +21,7 @@ pub(super) async fn require_fresh_evidence(
         .await?;
     let shown = evidence::list_task_evidence(&mut conn, task.id, true).await?;
     let wanted = task.acceptance_criteria.iter().any(|criterion| criterion.check.is_some());
-    // Whatever came after the checks was not checked.
+    // Evidence of an earlier commit does not cover this one.
     let fresh = |it: &EvidenceView| it.commit.as_deref() == Some(commit);
     if wanted && !shown.iter().any(fresh) {
         return Err(Error::Invalid("the commit that is to be delivered was not checked".into()));
@@ -28,7 +29,7 @@ pub(super) async fn require_fresh_evidence(
     Ok(())
 }
 
-/// What was checked about the work that is offered.
+/// Lists the checks of the work in a pull request.
 pub(super) async fn list_pull_request_checks(
     ctx: &mut Ctx,
     found: &PullRequestRecord,

@@ -11,10 +11,10 @@ use cynode_forge::{ForgeKind, NewPullRequest, PullState, git};
 
 use crate::{App, Error, delivery::forges};
 
-/// How long a forge is left alone that took no push and did not say why.
+/// Delay before a retry, when a forge rejected a push without a reason.
 const FORGE_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// What a forge made of it.
+/// Pull request on the forge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ForgePullRequest {
     pub(super) number: Option<i64>,
@@ -29,7 +29,7 @@ const fn destination_of_kind(kind: ForgeKind) -> Destination {
     }
 }
 
-/// Where the pull requests of a project live.
+/// Returns where the pull requests of a project live.
 pub(super) async fn project_destination(
     app: &App,
     project: ProjectId,
@@ -38,8 +38,8 @@ pub(super) async fn project_destination(
     Ok(opened.map_or(Destination::Local, |(_, info)| destination_of_kind(info.kind)))
 }
 
-/// Brings a commit to its forge and opens the pull request there. Done again, nothing changes: a branch that has the commit is left
-/// alone, and the pull request of a branch is looked for before one is made.
+/// Pushes a commit to its forge and opens the pull request there. It is idempotent: a branch that has the commit is
+/// left unchanged, and an existing pull request of the branch is looked up first.
 pub(super) async fn publish_pull_request(
     app: &App,
     found: &PullRequestRecord,

@@ -25,13 +25,13 @@ use crate::{
     platform::context::EventDraft,
 };
 
-/// A merge that was written down.
+/// A recorded merge.
 struct MergePlan {
     commit: String,
     parent: String,
 }
 
-/// Takes a pull request over into its base branch. Killed anywhere and asked again, it is taken over once.
+/// Merges a pull request into its base branch. After a kill at any point a repeat still merges it exactly once.
 #[tracing::instrument(name = "app.delivery.merge_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn merge_pull_request(
     app: &App,
@@ -48,7 +48,7 @@ pub async fn merge_pull_request(
         let (project, base) = (found.project, &found.base_branch);
         let there = git.branch_head(project, base).await?;
         let there = there.ok_or(Error::Conflict("the base branch is gone"))?;
-        // What was meant before may have been done by whoever was killed then.
+        // A killed process may already have executed the recorded merge.
         if let Some(meant) = &found.merge_commit
             && git.contains_commit(project, &there, meant).await?
             && git.contains_commit(project, meant, &head).await?
@@ -58,14 +58,14 @@ pub async fn merge_pull_request(
         let Some(meant) = plan_merge(app, request, &found, &head, &there).await? else { continue };
         match git.move_branch(project, base, Some(&meant.parent), &meant.commit).await? {
             BranchMove::There => return record_merge(app, request, &found, &meant.commit).await,
-            // Somebody brought something: it is looked at anew.
+            // The branch has moved: the merge is planned anew.
             BranchMove::Elsewhere(_) => {}
         }
     }
     Err(Error::Overloaded)
 }
 
-/// A pull request that the caller may merge now, or that was merged before.
+/// Returns a pull request that the caller may merge now, or that is already merged.
 async fn require_mergeable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullRequestRecord, Error> {
     let found = require_decidable(ctx, id).await?;
     if found.forge != Destination::Local {
@@ -94,7 +94,8 @@ async fn require_mergeable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullReque
     Ok(found)
 }
 
-/// Whether somebody approves of a commit, and whether somebody wants it different. Of each person the last word counts.
+/// Returns whether somebody approves a commit and whether somebody requests changes. The last verdict of each person
+/// counts.
 fn tally_verdicts(reviews: &[PullRequestReview], head: &str) -> (bool, bool) {
     let mut last: Vec<(UserId, ReviewVerdict)> = Vec::new();
     for review in reviews.iter().filter(|review| review.commit == head) {
@@ -114,7 +115,7 @@ async fn is_approval_required(ctx: &mut Ctx, found: &PullRequestRecord) -> Resul
     Ok(said.and_then(|(_, value)| value.as_bool()).unwrap_or(false))
 }
 
-/// Writes down how it is to be merged, unless that was done and still holds. `None` when it is to be looked at anew.
+/// Records the planned merge, unless a recorded one is still valid. Returns `None` when it must be planned anew.
 async fn plan_merge(
     app: &App,
     request: &OperationRequest,
@@ -132,7 +133,7 @@ async fn plan_merge(
     let mut ctx = app.begin_transaction(request).await?;
     let (caller, now) = (ctx.caller()?, ctx.now);
     let still = pull_requests::lock_pull_request(ctx.conn(), found.id).await?;
-    // Somebody else was quicker, or something was added.
+    // Another request was faster, or a commit was added.
     if still.as_ref() != Some(found) {
         return Ok(None);
     }
@@ -142,7 +143,7 @@ async fn plan_merge(
     Ok(Some(MergePlan { commit, parent: there.to_owned() }))
 }
 
-/// The commit that has both the base branch and what is offered in it.
+/// Creates the commit that merges the base branch and the head of the pull request.
 async fn build_merge_commit(
     app: &App,
     request: &OperationRequest,
@@ -180,7 +181,7 @@ async fn build_merge_commit(
     Ok(git.create_commit(project, &new).await?)
 }
 
-/// The person who merges, as a commit names them.
+/// Returns the person who merges as a commit author.
 async fn merge_author(ctx: &mut Ctx) -> Result<CommitAuthor, Error> {
     let user = ctx.caller()?.user;
     let found = accounts::get_user(ctx.conn(), user).await?;
@@ -189,7 +190,7 @@ async fn merge_author(ctx: &mut Ctx) -> Result<CommitAuthor, Error> {
     Ok(named.unwrap_or_default())
 }
 
-/// Notes that it was taken over, and what the base branch has now.
+/// Records the merge and the new head of the base branch.
 async fn record_merge(
     app: &App,
     request: &OperationRequest,
@@ -208,7 +209,7 @@ async fn record_merge(
         let told = EventDraft::new(EventKind::PullRequestMerged, data);
         ctx.record_event(told.with_project(found.project).with_task(found.task)).await?;
     }
-    // The branch itself says what it has: others may have moved it since.
+    // The branch itself is authoritative: others may have moved it since.
     if repository.is_some_and(|it| it.default_branch == found.base_branch) {
         let git = &app.gateway_parts()?.repositories;
         if let Some(head) = git.branch_head(found.project, &found.base_branch).await? {

@@ -28,10 +28,10 @@ use super::{
 };
 use crate::{Ctx, Error, platform::context::EventDraft};
 
-/// Most remarks of one review.
+/// Maximum number of remarks of one review.
 const MAX_REVIEW_REMARKS: usize = 100;
 
-/// Says something about a pull request.
+/// Adds a comment to a pull request.
 #[tracing::instrument(name = "app.delivery.add_comment", skip_all, fields(pull_request.id = %id))]
 pub async fn add_comment(
     ctx: &mut Ctx,
@@ -76,7 +76,7 @@ fn build_comment(
     })
 }
 
-/// Judges a pull request. What asks for something is given to a task that goes on with it.
+/// Stores a review of a pull request. Requested changes go to a follow-up task.
 #[tracing::instrument(name = "app.delivery.submit_review", skip_all, fields(pull_request.id = %id))]
 pub async fn submit_review(
     ctx: &mut Ctx,
@@ -149,21 +149,21 @@ async fn handle_of_user(ctx: &mut Ctx, user: UserId) -> Result<String, Error> {
     Ok(found.map_or_else(|| user.to_string(), |user| user.handle.to_string()))
 }
 
-/// Something that is to be done about a pull request.
+/// A change that is requested of a pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReviewRemark {
-    /// Who wants it: a name for people.
+    /// Display name of the author.
     pub author: String,
-    /// What.
+    /// Text of the remark.
     pub body: String,
-    /// The file that it is about.
+    /// Path of the file that it concerns.
     pub path: Option<String>,
-    /// The line.
+    /// Line in the file.
     pub line: Option<u32>,
 }
 
 impl ReviewRemark {
-    /// A remark on the whole.
+    /// Creates a remark about the whole pull request.
     pub fn without_location(author: &str, body: &str) -> Self {
         Self { author: author.to_owned(), body: body.to_owned(), path: None, line: None }
     }
@@ -179,19 +179,19 @@ impl ReviewRemark {
     }
 }
 
-/// What became of a wish to go on with a pull request.
+/// Outcome of a request for a follow-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowUpOutcome {
-    /// This task was made for it.
+    /// The task was created.
     Made(TaskId),
-    /// It was made before.
+    /// The task already existed.
     Before(TaskId),
-    /// None is made.
+    /// No task was created, for this reason.
     Refused(&'static str),
 }
 
-/// Makes a task that goes on with a pull request, on the same branch: once for each source, and at most three times. Whoever calls it
-/// has seen that `by` may ask for work in the project.
+/// Creates a task that continues a pull request on the same branch: once for each source, and at most three times.
+/// The caller has checked that `by` may request work in the project.
 #[tracing::instrument(name = "app.delivery.create_follow_up", skip_all, fields(pull_request.id = %id))]
 pub async fn create_follow_up(
     ctx: &mut Ctx,
@@ -217,7 +217,7 @@ pub async fn create_follow_up(
         return Ok(FollowUpOutcome::Refused("it was followed up three times: a person must go on"));
     }
     let origin = task_of_pull_request(ctx, &found).await?;
-    // Each builds on the last: it begins when that has ended well.
+    // Follow-ups are chained: each starts after the previous one has completed.
     let last = match before.last() {
         Some(last) => tasks::get_task(ctx.conn(), last.task).await?,
         None => Some(origin.clone()),
@@ -241,7 +241,7 @@ pub async fn create_follow_up(
     Ok(FollowUpOutcome::Made(task))
 }
 
-/// What the task is asked.
+/// Builds the follow-up task.
 fn build_follow_up_task(
     found: &PullRequestRecord,
     origin: &Task,
@@ -260,7 +260,7 @@ fn build_follow_up_task(
         lines.join("\n"),
         origin.description
     );
-    // Of a text that is too long, the end is what was known before.
+    // A text that is too long loses its end, which is the part that was known before.
     let text: String = text.chars().take(20_000).collect();
     let unusable = |error: cynode_core::names::TextError| Error::Invalid(error.to_string());
     let description: Prose = text.trim().parse().map_err(unusable)?;
@@ -280,7 +280,7 @@ fn build_follow_up_task(
     })
 }
 
-/// A person does not want a pull request any more. Its branch stays where it is.
+/// Closes a pull request in the name of a person. Its branch stays.
 #[tracing::instrument(name = "app.delivery.close_pull_request", skip_all, fields(pull_request.id = %id))]
 pub async fn close_pull_request(
     ctx: &mut Ctx,
@@ -288,7 +288,7 @@ pub async fn close_pull_request(
 ) -> Result<PullRequestView, Error> {
     let found = require_decidable(ctx, id).await?;
     if found.forge != Destination::Local && found.remote_number.is_some() {
-        // What became of it at a forge that the project has left is told by nobody.
+        // Nothing would report the state on a forge that the project has left.
         let remote = forges::get_remote(ctx.conn(), found.project).await?;
         if remote.is_some_and(|remote| remote.forge == found.forge) {
             return Err(Error::Conflict("the pull request lives at a forge and is closed there"));

@@ -10,58 +10,58 @@ use tokio::io::AsyncWriteExt;
 
 use super::{GIT_TIMEOUT, RepositoryError, RepositoryStore, is_commit};
 
-/// A commit to be made.
+/// A commit to be created.
 #[derive(Clone, Debug)]
 pub(crate) struct NewCommit<'a> {
-    /// What is in it.
+    /// Id of its tree.
     pub(crate) tree: &'a str,
-    /// What it follows.
+    /// Ids of its parents.
     pub(crate) parents: &'a [&'a str],
-    /// What it says.
+    /// Commit message.
     pub(crate) message: &'a str,
-    /// Who it is by.
+    /// Author and committer.
     pub(crate) author: &'a CommitAuthor,
-    /// Its time.
+    /// Time of the commit.
     pub(crate) at: OffsetDateTime,
 }
 
-/// What became of an attempt to move a branch.
+/// Outcome of an attempt to move a branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BranchMove {
-    /// It points at the commit, now or already.
+    /// The branch points at the commit, now or already.
     There,
-    /// It points at something else.
+    /// The branch points at another commit.
     Elsewhere(Option<String>),
 }
 
-/// What is different between two commits.
+/// Difference between two commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommitDiff {
-    /// A unified diff.
+    /// Unified diff.
     pub(crate) text: String,
-    /// Whether there is more.
+    /// Whether the text was truncated.
     pub(crate) truncated: bool,
-    /// Whether it cannot be applied, because the text is not all of what git said or git does not say all of it.
+    /// Whether the diff cannot be applied: the text is incomplete, or git omitted binary files.
     pub(crate) inexact: bool,
 }
 
-/// Two histories put together.
+/// Result of a merge of two histories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BranchMerge {
-    /// The tree of both.
+    /// Id of the merged tree.
     Clean(String),
-    /// Files that both changed in different ways.
+    /// Paths with conflicts.
     Conflict(Vec<String>),
 }
 
-/// What is made for people survives a machine that loses its power.
+/// Makes git sync commits and refs to disk, so that delivered work survives a power loss.
 const DURABLE_GIT_ARGS: [&str; 2] = ["-c", "core.fsync=committed,loose-object,reference"];
 
-/// Most files that are listed.
+/// Maximum number of listed files.
 const MAX_CHANGED_FILES: usize = 3000;
 
 impl RepositoryStore {
-    /// The commit that a branch points at.
+    /// Returns the commit that a branch points at.
     pub(crate) async fn branch_head(
         &self,
         project: ProjectId,
@@ -77,7 +77,7 @@ impl RepositoryStore {
         }
     }
 
-    /// The tree of a commit.
+    /// Returns the tree of a commit.
     pub(crate) async fn tree_of_commit(
         &self,
         project: ProjectId,
@@ -88,7 +88,7 @@ impl RepositoryStore {
         Ok(self.run_git(&self.path_of(project), &args).await?.trim().to_owned())
     }
 
-    /// The newest commit that two histories share.
+    /// Returns the merge base of two commits.
     pub(crate) async fn merge_base(
         &self,
         project: ProjectId,
@@ -104,7 +104,7 @@ impl RepositoryStore {
         }
     }
 
-    /// Whether one commit is in the history of another.
+    /// Returns whether the history of a commit contains another commit.
     pub(crate) async fn contains_commit(
         &self,
         project: ProjectId,
@@ -114,7 +114,7 @@ impl RepositoryStore {
         self.is_ancestor(&self.path_of(project), earlier, commit).await
     }
 
-    /// Makes a commit. Everything that its name depends on is given: made again, it is the same.
+    /// Creates a commit. All inputs of its id are given, so creating it again gives the same id.
     pub(crate) async fn create_commit(
         &self,
         project: ProjectId,
@@ -152,7 +152,7 @@ impl RepositoryStore {
         Err(RepositoryError::Failed(format!("git: {}", said.lines().next().unwrap_or_default())))
     }
 
-    /// Moves a branch from the commit where it was seen (none: it was not there) to a commit that follows it.
+    /// Moves a branch by compare and swap from the expected commit (or from none) to a descendant.
     pub(crate) async fn move_branch(
         &self,
         project: ProjectId,
@@ -178,7 +178,7 @@ impl RepositoryStore {
         let nothing = "0".repeat(to.len());
         let args = ["update-ref", "--no-deref", &name, to, from.unwrap_or(&nothing)];
         let moved = self.run_git(&directory, &[&DURABLE_GIT_ARGS[..], &args].concat()).await;
-        // Somebody may have been quicker, or we were and did not hear of it.
+        // A concurrent move may have won, or ours succeeded without a confirmation.
         match (moved, self.branch_head(project, branch).await?) {
             (_, Some(now)) if now == to => Ok(BranchMove::There),
             (Ok(_), now) => Ok(BranchMove::Elsewhere(now)),
@@ -190,7 +190,7 @@ impl RepositoryStore {
         }
     }
 
-    /// Whoever was killed while it moved a branch has left its lock. Moving takes milliseconds: an old one is nobody's.
+    /// Removes a lock that a killed process left. A move takes milliseconds, so an old lock is an orphan.
     async fn remove_stale_lock(&self, directory: &Path, name: &str) {
         let lock = directory.join(format!("{name}.lock"));
         let age = tokio::fs::metadata(&lock).await.ok().and_then(|it| it.modified().ok());
@@ -199,7 +199,7 @@ impl RepositoryStore {
         }
     }
 
-    /// Puts two histories together without touching either.
+    /// Merges two commits without changing any branch.
     pub(crate) async fn merge_trees(
         &self,
         project: ProjectId,
@@ -223,7 +223,7 @@ impl RepositoryStore {
         }
     }
 
-    /// What is different between two commits, as a unified diff of at most so many bytes; of one file if it is named.
+    /// Returns the unified diff of two commits, up to a number of bytes; of one file if it is named.
     pub(crate) async fn diff_commits(
         &self,
         project: ProjectId,
@@ -235,13 +235,13 @@ impl RepositoryStore {
         let mut args = vec!["--literal-pathspecs", "diff", "--no-ext-diff", "--no-textconv"];
         args.extend(["--no-color", "--no-renames", "--end-of-options", from, to, "--"]);
         args.extend(path);
-        // A few bytes more than are wanted say that there is more.
+        // Extra bytes show that the diff is longer.
         let bytes = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(4);
         let (said, _) = self.read_bytes(&self.path_of(project), &args, bytes).await?;
         Ok(to_commit_diff(&said, most))
     }
 
-    /// The files that are different between two commits.
+    /// Lists the files that differ between two commits.
     pub(crate) async fn list_changed_files(
         &self,
         project: ProjectId,
@@ -269,7 +269,7 @@ impl RepositoryStore {
         Ok((files, truncated))
     }
 
-    /// What git said, and how it ended, where saying no is an answer.
+    /// Runs git and returns its output and exit code, where a failure is an answer.
     async fn run_for_status(
         &self,
         directory: &Path,
@@ -283,7 +283,7 @@ impl RepositoryStore {
     }
 }
 
-/// What git said is different, as a text of at most so many bytes.
+/// Converts the output of git to a diff of at most a number of bytes.
 fn to_commit_diff(said: &[u8], most: usize) -> CommitDiff {
     let text = String::from_utf8_lossy(said);
     let mut end = text.len().min(most);
@@ -291,7 +291,7 @@ fn to_commit_diff(said: &[u8], most: usize) -> CommitDiff {
         end -= 1;
     }
     let shown = &text[..end];
-    // Lines of files have a sign before them.
+    // Content lines have a sign before them, so this line is not content.
     let binary = |line: &str| line.starts_with("Binary files ") && line.ends_with(" differ");
     CommitDiff {
         text: shown.to_owned(),
@@ -300,7 +300,7 @@ fn to_commit_diff(said: &[u8], most: usize) -> CommitDiff {
     }
 }
 
-/// One line of `--numstat`; files that are not text have `-` for both numbers.
+/// Parses one line of `--numstat`. Binary files have `-` for both numbers.
 fn parse_changed_file(line: &str) -> Option<ChangedFile> {
     let mut fields = line.splitn(3, '\t');
     let (insertions, deletions) = (fields.next()?.parse().ok(), fields.next()?.parse().ok());

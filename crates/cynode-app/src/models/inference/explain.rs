@@ -21,21 +21,21 @@ use super::{
 };
 use crate::{App, Error, OperationRequest, models::budgets as ceilings};
 
-/// For what it is asked.
+/// Circumstances of the explained routing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoutingSubject {
-    /// In a project.
+    /// Project of the call.
     pub project: Option<ProjectId>,
-    /// For a task: its project and whoever asked for it count.
+    /// Task of the call: its project and its author count.
     pub task: Option<TaskId>,
-    /// By an agent of that role; without it, by a person.
+    /// Role of the calling agent. Without it the caller is a person.
     pub role: Option<AgentRole>,
-    /// One tier alone.
+    /// Only this tier.
     pub tier: Option<Tier>,
 }
 
-/// Says which model would be asked for each tier, in which order others would follow, and why the rest would not be asked.
-/// It goes by the same registry, the same preferences and the same order as a question does.
+/// Explains which model would be called for each tier, which would follow as fallbacks, and why the rest would not be
+/// called. It uses the same registry, preferences and order as a real call.
 #[tracing::instrument(name = "app.inference.explain_routing", skip_all)]
 pub async fn explain_routing(
     app: &App,
@@ -93,7 +93,7 @@ pub async fn explain_routing(
     })
 }
 
-/// What the choice goes by.
+/// Inputs of the routing.
 struct RoutingExplainer<'a> {
     models: &'a InferenceRuntime,
     registry: &'a ModelRegistry,
@@ -105,7 +105,7 @@ struct RoutingExplainer<'a> {
 impl RoutingExplainer<'_> {
     fn explain_tier(&self, tier: Tier) -> TierChoice {
         let choices = self.list_choices(tier);
-        // Agents on our side take the nearest tier that is offered, then the installation's own choice.
+        // Internal agents use the nearest available tier, then the default model of the installation.
         let offered =
             |tier: &Tier| self.list_choices(*tier).iter().any(|choice| choice.position.is_some());
         let selected = choices.iter().find(|choice| choice.selected).cloned();
@@ -122,7 +122,7 @@ impl RoutingExplainer<'_> {
         TierChoice { tier, model_id: tier.tier_model_id(), model, fallback_tier, choices }
     }
 
-    /// The installation's own choice, where no tier is offered.
+    /// Returns the default model of the installation, for use when no tier is available.
     fn default_model(&self) -> Option<String> {
         let default =
             self.registry.default.as_ref().filter(|id| !id.starts_with(OWN_MODEL_PREFIX))?;
@@ -130,7 +130,7 @@ impl RoutingExplainer<'_> {
         model.is_usable_in(self.project).then(|| default.clone())
     }
 
-    /// Every model of the tier: those that may be asked in their order, then the others.
+    /// Lists every model of the tier: the usable ones in order, then the others.
     fn list_choices(&self, tier: Tier) -> Vec<ModelChoice> {
         let ways = self.registry.list_routes(&tier.tier_model_id(), self.project);
         let known: Vec<ProviderRoute<'_>> =
@@ -186,7 +186,7 @@ impl RoutingExplainer<'_> {
         choices
     }
 
-    /// Why a way would be passed over now, though it may be asked.
+    /// Returns why a usable route would be skipped now.
     fn skip_reason(&self, way: &UpstreamRoute) -> Option<String> {
         let provider = &way.provider;
         let paid = matches!(provider.kind, ProviderKind::OpenAi | ProviderKind::Anthropic);

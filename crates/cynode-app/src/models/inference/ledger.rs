@@ -16,13 +16,14 @@ use crate::platform::{
     error::log_background_error,
 };
 
-/// How long a call may not be heard of before it counts as lost.
+/// Lease of a call. Without a renewal the call counts as lost.
 pub(super) const CALL_LEASE_TTL: Duration = Duration::from_secs(30);
 
-/// How often calls under way are renewed.
+/// Interval at which the leases of calls in progress are renewed.
 pub(super) const LEASE_RENEW_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often a settlement is tried, once in a second: after that the call counts as lost, which is never too little.
+/// Maximum number of attempts to settle a call, one per second. After that the call counts as lost, at its worst-case
+/// cost.
 const MAX_SETTLE_ATTEMPTS: usize = 30;
 
 struct PendingReservation {
@@ -31,11 +32,11 @@ struct PendingReservation {
     now: OffsetDateTime,
 }
 
-/// Holds back and settles.
+/// Reserves and settles the cost of calls.
 pub(super) struct BudgetLedger {
     reserve: Batcher<PendingReservation, ReservationOutcome>,
     settle: Batcher<CallSettlement, ()>,
-    /// Calls under way in this process.
+    /// Calls in progress in this process.
     live: Mutex<HashSet<Uuid>>,
 }
 
@@ -73,7 +74,7 @@ impl BudgetLedger {
         Self { reserve, settle, live: Mutex::default() }
     }
 
-    /// Holds back what a call may cost.
+    /// Reserves the worst-case cost of a call.
     pub(super) async fn reserve_call(
         &self,
         pool: &Pool,
@@ -82,12 +83,12 @@ impl BudgetLedger {
         now: OffsetDateTime,
     ) -> Result<ReservationOutcome, DbError> {
         let call = reservation.call;
-        // Before it is held back: nobody else is to take it for lost.
+        // The call is tracked before it is reserved, so that no process takes it for lost.
         lock_unpoisoned(&self.live).insert(call.as_uuid());
         let asking = PendingReservation { reservation: reservation.clone(), loop_guard, now };
         let reserved = match self.reserve.submit_item(asking).await {
             Some(reserved) => Ok(reserved),
-            // With others it failed; alone we learn why.
+            // The batch failed. A reservation alone returns the error.
             None => reserve_alone(pool, &reservation, loop_guard, now).await,
         };
         if !matches!(reserved, Ok(ReservationOutcome::Held)) {
@@ -96,7 +97,7 @@ impl BudgetLedger {
         reserved
     }
 
-    /// Settles a call, as often as it takes. Whoever holds it forgets it then.
+    /// Settles a call, with retries. The call is then no longer tracked.
     pub(super) async fn settle_call(&self, pool: &Pool, settlement: CallSettlement) {
         let call = settlement.call;
         let mut settled = self.settle.submit_item(settlement.clone()).await.is_some();
@@ -113,12 +114,12 @@ impl BudgetLedger {
         }
     }
 
-    /// Does not keep a call any longer.
+    /// Stops tracking a call.
     pub(super) fn stop_tracking(&self, call: CallId) {
         lock_unpoisoned(&self.live).remove(&call.as_uuid());
     }
 
-    /// Keeps the calls under way from counting as lost.
+    /// Renews the leases of calls in progress, so that they do not count as lost.
     pub(super) async fn renew_leases(&self, pool: &Pool) -> Result<(), DbError> {
         let live: Vec<Uuid> = lock_unpoisoned(&self.live).iter().copied().collect();
         if live.is_empty() {
@@ -171,7 +172,7 @@ async fn settle_alone(pool: &Pool, settlement: &CallSettlement) -> bool {
     }
 }
 
-/// A call that was ended by somebody else counts as its worst case, whatever we know better.
+/// Logs calls that another process has settled already. They stay at their worst-case cost.
 fn log_late_settlements(calls: &[CallSettlement], settled: &[CallId]) {
     for call in calls {
         if !settled.contains(&call.call) {

@@ -25,10 +25,10 @@ use crate::{
     platform::{context::EventDraft, error::log_background_error},
 };
 
-/// How often a ceiling that is reached is told of.
+/// Minimum interval between events about the same exhausted budget.
 const BUDGET_EVENT_INTERVAL: Duration = Duration::from_mins(1);
 
-/// No key is left that does not rest: the task rests too, and the clock wakes it.
+/// Parks the task because all keys of the provider are in cooldown. The task resumes when the cooldown ends.
 pub(super) async fn park_for_quota(
     app: &App,
     question: &InferenceRequest,
@@ -52,7 +52,7 @@ pub(super) async fn park_for_quota(
     quota_error(told, wait)
 }
 
-/// What is said while a quota is waited for: try again soon, or stop.
+/// Returns the error for an exhausted quota: retry soon after a short cooldown, else stop.
 fn quota_error(told: &str, wait: Duration) -> ModelError {
     let told = format!("{told}, for another {} s", wait.as_secs() + 1);
     if wait <= RATE_LIMIT_COOLDOWN {
@@ -89,7 +89,7 @@ async fn record_park_event(
     ctx.record_event(told).await
 }
 
-/// A ceiling is reached: says which, and how to go on.
+/// Returns the error for an exhausted budget. It names the budget and how to continue.
 pub(super) async fn budget_exhausted_error(
     app: &App,
     models: &InferenceRuntime,
@@ -138,7 +138,7 @@ fn is_event_due(models: &InferenceRuntime, budget: BudgetId) -> bool {
     true
 }
 
-/// Pauses a task that may not think and tells people, once, whoever else finds it out at the same time.
+/// Pauses a parked task and notifies people, once, even when several processes find it at the same time.
 async fn pause_parked_task(
     app: &App,
     mut ctx: Ctx,
@@ -147,7 +147,7 @@ async fn pause_parked_task(
     park: &TaskPark,
 ) -> Result<(), Error> {
     let now = ctx.now;
-    // The task first, as those do who let it go on.
+    // Lock order: the task first, as when it is resumed.
     let Some(task) = tasks::lock_task(ctx.conn(), id).await? else { return Ok(()) };
     if !budgets::mark_park_notified(ctx.conn(), id, now).await? {
         return Ok(());
@@ -158,7 +158,8 @@ async fn pause_parked_task(
     app.commit_operation(ctx).await
 }
 
-/// Pauses tasks that were found out by a process that died before it told anybody: parked, nobody asks for them any more.
+/// Pauses parked tasks whose process died before it notified anybody. A parked task makes no more calls that would
+/// notice it.
 pub(crate) async fn pause_parked_tasks(
     app: &App,
     request: &OperationRequest,
@@ -176,7 +177,7 @@ pub(crate) async fn pause_parked_tasks(
     Ok(())
 }
 
-/// The task may not think. When nobody was told yet, people are told and the task is paused.
+/// Returns the error for a parked task. If nobody was notified yet, notifies people and pauses the task.
 pub(super) async fn parked_task_error(
     app: &App,
     question: &InferenceRequest,

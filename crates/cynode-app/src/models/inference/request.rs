@@ -17,26 +17,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::tools::agent_tokens::ResolvedAgentToken;
 
-/// A header that goes on to a provider: name and value.
+/// Header that is forwarded to a provider: name and value.
 pub type ForwardedHeader = (String, String);
 
-/// Who asks.
+/// Caller of a model.
 #[derive(Clone, Debug)]
 pub struct InferenceCaller {
-    /// The person, or the one that the agent works for.
+    /// The user, or the user that the agent works for.
     pub user: UserId,
-    /// Where it is accounted.
+    /// Project that is charged.
     pub project: Option<ProjectId>,
-    /// The agent, if it is one.
+    /// Agent, if the caller is one.
     pub agent: Option<Arc<ResolvedAgentToken>>,
-    /// The person's role in the whole installation.
+    /// Role of the user in the installation.
     pub role_everywhere: Option<UserRole>,
-    /// What was shown: `session`, `api_key` or `agent`.
+    /// Kind of the presented credential: `session`, `api_key` or `agent`.
     pub credential: &'static str,
 }
 
 impl InferenceCaller {
-    /// The task it works on.
+    /// Returns the task that the caller works on.
     pub fn task_id(&self) -> Option<TaskId> {
         self.agent.as_ref().and_then(|known| known.agent.task)
     }
@@ -58,27 +58,27 @@ impl InferenceCaller {
     }
 }
 
-/// What is asked.
+/// A request for a model.
 #[derive(Debug)]
 pub struct InferenceRequest {
-    /// In which dialect.
+    /// Dialect of the request.
     pub dialect: Dialect,
-    /// The whole body.
+    /// Complete body.
     pub body: Value,
-    /// Its bytes.
+    /// Size of the body in bytes.
     pub size: usize,
-    /// By whom.
+    /// Authenticated caller.
     pub who: InferenceCaller,
-    /// The trace it belongs to.
+    /// Trace that the request belongs to.
     pub trace: TraceId,
-    /// Headers that may go on to a provider that speaks the same dialect.
+    /// Headers that may be forwarded to a provider of the same dialect.
     pub headers: Vec<ForwardedHeader>,
-    /// Cancelled when whoever asks has gone.
+    /// Cancelled when the client has disconnected.
     pub left: CancellationToken,
 }
 
 impl InferenceRequest {
-    /// A question.
+    /// Creates a request.
     pub fn new(
         dialect: Dialect,
         body: Value,
@@ -91,12 +91,12 @@ impl InferenceRequest {
         Self { dialect, body, size, who, trace, headers, left }
     }
 
-    /// The headers that go on.
+    /// Returns the headers that are forwarded.
     pub(super) fn forwarded_headers(&self, same: bool) -> Vec<ForwardedHeader> {
         if same { self.headers.clone() } else { Vec::new() }
     }
 
-    /// The id of an answer whose provider gives none, as clients of the dialect expect it.
+    /// Returns an id for a response without one, in the format of the dialect.
     pub(crate) fn answer_id(&self, call: CallId) -> String {
         let call = call.as_uuid().simple();
         match self.dialect {
@@ -107,7 +107,7 @@ impl InferenceRequest {
     }
 }
 
-/// What somebody is told of a ceiling that has no room left, whatever is asked; nothing of one that has.
+/// Renders a message for a budget that has nothing left for any call. Returns `None` otherwise.
 pub(super) fn render_if_exhausted(view: &BudgetStatusView) -> Option<String> {
     let used = |spent: i64, held: i64, most: Option<Amount>| {
         most.is_some_and(|most| spent.saturating_add(held) >= most.as_i64())
@@ -117,7 +117,7 @@ pub(super) fn render_if_exhausted(view: &BudgetStatusView) -> Option<String> {
     is_full.then(|| render_exhausted_budget(view))
 }
 
-/// What whoever asked is told of a ceiling that is reached.
+/// Renders a message for an exhausted budget.
 pub(super) fn render_exhausted_budget(view: &BudgetStatusView) -> String {
     let whose = match view.scope_type {
         BudgetScopeType::Installation => "the installation's",
@@ -154,7 +154,7 @@ pub(super) fn render_exhausted_budget(view: &BudgetStatusView) -> String {
     )
 }
 
-/// Millionths as a decimal number.
+/// Formats millionths as a decimal number.
 fn format_micros(micros: u64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }

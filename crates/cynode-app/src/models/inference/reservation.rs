@@ -19,7 +19,7 @@ use serde_json::json;
 use super::{InferenceRuntime, telemetry};
 use crate::App;
 
-/// A call whose worst case is held back.
+/// A call whose worst-case cost is reserved.
 pub(super) struct ReservedCall {
     pub(super) app: App,
     pub(super) models: Arc<InferenceRuntime>,
@@ -34,7 +34,7 @@ pub(super) struct ReservedCall {
 }
 
 impl ReservedCall {
-    /// Ends the call with what it cost.
+    /// Settles the call at its cost.
     pub(super) async fn settle_call(
         self,
         outcome: CallOutcome,
@@ -75,7 +75,7 @@ impl ReservedCall {
         self.models.ledger.settle_call(self.app.pool(), settlement).await;
     }
 
-    /// Whether anything was used is not known.
+    /// Settles the call at its worst-case cost, because its usage is unknown.
     pub(super) async fn settle_worst_case(self, error: &ModelError) {
         let tokens = TokenCounts {
             input: self.most_input,
@@ -85,13 +85,13 @@ impl ReservedCall {
         self.settle_call(CallOutcome::Failed, Some(error), tokens, Basis::WorstCase).await;
     }
 
-    /// Nothing was used.
+    /// Releases the reservation, because nothing was used.
     pub(super) async fn release_unused(self, error: &ModelError) {
         self.settle_call(CallOutcome::Failed, Some(error), TokenCounts::default(), Basis::Free)
             .await;
     }
 
-    /// Ends the call by what was seen of its answer. Whoever leaves when it has ended gave nothing up.
+    /// Settles the call by its observed response. A client that disconnects after the end did not abandon the call.
     pub(super) async fn settle_observed(self, seen: &ResponseObservation, given_up: bool) {
         let ended = seen.stop.is_some() && seen.error.is_none();
         let outcome = match (ended, given_up) {
@@ -101,7 +101,8 @@ impl ReservedCall {
         };
         let (tokens, basis) = match (seen.usage, ended) {
             (Some(usage), true) => (usage.into(), Basis::Reported),
-            // Cut off or not told: a model may have thought unseen, so that what came says little about what is billed.
+            // The response was cut off or has no usage. The model may have produced hidden output, so the visible
+            // part says little about the bill.
             (usage, _) => {
                 let known =
                     usage.unwrap_or(TokenUsage { input: self.most_input, ..TokenUsage::default() });
@@ -114,7 +115,8 @@ impl ReservedCall {
 
 impl Drop for ReservedCall {
     fn drop(&mut self) {
-        // Settled, it is known no more. Else something broke: nobody renews it, and it will count as its worst case.
+        // A settled call needs no tracking. Otherwise something failed: nobody renews the call, and it will count at
+        // its worst-case cost.
         self.models.ledger.stop_tracking(self.call);
     }
 }

@@ -26,13 +26,13 @@ use super::{
     caller_gone_error, decode_canonical_request, reservation::ReservedCall, routes::ModelRegistry,
 };
 
-/// How many pieces of an answer wait for a client that is slow.
+/// Backpressure: maximum number of chunks that wait for a slow client.
 const MAX_BUFFERED_CHUNKS: usize = 32;
 
-/// How long a provider may take to end what it has said all of.
+/// How long a provider may take to close a finished stream.
 const STREAM_DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Gives an answer that is there at once.
+/// Sends a response that is available at once.
 pub(super) async fn send_ready_answer(
     question: &InferenceRequest,
     mut held: ReservedCall,
@@ -81,14 +81,14 @@ fn build_reply(
     ResponseContext::for_request(request, created, question.answer_id(held.call))
 }
 
-/// Keeps answers that pass by.
+/// Records responses that pass through.
 pub(super) struct CassetteRecorder {
     pub(super) cassette: ResponseCassette,
     pub(super) registry: Arc<ModelRegistry>,
 }
 
 impl CassetteRecorder {
-    /// Keeps an answer. What is kept has no secret in it.
+    /// Records a response. The recording contains no secrets.
     pub(super) async fn record_answer(self, request: CanonicalRequest, answer: CanonicalResponse) {
         let kept = tokio::task::spawn_blocking(move || {
             let mut value = json!(answer);
@@ -111,7 +111,7 @@ impl CassetteRecorder {
     }
 }
 
-/// A provider that has accepted a question.
+/// A request that a provider has accepted.
 pub(super) struct RelayedCall {
     pub(super) held: ReservedCall,
     pub(super) provider: Dialect,
@@ -119,7 +119,7 @@ pub(super) struct RelayedCall {
     pub(super) record: Option<CassetteRecorder>,
 }
 
-/// Passes a provider's answer on. `request` is what the client asked, where it is to be translated.
+/// Relays a provider's response. `request` is the client's request, where the response must be translated.
 pub(super) async fn relay_answer(
     question: &InferenceRequest,
     shaped: &RequestRewrite,
@@ -127,7 +127,7 @@ pub(super) async fn relay_answer(
     accepting: RelayedCall,
 ) -> Result<InferenceAnswer, CandidateError> {
     let translated = request.is_some();
-    // In the same dialect nothing is read that we need not know.
+    // In the same dialect only the necessary fields are read.
     let request = request.unwrap_or_else(|| CanonicalRequest {
         stream: shaped.is_streaming(),
         include_usage: shaped.includes_usage(),
@@ -162,7 +162,7 @@ async fn relay_whole_answer(
     let RelayedCall { mut held, provider, accepted, record } = accepting;
     let body = tokio::select! {
         body = accepted.read_json() => body,
-        // The provider is left, and stops.
+        // Dropping the connection stops the provider.
         () = question.left.cancelled() => {
             held.settle_observed(&ResponseObservation::default(), true).await;
             return Err(caller_gone_error());
@@ -194,7 +194,7 @@ async fn relay_whole_answer(
     }
     let mut answer = provider.decode_response(&body)?;
     ToolRestorer::new(request, provider).restore_response(&mut answer);
-    // A name in the words of another dialect is none: the client gets ours.
+    // An id of another dialect is invalid: the client gets one of ours.
     answer.id.clear();
     if answer.model.is_empty() {
         answer.model.clone_from(&request.model);
@@ -202,7 +202,7 @@ async fn relay_whole_answer(
     Ok(InferenceAnswer::Whole(call, question.dialect.encode_response(&answer, reply)?))
 }
 
-/// Passes pieces on until the provider has said all, fails, or nobody listens any more; then settles.
+/// Relays chunks until the provider ends or fails, or the client disconnects. Then settles the call.
 async fn relay_stream(
     accepting: RelayedCall,
     mut relay: StreamRelay,
@@ -215,7 +215,7 @@ async fn relay_stream(
     let (rest, seen, given_up) = loop {
         let next = tokio::select! {
             next = pieces.next() => next,
-            // The provider is left, and stops.
+            // Dropping the connection stops the provider.
             () = sender.closed() => break abandon_relay(relay),
         };
         let out = match next {
@@ -235,12 +235,12 @@ async fn relay_stream(
         match out {
             Ok(out) if out.is_empty() => {}
             Ok(out) => {
-                // Whoever does not read for so long has gone.
+                // A client that does not read for this long counts as disconnected.
                 match tokio::time::timeout(PROVIDER_IDLE_TIMEOUT, sender.send(out)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) | Err(_) => break abandon_relay(relay),
                 }
-                // Clients leave at the end of the answer, and many providers end later.
+                // Clients disconnect at the end of the response, and many providers close the stream later.
                 if relay.has_ended() {
                     let (rest, seen) = relay.finish_stream();
                     break (rest, seen, false);
@@ -253,7 +253,7 @@ async fn relay_stream(
         }
     };
     let pieces = (seen.error.is_none() && !given_up).then_some(pieces);
-    // The client gets the end without waiting for the books, and the books do not wait for the client.
+    // The end of the response and the settlement run concurrently: neither waits for the other.
     let books = async {
         if let (Some(recorder), Some(request), Some(gathered)) = (record, asked, gathered)
             && let Ok(answer) = gathered.finish_response()
@@ -270,7 +270,7 @@ async fn relay_stream(
     tokio::join!(sent, books, drain_stream(pieces));
 }
 
-/// Reads on where an answer has ended: a connection that is left before its end is good for no other question.
+/// Reads a finished stream to its end. A connection that is dropped earlier cannot be reused.
 pub(crate) async fn drain_stream(
     pieces: Option<impl Stream<Item = Result<Bytes, ModelError>> + Unpin>,
 ) {

@@ -54,61 +54,61 @@ use crate::{
     tools::tool_servers::CallableServer,
 };
 
-/// The default interaction skill: how to work with `CyNode`, for agents whose model takes skills.
+/// Default interaction skill: how to work with `CyNode`, for agents whose model accepts skills.
 pub(super) const DEFAULT_SKILL: &str = include_str!("default_skill.md");
 
-/// Everything that questions are routed by.
+/// Registry that requests are routed by.
 pub(crate) struct ModelRegistry {
-    /// The number of the last change that is in it.
+    /// Epoch of the last change that it contains.
     pub(super) epoch: i64,
     pub(super) models: HashMap<String, RoutedModel>,
     pub(crate) redactor: Arc<Redactor>,
     pub(super) loop_guard: LoopGuardLimits,
-    /// The model that is asked when a request names none.
+    /// Model that is called when a request names none.
     pub(super) default: Option<String>,
-    /// The limit of a task that is asked for without one.
+    /// Budget of a task that is created without one.
     pub(crate) task_default: Option<Amount>,
-    /// Projects in which nothing is asked any more.
+    /// Archived projects, in which no model may be called.
     archived: HashSet<ProjectId>,
-    /// When it was read.
+    /// Time at which it was loaded.
     pub(super) since: OffsetDateTime,
-    /// What callers wish, looked up once.
+    /// Cached preferences of callers.
     wishes: Mutex<HashMap<RoutingPreferenceKey, Arc<RoutingPreferences>>>,
 }
 
 pub(super) type RoutingPreferenceKey =
     (Option<AgentRole>, UserId, Option<ProjectId>, Option<TaskId>);
 
-/// A model that can be asked.
+/// A model that can be called.
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing that holds of a model or not")]
 pub(super) struct RoutedModel {
     pub(super) id: String,
     pub(super) title: String,
     pub(super) tier: Option<Tier>,
-    /// It is switched on.
+    /// Whether the model is enabled.
     pub(super) enabled: bool,
-    /// Its project is archived.
+    /// Whether its project is archived.
     pub(super) archived: bool,
-    /// It is switched on, its project is not archived, and there is a way to it.
+    /// Whether it is enabled, its project is not archived, and it has a route.
     pub(super) usable: bool,
     /// The only project that may use it.
     pub(super) project: Option<ProjectId>,
     pub(super) skills: bool,
-    /// Whether it calls tools.
+    /// Whether it can call tools.
     pub(super) tools: bool,
-    /// How many seconds an answer may take.
+    /// Response timeout in seconds.
     pub(super) think_seconds: Option<u32>,
     pub(super) created: OffsetDateTime,
     pub(super) routes: Vec<UpstreamRoute>,
 }
 
 impl RoutedModel {
-    /// Whether it can be asked in that project, or outside of all.
+    /// Returns whether it can be used in that project, or outside any project.
     pub(super) fn is_usable_in(&self, project: Option<ProjectId>) -> bool {
         self.usable && (self.project.is_none() || self.project == project)
     }
 
-    /// One of its routes, as the order of choice sees it.
+    /// Converts one of its routes for ranking.
     pub(super) fn to_routing_option<'a>(&self, route: &'a UpstreamRoute) -> ProviderRoute<'a> {
         ProviderRoute {
             provider: &route.provider.name,
@@ -118,7 +118,7 @@ impl RoutedModel {
     }
 }
 
-/// One way to a model.
+/// A route to a model.
 #[derive(Clone)]
 pub(super) struct UpstreamRoute {
     pub(super) provider: Arc<RoutedProvider>,
@@ -127,11 +127,11 @@ pub(super) struct UpstreamRoute {
     pub(super) context: u64,
     pub(super) most_output: u64,
     pub(super) target: ProviderCapabilities,
-    /// How long the provider may be silent.
+    /// Idle timeout of the provider.
     pub(super) idle: Duration,
 }
 
-/// A provider that can be asked.
+/// A provider that can be called.
 pub(super) struct RoutedProvider {
     pub(super) id: ProviderId,
     pub(super) name: String,
@@ -139,19 +139,19 @@ pub(super) struct RoutedProvider {
     pub(super) dialect: Dialect,
     pub(super) local: bool,
     pub(super) source: AnswerSource,
-    /// The cassette that its answers are kept in.
+    /// Cassette that records its responses.
     pub(super) record: Option<String>,
     keys: Vec<OpenProviderKey>,
 }
 
-/// Where answers come from.
+/// Source of responses.
 pub(super) enum AnswerSource {
     Network(Address),
     Script(ModelScript),
     Replay(String),
 }
 
-/// A key of a provider, in the open. It never leaves the process but towards its provider.
+/// An unsealed key of a provider. The process sends it to its provider only.
 pub(super) struct OpenProviderKey {
     pub(super) id: ProviderKeyId,
     pub(super) secret: Option<SecretString>,
@@ -165,12 +165,12 @@ impl fmt::Debug for ModelRegistry {
 }
 
 impl RoutedProvider {
-    /// Whether it was given a key.
+    /// Returns whether it has a key.
     pub(super) const fn has_key(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// A key that does not rest, if one is needed; when all rest, until when the first of them does.
+    /// Returns a key that is not in cooldown, if one is needed. When all are, returns the earliest end of a cooldown.
     pub(super) fn usable_key(
         &self,
         now: OffsetDateTime,
@@ -185,7 +185,7 @@ impl RoutedProvider {
 }
 
 impl InferenceRuntime {
-    /// The registry; read anew if it is the one of that number, or if there is none yet.
+    /// Returns the cached registry. Loads it when there is none, or when the cached one has the given epoch.
     pub(super) async fn get_registry(
         &self,
         app: &App,
@@ -198,7 +198,7 @@ impl InferenceRuntime {
             return Ok(held);
         }
         let mut held = self.registry.write().await;
-        // Somebody else may have read it meanwhile.
+        // Another request may have loaded it meanwhile.
         if let Some(held) = good(&held) {
             return Ok(held);
         }
@@ -208,7 +208,7 @@ impl InferenceRuntime {
     }
 }
 
-/// Looks for several requests at once whether what is known of models has changed.
+/// Batches the epoch checks of several requests.
 pub(crate) type EpochBatcher = Batcher<(), i64>;
 
 pub(crate) fn spawn_epoch_batcher(lanes: &TaskTracker, pool: &Pool) -> EpochBatcher {
@@ -224,7 +224,7 @@ pub(crate) fn spawn_epoch_batcher(lanes: &TaskTracker, pool: &Pool) -> EpochBatc
 }
 
 impl InferenceRuntime {
-    /// The registry as it is now: the same, if nothing has changed since it was read.
+    /// Returns the current registry: the same one if nothing has changed.
     pub(crate) async fn refresh_registry(
         &self,
         app: &App,
@@ -246,7 +246,7 @@ impl InferenceRuntime {
 async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegistry, Error> {
     let keys = &app.gateway_parts()?.keys;
     let mut conn = app.conn().await?;
-    // What changes while it is read belongs to the next number.
+    // The epoch is read first: a change during the load belongs to the next epoch.
     let epoch = registry::get_registry_epoch(&mut conn).await?;
     let mut secrets = Vec::new();
     let providers = load_providers(&mut conn, keys, &mut secrets).await?;
@@ -305,8 +305,8 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
     })
 }
 
-/// The secrets that we hold for others than providers: tool servers, forges, and those who are told. One that cannot be
-/// opened harms no other.
+/// Loads secrets of tool servers, forges and notification channels for redaction. One that cannot be unsealed does
+/// not affect the others.
 async fn load_known_secrets(
     conn: &mut Conn,
     keys: &InstallationKeys,
@@ -386,14 +386,14 @@ fn to_routed_model(
     }
 }
 
-/// How long a provider may be silent whose model may think for so long. The project manager gives it three times as long when it
-/// asks once more.
+/// Returns the idle timeout of a provider for a model with this response timeout. The project manager triples the
+/// timeout of its second attempt, so this does too.
 fn idle_timeout(think_seconds: Option<u32>) -> Duration {
     let longest = Duration::from_secs(think_seconds.unwrap_or_default().into()).saturating_mul(3);
     PROVIDER_IDLE_TIMEOUT.max(longest)
 }
 
-/// The providers that are switched on. One that cannot be used harms no other.
+/// Loads the enabled providers. An unusable one does not affect the others.
 async fn load_providers(
     conn: &mut Conn,
     keys: &InstallationKeys,
@@ -426,7 +426,7 @@ async fn load_providers(
     let mut usable = HashMap::new();
     for provider in described.iter().filter(|provider| provider.enabled) {
         let place = ProviderEndpoint::from_provider(provider)?;
-        // Who records asks in the name of another.
+        // A recording provider calls the provider that it records.
         let asked = match place.recorded_provider {
             Some(id) => described.iter().find(|other| other.id == id),
             None => Some(provider),
@@ -476,7 +476,8 @@ impl OpenProviderKey {
 }
 
 impl ModelRegistry {
-    /// The ways that are tried, in their order; an id that nobody listed is an error and never another model.
+    /// Returns the candidate routes in the order of attempts. An unlisted model id is an error and is never replaced
+    /// by another model.
     pub(super) async fn route_candidates(
         &self,
         app: &App,
@@ -508,13 +509,13 @@ impl ModelRegistry {
         Ok(wishes.rank_routes(&known).into_iter().map(|at| ways[at].1.clone()).collect())
     }
 
-    /// Every route of whatever answers to that id in that project, by the model's id and in the order of its routes.
+    /// Lists the routes of all models that match an id in a project, by model id and route order.
     pub(super) fn list_routes(
         &self,
         id: &str,
         project: Option<ProjectId>,
     ) -> Vec<(&RoutedModel, &UpstreamRoute)> {
-        // What begins like ours is a tier or nothing.
+        // An id with our own prefix is a tier or unknown.
         if id.starts_with(OWN_MODEL_PREFIX) && Tier::from_model_id(id).is_none() {
             return Vec::new();
         }
@@ -524,7 +525,8 @@ impl ModelRegistry {
         routes.flat_map(|model| model.routes.iter().map(move |way| (model, way))).collect()
     }
 
-    /// Whether the default interaction skill is given along: to agents that manage, where the model takes skills.
+    /// Returns whether the default interaction skill is added: for the project manager and analysts, where the model accepts
+    /// skills.
     pub(super) fn wants_skill(&self, who: &InferenceCaller, id: &str) -> bool {
         let manages = who
             .agent_role()
@@ -541,7 +543,7 @@ impl ModelRegistry {
         manages && takes
     }
 
-    /// Whatever may answer to that id in that project, or outside of all.
+    /// Returns the models that match an id in a project, or outside any project.
     fn models_for_id(
         &self,
         id: &str,
@@ -554,30 +556,32 @@ impl ModelRegistry {
         self.models.values().filter(move |model| model.is_usable_in(project)).filter(named)
     }
 
-    /// Whether whatever may answer to that id in that project calls tools.
+    /// Returns whether all models that match an id in a project can call tools.
     pub(super) fn calls_tools(&self, id: &str, project: Option<ProjectId>) -> bool {
         let mut those = self.models_for_id(id, project).peekable();
         those.peek().is_some() && those.all(|model| model.tools)
     }
 
-    /// How many seconds an answer may take of whatever may answer to that id in that project, where somebody has said.
+    /// Returns the longest configured response timeout of the models that match an id in a project, in seconds.
     pub(super) fn think_seconds(&self, id: &str, project: Option<ProjectId>) -> Option<u32> {
         self.models_for_id(id, project).filter_map(|model| model.think_seconds).max()
     }
 
-    /// How long the project manager may be silent, which waits for any of the models.
+    /// Returns the idle timeout of the project manager, which may wait for any model.
     pub(crate) fn manager_idle_timeout(&self) -> Duration {
         idle_timeout(self.models.values().filter_map(|model| model.think_seconds).max())
     }
 
-    /// What agents on our side may ask in that project: the tiers that somebody answers to, and the installation's own choice.
+    /// Returns the ids that internal agents may use in a project: the available tiers and the default model of the
+    /// installation.
     pub(super) fn available_model_ids(&self, project: Option<ProjectId>) -> Vec<String> {
         let tiers = Tier::ALL.iter().map(|tier| tier.tier_model_id());
         let chosen = self.default.iter().filter(|id| Tier::from_model_id(id).is_none()).cloned();
         tiers.chain(chosen).filter(|id| self.models_for_id(id, project).next().is_some()).collect()
     }
 
-    /// What the preferences say for whoever asks. They are looked up once: every change of them makes a new registry.
+    /// Returns the routing preferences of a caller. They are cached, because every change of a preference creates a
+    /// new registry.
     pub(super) async fn routing_preferences(
         &self,
         app: &App,

@@ -11,7 +11,7 @@ use cynode_core::{
 };
 use cynode_models::dialect::Dialect;
 
-/// What the numbers of a call are told apart by.
+/// Labels of the metrics of a call.
 #[derive(Clone, Debug)]
 pub(super) struct CallLabels {
     operation: &'static str,
@@ -40,12 +40,12 @@ impl CallLabels {
     }
 }
 
-/// A call was refused before it was made.
+/// Records a call that was rejected before it was made.
 pub(super) fn record_refused_call(reason: &'static str) {
     metrics::counter!(MODEL_CALLS_REFUSED.name, "reason" => reason).increment(1);
 }
 
-/// A call has ended.
+/// Records an ended call.
 pub(super) fn record_ended_call(
     labels: &CallLabels,
     outcome: CallOutcome,

@@ -49,7 +49,7 @@ pub(super) fn to_row(record: &AuditRecord) -> AuditRow {
     }
 }
 
-/// `None` when the columns hold what no writer ever wrote, which is a change like any other.
+/// Converts a row to a record. Returns `None` for values that no writer produces, which count as tampering.
 pub(super) fn to_record(row: AuditRow) -> Option<AuditRecord> {
     let digest = |bytes: Option<Vec<u8>>| -> Option<Option<[u8; 32]>> {
         bytes.map(|bytes| bytes.try_into().ok()).map_or(Some(None), |found| found.map(Some))

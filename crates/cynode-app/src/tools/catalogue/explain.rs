@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{StoredPolicy, parse_rule};
 use crate::{Ctx, Error, GatewayParts};
 
-/// Says why a call would be allowed or refused. Nothing is called and nothing is recorded.
+/// Explains why a call would be allowed or denied. It neither calls nor records anything.
 #[tracing::instrument(name = "app.gate.explain_call", skip_all)]
 pub async fn explain_call(
     ctx: &mut Ctx,
@@ -61,7 +61,7 @@ pub async fn explain_call(
     Ok(to_explanation(&gate, &decision))
 }
 
-/// The agent, with what the person whom it works for may do now.
+/// Returns the agent limited to the current role of its user.
 async fn limit_to_user_role(ctx: &mut Ctx, agent: AgentIdentity) -> Result<AgentIdentity, Error> {
     let (Some(user), Some(project)) = (agent.user, agent.project) else { return Ok(agent) };
     let own = authentication::project_role(ctx.conn(), user, project).await?;
@@ -78,7 +78,7 @@ fn to_explanation(gate: &PolicySnapshot, decision: &PolicyDecision) -> PolicyExp
         let result = match stopped {
             Some(stopped) if step == stopped => "refused",
             Some(stopped) if step > stopped => "not_reached",
-            // Only a real call is counted and recorded.
+            // Limits and audit apply only to a real call.
             _ if step >= DecisionStage::Limits => "at_the_call",
             _ => "passed",
         };

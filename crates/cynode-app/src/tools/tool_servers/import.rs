@@ -8,9 +8,9 @@ use url::Url;
 
 use crate::Error;
 
-/// The streamable HTTP remote of a registry's `server.json`.
+/// Returns the streamable HTTP transport of a registry's `server.json`.
 pub(super) fn transport_from_document(document: &Value) -> Result<ServerTransport, Error> {
-    // A registry answers with the document inside `server`.
+    // A registry wraps the document in `server`.
     let document = document.get("server").unwrap_or(document);
     let remotes = document.get("remotes").and_then(Value::as_array);
     let remote = remotes.into_iter().flatten().find(|remote| {
@@ -25,7 +25,8 @@ pub(super) fn transport_from_document(document: &Value) -> Result<ServerTranspor
     }
 }
 
-/// Refuses a place where a server may not be. Gives whether it may be on this machine or in a private network.
+/// Rejects a disallowed address (SSRF guard). Returns whether the server may be on this machine or in a private
+/// network.
 pub(super) fn validate_transport(transport: &ServerTransport, admin: bool) -> Result<bool, Error> {
     match transport {
         ServerTransport::Http { url } => {
@@ -64,7 +65,7 @@ pub(super) fn validate_transport(transport: &ServerTransport, admin: bool) -> Re
     }
 }
 
-/// Whether two servers are at one host, whatever the rest of their addresses. Programs are at none.
+/// Returns whether two servers have the same host. A program has none.
 pub(super) fn same_host(one: &ServerTransport, other: &ServerTransport) -> bool {
     let host = |transport: &ServerTransport| match transport {
         ServerTransport::Http { url } => {

@@ -4,7 +4,7 @@ use cynode_policy::{digest::Sha256Digest, tool_names::ToolName};
 
 use crate::Error;
 
-/// Refuses names that could not be used.
+/// Rejects unusable names of a server.
 pub(super) fn validate_server_name(name: &str, prefix: &str) -> Result<(), Error> {
     let good = (1..=31).contains(&name.len())
         && name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -29,7 +29,7 @@ fn is_native_prefix(prefix: &ToolName) -> bool {
     cynode_policy::tool_names::NATIVE_NAMESPACES.contains(&prefix.namespace())
 }
 
-/// The name of a server's tool. `None` when there is none that fits.
+/// Returns the name of a server's tool, or `None` when no valid one exists.
 pub(super) fn tool_name_for(prefix: &str, tool: &str) -> Option<ToolName> {
     let with = |tail: &str| {
         let text = if prefix.is_empty() { tail.to_owned() } else { format!("{prefix}.{tail}") };
@@ -38,7 +38,7 @@ pub(super) fn tool_name_for(prefix: &str, tool: &str) -> Option<ToolName> {
     if let Some(name) = with(tool) {
         return Some(name);
     }
-    // Two tools that look alike once cleaned up stay apart by a digest of what they are really called.
+    // A digest of the original name keeps sanitized names apart.
     let words: Vec<_> =
         tool.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
     let digest = Sha256Digest::of_bytes(tool.as_bytes()).to_string();

@@ -30,21 +30,21 @@ use crate::{
     tasks,
 };
 
-/// How often it is looked for schedules that are due.
+/// Poll interval for due schedules.
 const SCHEDULE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Most schedules that are looked at together.
+/// Maximum number of schedules per batch.
 const SCHEDULE_BATCH_SIZE: i64 = 100;
 
-/// Most characters of a reason that is kept.
+/// Maximum number of characters of a stored reason.
 const MAX_REASON_CHARS: usize = 500;
 
-/// Most characters that a schedule gives to the names of its tasks; the rest is the time and a number.
+/// Maximum number of characters of a schedule's name in the names of its tasks. A time and a number follow.
 const MAX_NAME_PREFIX_CHARS: usize = 40;
 
 const MISSED_MESSAGE: &str = "nobody was there at its time, and what is missed is left";
 
-/// Fires schedules until it is told to stop. A failure is logged and tried again at the next turn.
+/// Fires schedules until shutdown. A failure is logged and retried in the next round.
 pub async fn run_scheduler(app: App, stop: CancellationToken) {
     loop {
         if let Err(error) = fire_due_schedules(&app).await {
@@ -62,7 +62,7 @@ pub async fn run_scheduler(app: App, stop: CancellationToken) {
     }
 }
 
-/// Fires every schedule whose time has come and that nobody else fires. Gives how many.
+/// Fires every due schedule that no other process fires. Returns their number.
 #[tracing::instrument(name = "app.schedules.fire_due_schedules", skip_all)]
 pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
     let mut total = 0;
@@ -76,7 +76,7 @@ pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
         for one in &due {
             match fire_schedule(app, *one).await {
                 Ok(true) => fired += 1,
-                // Somebody else has it.
+                // Another process fires it.
                 Ok(false) => {}
                 Err(error) => {
                     log_background_error(
@@ -88,7 +88,7 @@ pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
             }
         }
         total += fired;
-        // What others have or what failed is looked at again at the next turn, so that this one ends.
+        // Locked or failed schedules are left for the next round, so that this one ends.
         if fired < due.len()
             || i64::try_from(due.len()).is_ok_and(|many| many < SCHEDULE_BATCH_SIZE)
         {
@@ -97,7 +97,8 @@ pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
     }
 }
 
-/// Fires a schedule in the name of whom it acts for. `false` when somebody else did, or it has changed meanwhile.
+/// Fires a schedule in the name of its user. Returns `false` when another process fired it or it has changed
+/// meanwhile.
 async fn fire_schedule(app: &App, due: DueSchedule) -> Result<bool, Error> {
     let mut conn = app.conn().await?;
     let credential = CallerCredential::Schedule(due.id);
@@ -113,7 +114,7 @@ async fn fire_schedule(app: &App, due: DueSchedule) -> Result<bool, Error> {
     }
 }
 
-/// Whether trying it again would not help.
+/// Returns whether a retry would not help.
 const fn is_permanent(error: &Error) -> bool {
     match error {
         Error::Unauthenticated
@@ -153,7 +154,7 @@ async fn attempt_firing(
             app.commit_operation(ctx).await?;
             Ok(true)
         }
-        // Whoever notes why nothing came of it needs the schedule, which is ours until this is undone.
+        // Recording the refusal needs the row lock of the schedule, which this transaction holds until its rollback.
         other => {
             ctx.rollback().await?;
             other
@@ -161,7 +162,7 @@ async fn attempt_firing(
     }
 }
 
-/// Asks for what a schedule is about, and moves it to its next time. `false` when somebody else has it.
+/// Requests the work of a schedule and sets its next due time. Returns `false` when another process has it locked.
 async fn perform_firing(ctx: &mut Ctx, due: DueSchedule) -> Result<bool, Error> {
     let Some(schedule) = schedules::lock_due_schedule(ctx.conn(), due).await? else {
         return Ok(false);
@@ -184,8 +185,8 @@ async fn perform_firing(ctx: &mut Ctx, due: DueSchedule) -> Result<bool, Error> 
     Ok(true)
 }
 
-/// Notes that the work could not be asked for. Whoever may not ask any more will not be able to at the next time either: the schedule
-/// is switched off.
+/// Records that the work could not be requested. If its user lost the permission, the next firing would fail too, so
+/// the schedule is disabled.
 async fn record_firing_refusal(
     app: &App,
     request: &OperationRequest,
@@ -198,7 +199,7 @@ async fn record_firing_refusal(
     };
     let next = match error {
         Error::Unauthenticated | Error::Forbidden { .. } | Error::NotFound { .. } => None,
-        // What cannot be read has no next time.
+        // An invalid trigger has no next due time.
         _ => Timetable::parse_trigger(&schedule.trigger)
             .ok()
             .map(|table| table.next_after(ctx.now.max(due.at))),
@@ -225,7 +226,7 @@ async fn record_firing_refusal(
     Ok(true)
 }
 
-/// Fires a schedule now, in the name of the caller. When it is due by itself stays as it is.
+/// Fires a schedule now, in the name of the caller. Its next due time stays unchanged.
 #[tracing::instrument(name = "app.schedules.fire_schedule_now", skip_all, fields(schedule.id = %id))]
 pub async fn fire_schedule_now(ctx: &mut Ctx, id: ScheduleId) -> Result<FiringView, Error> {
     let schedule = lock_schedule(ctx, id).await?;
@@ -239,7 +240,7 @@ pub async fn fire_schedule_now(ctx: &mut Ctx, id: ScheduleId) -> Result<FiringVi
     last.ok_or_else(|| Error::not_found("firing of schedule", id))
 }
 
-/// Asks for the work: a whole task is made, words go to the project manager.
+/// Requests the work: creates a complete task, or hands a prompt to the project manager.
 async fn request_work(
     ctx: &mut Ctx,
     schedule: &Schedule,
@@ -280,7 +281,7 @@ async fn request_work(
     }
 }
 
-/// The name of the task of a schedule at a time: the same whoever asks.
+/// Returns the task name of a firing. It is the same in every process.
 fn firing_task_name(schedule: &TaskName, due: OffsetDateTime) -> Result<TaskName, Error> {
     let at = format_description!("[year][month][day]-[hour][minute]");
     let at = due.to_offset(time::UtcOffset::UTC).format(at);
@@ -290,7 +291,7 @@ fn firing_task_name(schedule: &TaskName, due: OffsetDateTime) -> Result<TaskName
     name.try_into().map_err(|error: cynode_core::names::TextError| Error::Internal(error.into()))
 }
 
-/// A firing, before it has a number.
+/// A firing before it has a number.
 #[derive(Clone, Copy)]
 struct FiringEntry<'a> {
     cause: FiringCause,
@@ -299,7 +300,7 @@ struct FiringEntry<'a> {
     outcome: FiringOutcome<'a>,
 }
 
-/// Writes a firing down, and tells of it.
+/// Stores a firing and records its event.
 async fn record_firing(
     ctx: &mut Ctx,
     schedule: &Schedule,

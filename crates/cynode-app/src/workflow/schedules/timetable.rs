@@ -13,39 +13,39 @@ use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::Error;
 
-/// How late something may be done and still be on time: a restart takes less.
+/// Maximum delay of a firing that still counts as on time. A restart takes less.
 const MISSED_GRACE_PERIOD: Duration = Duration::minutes(5);
 
-/// Most times that are counted when they were missed.
+/// Maximum number of missed firings that are counted.
 const MAX_COUNTED_MISSES: u32 = 1000;
 
-/// Most characters of an expression or a time zone.
+/// Maximum number of characters of an expression or a time zone.
 const MAX_EXPRESSION_CHARS: usize = 100;
 
-/// When something is due, checked.
+/// Validated timetable of a schedule.
 #[derive(Debug)]
 pub(crate) enum Timetable {
-    /// Again and again.
+    /// Recurring, by a cron expression in a time zone.
     Cron(Box<Cron>, TimeZone),
-    /// One time.
+    /// Once, at a time.
     Once(OffsetDateTime),
 }
 
-/// What is done about a schedule whose time has come.
+/// Decision about a due schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FiringDecision {
-    /// The last of its times that have come.
+    /// Latest due time that has passed.
     pub(crate) due: OffsetDateTime,
-    /// Whether it is done now, or was missed and is left.
+    /// Whether it fires now. Otherwise it was missed and is skipped.
     pub(crate) done: bool,
-    /// How many of its times were missed.
+    /// Number of missed firings.
     pub(crate) missed_count: u32,
-    /// When it is due next.
+    /// Next due time.
     pub(crate) next: Option<OffsetDateTime>,
 }
 
 impl Timetable {
-    /// Reads what a person wrote.
+    /// Parses a trigger.
     pub(crate) fn parse_trigger(trigger: &ScheduleTrigger) -> Result<Self, Error> {
         let (expression, timezone) = match trigger {
             ScheduleTrigger::Once { at } => return Ok(Self::Once(*at)),
@@ -64,14 +64,14 @@ impl Timetable {
                 "`{expression}` is no cron expression of five fields, such as `0 9 * * mon`: {error}"
             ))
         })?;
-        // The database of zones is part of the program: replicas on different machines go by the same one.
+        // The time zone database is part of the binary, so all replicas use the same one.
         let known = TimeZoneDatabase::bundled().get(timezone).map_err(|_| {
             invalid(format!("there is no time zone `{timezone}`: name one such as `Europe/Berlin`"))
         })?;
         Ok(Self::Cron(Box::new(cron), known))
     }
 
-    /// The first time after that moment.
+    /// Returns the first due time after a moment.
     pub(crate) fn next_after(&self, moment: OffsetDateTime) -> Option<OffsetDateTime> {
         match self {
             Self::Once(at) => (*at > moment).then_some(*at),
@@ -84,7 +84,7 @@ impl Timetable {
         }
     }
 
-    /// The last time until that moment.
+    /// Returns the last due time up to a moment.
     fn last_until(&self, moment: OffsetDateTime) -> Option<OffsetDateTime> {
         match self {
             Self::Once(at) => (*at <= moment).then_some(*at),
@@ -97,7 +97,7 @@ impl Timetable {
         }
     }
 
-    /// When it is due and what that time is, in words for a reader.
+    /// Describes the timetable and a due time for a reader.
     pub(crate) fn describe_due_time(&self, due: OffsetDateTime) -> String {
         match self {
             Self::Once(_) => format!("due once, at {}", due.format(&Rfc3339).unwrap_or_default()),
@@ -112,14 +112,14 @@ impl Timetable {
         }
     }
 
-    /// What is done now about something that is due since `since`.
+    /// Decides about a schedule that has been due since `since`.
     pub(crate) fn decide_firing(
         &self,
         since: OffsetDateTime,
         now: OffsetDateTime,
         missed_policy: MissedPolicy,
     ) -> FiringDecision {
-        // Written otherwise meanwhile, it may not have been due since then; what was due, was due.
+        // After a change the timetable may have no due time since then, but the earlier due time still counts.
         let due = self.last_until(now).map_or(since, |last| last.max(since));
         let done = match missed_policy {
             MissedPolicy::Once => true,
@@ -137,7 +137,7 @@ impl Timetable {
     }
 }
 
-/// The moment on the clock of a zone, in whole seconds: nothing is due between them.
+/// Converts a moment to a time zone, in whole seconds. No due time lies between seconds.
 fn to_zoned_time(moment: OffsetDateTime, zone: &TimeZone) -> Option<Zoned> {
     Timestamp::from_second(moment.unix_timestamp()).ok().map(|at| at.to_zoned(zone.clone()))
 }
