@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// How much of a delay is random.
+/// Random share of a delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
     /// No randomness: the delay is exact. For a single process that retries.
