@@ -1,4 +1,4 @@
-//! How long taking a record lasts, and bringing it to the disk, for one caller and for many.
+//! Latency benchmark: accepting a record and syncing it to the disk, for one caller and for many.
 //!
 //! `cargo run --release -p cynode-audit --example latency [directory]`
 #![expect(clippy::print_stdout, reason = "the numbers are for people")]
@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(std::fs::remove_dir_all(directory)?)
 }
 
-/// The time of every single append, or of append and durable, and the time of all.
+/// Measures the time of every append, or of append and durable sync, and the total time.
 async fn run(
     writer: &Arc<AuditWriter>,
     callers: usize,

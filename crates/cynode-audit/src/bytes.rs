@@ -1,16 +1,16 @@
-//! The few building blocks that everything hashed, signed or written to a file is made of.
+//! Binary encoding of everything that this crate hashes, signs or writes to a file.
 //!
-//! Numbers are big-endian and of fixed width, texts and lists carry their length, an absent value
-//! is a zero byte and a present one follows a one: so no two values have the same bytes.
+//! Numbers are big-endian and of fixed width. Texts and lists are preceded by their length. An absent value is a zero byte, and a present
+//! value follows a one. So no two values have the same bytes.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Bytes that are none of ours.
+/// Error: the bytes are not in this encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MalformedBytes;
 
-/// Writes values one after another.
+/// Appends encoded values.
 pub(crate) trait BinaryEncoder {
     fn put_bytes(&mut self, bytes: &[u8]);
 
@@ -30,7 +30,7 @@ pub(crate) trait BinaryEncoder {
         self.put_bytes(id.as_bytes());
     }
 
-    /// Writes the moment in microseconds; the years `time` knows fit many times over.
+    /// Appends the timestamp in microseconds. All years that `time` supports fit.
     fn put_timestamp(&mut self, at: OffsetDateTime) {
         let micros = at.unix_timestamp_nanos().div_euclid(1_000);
         self.put_bytes(&i64::try_from(micros).unwrap_or(i64::MAX).to_be_bytes());
@@ -62,7 +62,7 @@ impl BinaryEncoder for Vec<u8> {
     }
 }
 
-/// Reads values one after another.
+/// Reads encoded values in order.
 pub(crate) struct BinaryDecoder<'a>(pub(crate) &'a [u8]);
 
 impl<'a> BinaryDecoder<'a> {
@@ -118,7 +118,7 @@ impl<'a> BinaryDecoder<'a> {
         }
     }
 
-    /// Nothing may follow.
+    /// Rejects trailing bytes.
     pub(crate) fn expect_end(self) -> Result<(), MalformedBytes> {
         if self.0.is_empty() { Ok(()) } else { Err(MalformedBytes) }
     }

@@ -1,4 +1,4 @@
-//! Records, each holding the hash of the one before it.
+//! Hash chain of audit records: each record holds the hash of the previous one.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -9,38 +9,38 @@ use crate::{AuditEntry, encode_entry, hex};
 const GENESIS_DOMAIN: &[u8] = b"cynode/audit/genesis/v1\0";
 const RECORD_DOMAIN: &[u8] = b"cynode/audit/record/v1\0";
 
-/// What stands before the first record of a chain.
+/// Returns the hash that the first record of a chain has as its previous hash.
 pub fn genesis_hash(chain: Uuid) -> [u8; 32] {
     Sha256::new().chain_update(GENESIS_DOMAIN).chain_update(chain.as_bytes()).finalize().into()
 }
 
-/// One record in its place in a chain.
+/// One record at its position in a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditRecord {
-    /// The chain it is in.
+    /// Id of the chain.
     pub chain: Uuid,
-    /// Its place there; the first is 0.
+    /// Position in the chain. The first record has 0.
     pub seq: u64,
-    /// What it says.
+    /// The entry that the record holds.
     pub entry: AuditEntry,
-    /// The hash of the record before it, or [`genesis`].
+    /// Hash of the previous record, or [`genesis_hash`] for the first.
     #[serde(with = "hex")]
     pub prev: [u8; 32],
-    /// The hash over all of the above.
+    /// Hash over all fields above.
     #[serde(with = "hex")]
     pub hash: [u8; 32],
 }
 
 impl AuditRecord {
-    /// Whether the hash is the one of what the record says, in its place.
+    /// Returns whether the hash is the hash of the record's content and position.
     pub fn has_valid_hash(&self) -> bool {
         self.hash == hash(self.chain, self.seq, &self.prev, &encode_entry(&self.entry))
     }
 }
 
-/// The hash of the record with this encoded entry. All but the last part have a fixed width, so
-/// no byte can move from one part to the next.
+/// Returns the hash of the record with this encoded entry. All parts but the last have a fixed width, so no byte can move from one part to
+/// the next.
 pub(crate) fn hash(chain: Uuid, seq: u64, prev: &[u8; 32], encoded: &[u8]) -> [u8; 32] {
     Sha256::new()
         .chain_update(RECORD_DOMAIN)

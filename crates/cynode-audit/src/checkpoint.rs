@@ -1,4 +1,4 @@
-//! A signed statement of what a chain was at some moment.
+//! Checkpoints: signed statements of the state of a chain at one moment.
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
@@ -9,40 +9,40 @@ use crate::{MerkleTree, bytes::BinaryEncoder, hex, truncate_to_micros};
 
 const CHECKPOINT_DOMAIN: &[u8] = b"cynode/audit/checkpoint/v1\0";
 
-/// What is signed was changed, or signed by somebody else.
+/// Error: the signed content was changed, or another key signed it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the signature does not fit")]
 pub struct BadSignature;
 
-/// A signed statement of what a chain was at some moment.
+/// Signed statement of the state of a chain at one moment.
 ///
-/// Whoever holds one can later be shown that a record is among those it covers, and that the
-/// chain was only ever appended to.
+/// A third party that holds a checkpoint can verify later that a record is among the records that it covers, and that the chain was only
+/// appended to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditCheckpoint {
-    /// The chain.
+    /// Id of the chain.
     pub chain: Uuid,
-    /// How many of its records are covered.
+    /// Number of records that the checkpoint covers.
     pub size: u64,
-    /// The Merkle root over their hashes.
+    /// Merkle root over the hashes of these records.
     #[serde(with = "hex")]
     pub root: [u8; 32],
-    /// The hash of the last of them.
+    /// Hash of the last covered record.
     #[serde(with = "hex")]
     pub head: [u8; 32],
-    /// When it was made, in whole microseconds.
+    /// Creation time, in whole microseconds.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// Whether no record follows.
+    /// Whether the chain is closed: no record follows.
     pub closed: bool,
-    /// The Ed25519 signature over all of the above.
+    /// Ed25519 signature over all fields above.
     #[serde(with = "hex")]
     pub signature: [u8; 64],
 }
 
 impl AuditCheckpoint {
-    /// Signs what the chain is now.
+    /// Signs the present state of the chain.
     pub fn sign_tree(
         chain: Uuid,
         tree: &MerkleTree,
@@ -64,7 +64,7 @@ impl AuditCheckpoint {
         checkpoint
     }
 
-    /// Whether it was signed with this key and not changed since.
+    /// Verifies that this key signed the checkpoint and that it was not changed since.
     pub fn verify_signature(&self, key: &VerifyingKey) -> Result<(), BadSignature> {
         if self.at != truncate_to_micros(self.at) {
             return Err(BadSignature);
@@ -94,6 +94,6 @@ pub(crate) fn verify_message(
     signature: &[u8; 64],
     key: &VerifyingKey,
 ) -> Result<(), BadSignature> {
-    // Strict: a signature that others might judge differently is none.
+    // Strict verification: a signature that other implementations might reject is invalid.
     key.verify_strict(message, &Signature::from_bytes(signature)).map_err(|_| BadSignature)
 }

@@ -1,4 +1,4 @@
-//! What is kept of arguments and results: a keyed digest.
+//! Keyed digests, which the audit log stores instead of arguments and results.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use sha2::Sha256;
 
 use crate::hex;
 
-/// The digest of the arguments or the result of a call.
+/// Digest of the arguments or of the result of a call.
 ///
-/// Equal digests mean equal bytes; without the [`DigestKey`] nothing else can be learnt from one.
+/// Equal digests mean equal bytes. Without the [`DigestKey`], a digest reveals nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyedDigest(#[serde(with = "hex")] pub [u8; 32]);
 
@@ -26,22 +26,22 @@ impl fmt::Debug for KeyedDigest {
     }
 }
 
-/// The secret of an installation that its digests are made with.
+/// Secret key of an installation for its digests.
 ///
-/// Arguments are often guessable (`{"amount":5}`); whoever can compute their digest can find them
-/// by trying. So the digest is an HMAC and only the holder of the key can try.
+/// Arguments are often guessable (`{"amount":5}`): anyone who can compute digests can find the arguments by trial. So the digest is an
+/// HMAC, and only the holder of the key can try.
 #[derive(Clone)]
 pub struct DigestKey([u8; 32]);
 
 impl DigestKey {
-    /// Takes the secret. It should come from a source of real randomness.
+    /// Creates a key from a secret. The secret must come from a cryptographically secure random source.
     pub const fn new(secret: [u8; 32]) -> Self {
         Self(secret)
     }
 
-    /// The HMAC-SHA256 of `bytes`.
+    /// Returns the HMAC-SHA256 of `bytes`.
     pub fn digest_bytes(&self, bytes: &[u8]) -> KeyedDigest {
-        // HMAC fills a key up to the block with zeros; a whole block cannot have a wrong length.
+        // HMAC pads a key with zeros to the block length. A whole block cannot have an invalid length.
         let mut block = [0; 64];
         block[..32].copy_from_slice(&self.0);
         let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());

@@ -1,4 +1,4 @@
-//! The one byte string an entry has: what is hashed, and what the file holds.
+//! Canonical encoding of an entry: the bytes that are hashed and that the file holds.
 
 use uuid::Uuid;
 
@@ -7,10 +7,10 @@ use crate::{
     bytes::{BinaryDecoder, BinaryEncoder, MalformedBytes},
 };
 
-/// The first byte of every encoded entry. A new field means a new version; old ones stay readable.
+/// First byte of every encoded entry. A new field requires a new version. Old versions stay readable.
 const ENTRY_FORMAT_VERSION: u8 = 1;
 
-/// Why bytes are not an encoded entry.
+/// Error: the bytes are not an encoded entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("these bytes are not an entry of version {ENTRY_FORMAT_VERSION}")]
 pub struct DecodeError;
@@ -21,7 +21,7 @@ impl From<MalformedBytes> for DecodeError {
     }
 }
 
-/// The bytes of an entry. Two entries that passed [`Entry::check`] and differ have different bytes.
+/// Encodes an entry. Two different entries that passed [`AuditEntry::validate_fields`] have different bytes.
 pub fn encode_entry(entry: &AuditEntry) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.put_u8(ENTRY_FORMAT_VERSION);
@@ -50,7 +50,7 @@ pub fn encode_entry(entry: &AuditEntry) -> Vec<u8> {
     out
 }
 
-/// The entry these bytes are of; exactly what [`encode`] writes is accepted.
+/// Decodes an entry. Accepts exactly the bytes that [`encode_entry`] writes.
 pub fn decode_entry(bytes: &[u8]) -> Result<AuditEntry, DecodeError> {
     let mut from = BinaryDecoder(bytes);
     if from.take_u8()? != ENTRY_FORMAT_VERSION {
@@ -96,7 +96,7 @@ fn put_list(out: &mut Vec<u8>, texts: &[String]) {
 
 fn take_list(from: &mut BinaryDecoder<'_>) -> Result<Vec<String>, MalformedBytes> {
     let length = from.take_length()?;
-    // Grows with what is really there, never with what a damaged length claims.
+    // The list grows with the texts that are really there. The length that is claimed may be damaged, so nothing is preallocated.
     let mut texts = Vec::new();
     for _ in 0..length {
         texts.push(from.take_text()?);

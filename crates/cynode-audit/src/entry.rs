@@ -1,4 +1,4 @@
-//! What one record says about one call.
+//! Audit entry: the content of one record about one call.
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -6,18 +6,18 @@ use uuid::Uuid;
 
 use crate::{KeyedDigest, hex};
 
-/// The reason of the outcome that is written for a call whose real outcome nobody will know.
+/// Reason code of an outcome that is recorded because the real outcome of the call will never be known.
 pub const CUT_OFF_REASON: &str = "cut_off";
 
-/// How many rules an entry names at most.
+/// Maximum number of rules that an entry names.
 const MAX_RULES: usize = 16;
 
-/// A text that is none of the words of an enum.
+/// Error: a text is not one of the words of an enum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not one of the known words")]
 pub struct UnknownWord;
 
-/// Enums whose variants have one fixed byte in the encoding and one fixed word in text.
+/// Defines enums whose variants have one fixed byte in the encoding and one fixed word in text.
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $code:literal, $word:literal;)+ })+) => {$(
         $(#[$doc])*
@@ -27,10 +27,10 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every variant.
+            /// All variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The word for it, as it stands in a column and in JSON.
+            /// Returns the word of the variant, as used in database columns and in JSON.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)+
@@ -65,149 +65,148 @@ macro_rules! words {
 }
 
 words! {
-    /// Which of the two records of a call this is.
+    /// Which of the two records of a call a record is.
     Phase {
-        /// What was decided, written before the call is forwarded.
+        /// The policy decision, written before the call is forwarded.
         Decision = 1, "decision";
-        /// How the call ended.
+        /// The end of the call.
         Outcome = 2, "outcome";
     }
 
-    /// What was decided about a call.
+    /// Policy decision about a call.
     Verdict {
-        /// It may be made.
+        /// The call is allowed.
         Allow = 1, "allow";
-        /// It may not be made.
+        /// The call is denied.
         Deny = 2, "deny";
-        /// It may be made once a person has approved it.
+        /// The call is allowed once a person has approved it.
         NeedsApproval = 3, "needs_approval";
     }
 
-    /// How a call ended.
+    /// Outcome of a call.
     Outcome {
-        /// The tool answered.
+        /// The tool returned a result.
         Success = 1, "success";
-        /// The tool answered that it failed.
+        /// The tool returned an error.
         ToolError = 2, "tool_error";
-        /// The tool's server answered with an error of the protocol.
+        /// The tool server returned a protocol error.
         ProtocolError = 3, "protocol_error";
-        /// No answer came in time.
+        /// No response came in time.
         Timeout = 4, "timeout";
-        /// The caller gave it up.
+        /// The caller cancelled the call.
         Cancelled = 5, "cancelled";
-        /// The caller or the tool's server went away.
+        /// The caller or the tool server disconnected.
         Disconnected = 6, "disconnected";
-        /// The caller's right ended while the call was under way.
+        /// The caller's authorization was revoked during the call.
         Revoked = 7, "revoked";
-        /// It never reached a tool.
+        /// The call was not forwarded to a tool.
         NotForwarded = 8, "not_forwarded";
-        /// Nobody knows: the process that made the call died before it wrote the outcome.
+        /// The outcome is unknown: the process that made the call died before it wrote the outcome.
         Unknown = 9, "unknown";
     }
 }
 
-/// Who made a call.
+/// The agent that made a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentFacts {
-    /// The token it showed; the id, never the secret.
+    /// Id of the agent's token, never the secret.
     pub token: Uuid,
-    /// The kind of agent.
+    /// Kind of agent.
     pub kind: String,
-    /// The role it acts in.
+    /// Role that the agent acts in.
     pub role: String,
-    /// For whom it works.
+    /// User that the agent works for.
     pub user: Option<Uuid>,
-    /// The project it works in.
+    /// Project that the agent works in.
     pub project: Option<Uuid>,
-    /// The task it works on.
+    /// Task that the agent works on.
     pub task: Option<Uuid>,
-    /// The run of that task.
+    /// Run of that task.
     pub run: Option<Uuid>,
-    /// The job of that run.
+    /// Job of that run.
     pub job: Option<Uuid>,
 }
 
-/// What one record says.
+/// Content of one record.
 ///
-/// There is no field that could hold an argument or a result: every text is short, from a fixed
-/// alphabet and written by us. So no payload can get into the log by mistake, and nothing has to
-/// be cleaned out of it.
+/// No field can hold an argument or a result: every text is short, uses a fixed alphabet and is written by CyNode. So no payload can get
+/// into the log by mistake, and the log needs no redaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditEntry {
-    /// The call; its decision and its outcome have the same.
+    /// Id of the call. The decision and the outcome of a call have the same id.
     pub call: Uuid,
-    /// When it happened, in whole microseconds.
+    /// Time of the event, in whole microseconds.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
     /// Which of the two records of the call this is.
     pub phase: Phase,
-    /// What was decided.
+    /// The policy decision.
     pub decision: Verdict,
-    /// Why, as a short stable code.
+    /// Reason of the decision, as a short stable code.
     pub reason: String,
-    /// The rules that decided.
+    /// Rules that decided.
     pub rules: Vec<String>,
-    /// The rules on trial that would have refused.
+    /// Rules in shadow mode that would have denied the call.
     pub shadow: Vec<String>,
-    /// How it ended, if it has ended.
+    /// Outcome of the call, if it has ended.
     pub outcome: Option<Outcome>,
-    /// Who called; absent if the caller could not be told.
+    /// The caller. `None` if the caller could not be identified.
     pub agent: Option<AgentFacts>,
-    /// The method of the protocol.
+    /// MCP method.
     pub method: String,
-    /// The canonical name of the tool. Only of a known one: a caller's own words stay out.
+    /// Canonical name of the tool. Only known tools are named: text that the caller chose is not recorded.
     pub tool: Option<String>,
-    /// The digest of the tool's definition.
+    /// Digest of the tool's definition.
     #[serde(with = "hex::optional")]
     pub definition: Option<[u8; 32]>,
-    /// The server the tool is on.
+    /// Tool server that offers the tool.
     pub server: Option<Uuid>,
-    /// The node the call came from.
+    /// Node that the call came from.
     pub node: Option<Uuid>,
-    /// The digest of the policy that decided.
+    /// Digest of the policy that decided.
     #[serde(with = "hex")]
     pub policy: [u8; 32],
-    /// The digest of the catalogue of tools at that time.
+    /// Digest of the tool catalogue at that time.
     #[serde(with = "hex")]
     pub catalogue: [u8; 32],
-    /// The trace it belongs to.
+    /// Id of the trace that the call belongs to.
     pub trace: String,
-    /// The digest of the arguments.
+    /// Digest of the arguments.
     pub arguments: Option<KeyedDigest>,
-    /// How many bytes the arguments had.
+    /// Size of the arguments in bytes.
     pub arguments_size: u32,
-    /// The digest of the result.
+    /// Digest of the result.
     pub result: Option<KeyedDigest>,
-    /// How many bytes the result had.
+    /// Size of the result in bytes.
     pub result_size: u32,
-    /// How long it took, in microseconds.
+    /// Duration of the call, in microseconds.
     pub duration_us: u64,
 }
 
-/// Why an entry is not one that may be kept.
+/// Reason for rejecting an entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadEntry {
-    /// The time has a fraction of a microsecond, which would be lost on the way.
+    /// The time has a fraction of a microsecond, which storage would lose.
     #[error("the time of an entry has whole microseconds")]
     Time,
     /// A text is too long or has a character outside its alphabet.
     #[error("`{0}` has a length or a character that it may not have")]
     Text(&'static str),
-    /// There are too many rules.
+    /// The entry names too many rules.
     #[error("`{0}` has more than {MAX_RULES} rules")]
     Rules(&'static str),
-    /// A record of an outcome has none.
+    /// A record of phase `Outcome` has no outcome.
     #[error("the record of an outcome has an outcome")]
     OutcomeMissing,
-    /// A refused call has an outcome that only a forwarded call can have.
+    /// A denied call has an outcome that only a forwarded call can have.
     #[error("a call that was not allowed ends as not forwarded")]
     OutcomeOfRefused,
 }
 
 impl AuditEntry {
-    /// Whether every field holds what it may hold.
+    /// Validates every field.
     pub fn validate_fields(&self) -> Result<(), BadEntry> {
         if self.at != truncate_to_micros(self.at) {
             return Err(BadEntry::Time);
@@ -242,12 +241,12 @@ impl AuditEntry {
         }
     }
 
-    /// Whether a second record, the outcome, must follow this one.
+    /// Returns whether a second record, the outcome, must follow this one.
     pub fn expects_outcome(&self) -> bool {
         self.phase == Phase::Decision && self.decision == Verdict::Allow && self.outcome.is_none()
     }
 
-    /// The outcome of the call decided here, when nobody will know the real one.
+    /// Creates the outcome record of this decision's call when the real outcome will never be known.
     pub(crate) fn to_unknown_outcome(&self, at: OffsetDateTime) -> Self {
         Self {
             at: truncate_to_micros(at),
@@ -262,7 +261,7 @@ impl AuditEntry {
     }
 }
 
-/// The same moment without the fraction of a microsecond, which a database would drop unasked.
+/// Truncates a time to whole microseconds. A database would drop the fraction silently.
 pub fn truncate_to_micros(at: OffsetDateTime) -> OffsetDateTime {
     let fraction = i64::from(at.nanosecond() % 1_000);
     at.checked_sub(time::Duration::nanoseconds(fraction)).unwrap_or(at)

@@ -1,4 +1,4 @@
-//! Hashes and signatures as lower-case hex, the one spelling they have in JSON.
+//! Serde format of hashes and signatures: lower-case hex, the only form that JSON accepts.
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Deserializer, Serializer, de::Error, ser::SerializeSeq};
@@ -26,7 +26,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>, const N: usize>(
         .ok_or_else(|| D::Error::custom(format!("expected {N} bytes as lower-case hex")))
 }
 
-/// The same for a hash that may be absent.
+/// Serde format of a hash that may be absent.
 pub(crate) mod optional {
     use super::{Deserialize, Deserializer, Error, Serializer, decode_hex, encode_hex};
 
@@ -52,7 +52,7 @@ pub(crate) mod optional {
     }
 }
 
-/// The same for a list of hashes.
+/// Serde format of a list of hashes.
 pub(crate) mod list {
     use super::{
         Deserialize, Deserializer, Error, SerializeSeq, Serializer, decode_hex, encode_hex,

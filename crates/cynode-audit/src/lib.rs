@@ -1,20 +1,19 @@
-//! Records of tool calls that cannot be changed unseen.
+//! Tamper-evident audit log of tool calls.
 //!
-//! Every call leaves two records, or one if it was refused: what was decided, and how it ended.
-//! A record names the call and its circumstances and holds no payload: the only trace of arguments
-//! and results is their size and a keyed [`Digest`].
+//! Every call leaves two records, or one if it was denied: the policy decision, and the outcome. A record names the call and its
+//! circumstances and holds no payload: the only trace of arguments and results is their size and a [`KeyedDigest`].
 //!
-//! * The [`AuditWriter`] chains the records, writes them ahead to a file of its own and ships them to a
-//!   [`AuditStore`]. What it accepted survives the death of its process, and after
-//!   [`AuditWriter::durable`] also a power loss. What it cannot keep it refuses, so that a gate in
+//! * The [`AuditWriter`] chains the records, appends them to its own write-ahead file and ships them to an
+//!   [`AuditStore`]. A record that it accepted survives the death of the process, and after
+//!   [`AuditWriter::wait_durable`] also a power loss. It rejects a record that it cannot store, so that a gateway in
 //!   front of it can fail closed.
-//! * A [`AuditCheckpoint`] signs the Merkle root over the records of a chain so far, so that a third
-//!   party can be shown that a record is in it ([`RecordInclusionProof`]) and that nothing before it was
+//! * An [`AuditCheckpoint`] signs the Merkle root over the records of a chain so far. A third
+//!   party can verify that a record is in the chain ([`RecordInclusionProof`]) and that no earlier record was
 //!   rewritten ([`ChainConsistencyProof`]).
 //! * A [`ChainStart`] links the chains of an installation, so that a whole chain cannot vanish.
-//! * [`ChainCheck`] and [`LinkCheck`] find the first thing that is wrong with what was stored.
+//! * [`ChainCheck`] and [`LinkCheck`] find the first error in the stored records.
 //!
-//! There is no database, no network and no clock in here: the caller gives them in.
+//! This crate has no database, no network and no clock: the caller supplies them.
 
 mod bytes;
 mod chain;

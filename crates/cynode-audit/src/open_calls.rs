@@ -1,4 +1,4 @@
-//! The calls that have a decision and no outcome yet.
+//! Open calls: calls that have a decision and no outcome yet.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use uuid::Uuid;
 
 use crate::{AuditEntry, Phase};
 
-/// Why an entry does not fit to what was said about its call before.
+/// Reason why an entry does not fit the earlier records of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallStateError {
     AlreadyOpen,
     NotOpen,
 }
 
-/// The decisions of the calls that are under way.
+/// Decisions of the open calls, by call id.
 #[derive(Debug, Default)]
 pub(crate) struct OpenCalls(HashMap<Uuid, AuditEntry>);
 
@@ -26,7 +26,7 @@ impl OpenCalls {
         }
     }
 
-    /// Takes note of an entry that was written.
+    /// Updates the open calls after an entry was written.
     pub(crate) fn apply_entry(&mut self, entry: &AuditEntry) {
         if entry.expects_outcome() {
             self.0.insert(entry.call, entry.clone());
@@ -39,7 +39,7 @@ impl OpenCalls {
         self.0.len()
     }
 
-    /// The decisions, oldest first.
+    /// Returns the decisions, oldest first.
     pub(crate) fn open_decisions(&self) -> Vec<AuditEntry> {
         let mut decisions: Vec<_> = self.0.values().cloned().collect();
         decisions.sort_by_key(|entry| (entry.at, entry.call));

@@ -1,4 +1,4 @@
-//! Proofs for a third party that has a checkpoint and not the log.
+//! Proofs for a third party that has a checkpoint but not the log.
 
 use ct_merkle::{ConsistencyProof, InclusionProof};
 use ed25519_dalek::VerifyingKey;
@@ -8,46 +8,46 @@ use uuid::Uuid;
 
 use crate::{AuditCheckpoint, AuditRecord, BadSignature, MerkleTree, hex, tree::root_hash};
 
-/// Larger trees than any chain can have; beyond it the arithmetic of the tree would overflow.
+/// Maximum size of a tree. No chain gets this large, and beyond it the arithmetic of the tree would overflow.
 const MAX_TREE_SIZE: u64 = 1 << 40;
 
-/// Why a proof could not be made, or does not prove what it should.
+/// Reason why a proof could not be made or is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadProof {
-    /// There is no such record in the tree.
+    /// The tree has no such record.
     #[error("there is no such record in the tree")]
     OutOfRange,
-    /// The proof, the record and the checkpoints are not about the same chain, place and size.
+    /// The proof, the record and the checkpoints do not agree about chain, position and size.
     #[error("the proof is about another record or checkpoint")]
     Other,
     /// The record was changed.
     #[error("the hash of the record is not the hash of what it says")]
     Record,
-    /// The checkpoint was changed.
+    /// The checkpoint was changed, or another key signed it.
     #[error(transparent)]
     Signature(#[from] BadSignature),
-    /// The path does not lead to the root.
+    /// The hash path does not lead to the root.
     #[error("the path does not lead to the root")]
     Path,
 }
 
-/// The proof that a record is among those a checkpoint covers.
+/// Proof that a record is among the records that a checkpoint covers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordInclusionProof {
-    /// The chain.
+    /// Id of the chain.
     pub chain: Uuid,
-    /// The place of the record.
+    /// Position of the record.
     pub seq: u64,
-    /// The size of the checkpoint.
+    /// Size of the checkpoint.
     pub size: u64,
-    /// The hashes on the way from the record to the root.
+    /// Hashes on the path from the record to the root.
     #[serde(with = "hex::list")]
     pub path: Vec<[u8; 32]>,
 }
 
 impl RecordInclusionProof {
-    /// Proves that the record at `seq` is in the tree. The tree has the size of the checkpoint.
+    /// Proves that the record at `seq` is in the tree. The tree must have the size of the checkpoint.
     pub fn prove_record(chain: Uuid, tree: &MerkleTree, seq: u64) -> Result<Self, BadProof> {
         let index = usize::try_from(seq).map_err(|_| BadProof::OutOfRange)?;
         if seq >= tree.leaf_count() {
@@ -57,7 +57,7 @@ impl RecordInclusionProof {
         Ok(Self { chain, seq, size: tree.leaf_count(), path: split_hashes(proof.as_bytes()) })
     }
 
-    /// Whether `record` is among those that `checkpoint` covers.
+    /// Verifies that `record` is among the records that `checkpoint` covers.
     pub fn verify_record(
         &self,
         record: &AuditRecord,
@@ -83,24 +83,23 @@ impl RecordInclusionProof {
     }
 }
 
-/// The proof that a chain was only appended to between two checkpoints.
+/// Proof that a chain was only appended to between two checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainConsistencyProof {
-    /// The chain.
+    /// Id of the chain.
     pub chain: Uuid,
-    /// The size of the earlier checkpoint.
+    /// Size of the earlier checkpoint.
     pub from: u64,
-    /// The size of the later one.
+    /// Size of the later checkpoint.
     pub to: u64,
-    /// The hashes both roots are made of.
+    /// Hashes from which both roots are computed.
     #[serde(with = "hex::list")]
     pub path: Vec<[u8; 32]>,
 }
 
 impl ChainConsistencyProof {
-    /// Proves that the tree began with the `from` records it had then. The tree has the size of
-    /// the later checkpoint.
+    /// Proves that the tree still begins with its first `from` records. The tree must have the size of the later checkpoint.
     pub fn prove_append_only(chain: Uuid, tree: &MerkleTree, from: u64) -> Result<Self, BadProof> {
         if from == 0 {
             return Err(BadProof::OutOfRange);
@@ -111,7 +110,7 @@ impl ChainConsistencyProof {
         Ok(Self { chain, from, to: tree.leaf_count(), path: split_hashes(proof.as_bytes()) })
     }
 
-    /// Whether `later` has every record of `earlier` unchanged.
+    /// Verifies that `later` has every record of `earlier` unchanged.
     pub fn verify_append_only(
         &self,
         earlier: &AuditCheckpoint,

@@ -1,11 +1,10 @@
-//! The file that the records of one chain are written ahead to.
+//! Segment files: the write-ahead file of one chain.
 //!
-//! A file is a row of frames: length, checksum, payload. The first one says which chain it is;
-//! then come the decisions of calls that were under way when the chain before was closed, then the
-//! records, then perhaps the mark that the chain is closed.
+//! A file is a sequence of frames: length, checksum, payload. The first frame names the chain. Then come the decisions of calls that were
+//! open when the previous chain was closed, then the records, then possibly the mark that the chain is closed.
 //!
-//! A process holds a lock on each of its files as long as it lives. A file nobody has locked has
-//! lost its process and may be taken over.
+//! A process holds a lock on each of its files for its whole life. A file without a lock is an orphan: its process is dead, and another
+//! process may recover it.
 
 mod directory;
 mod frame;
@@ -30,12 +29,12 @@ pub(crate) struct SegmentFile {
     length: u64,
 }
 
-/// Why frames were not written.
+/// Reason why frames were not written.
 #[derive(Debug)]
 pub(crate) enum WriteError {
-    /// The file is as it was before.
+    /// The write was rolled back: the file is unchanged.
     Undone(io::Error),
-    /// The file may end in half a frame: nothing may follow it.
+    /// The file may end in a partial frame: nothing may be written after it.
     Stuck(io::Error),
 }
 
@@ -60,7 +59,7 @@ impl SegmentFile {
         Arc::clone(&self.file)
     }
 
-    /// Writes whole frames at the end, or nothing.
+    /// Appends the frames completely, or not at all.
     pub(crate) fn append_frames(&mut self, frames: &[u8]) -> Result<(), WriteError> {
         match (&*self.file).write_all(frames) {
             Ok(()) => {

@@ -1,4 +1,4 @@
-//! The chains of an installation, linked to each other.
+//! Registry of the chains of an installation. Each chain is linked to the previous one.
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
@@ -16,22 +16,21 @@ use crate::{
 const CHAIN_START_DOMAIN: &[u8] = b"cynode/audit/start/v1\0";
 const CHAIN_LINK_DOMAIN: &[u8] = b"cynode/audit/link/v1\0";
 
-/// A chain as its writer announces it, before the store has given it its number.
+/// A chain as its writer announces it, before the store has assigned its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewChain {
-    /// The chain.
+    /// Id of the chain.
     pub chain: Uuid,
-    /// When it was begun, in whole microseconds.
+    /// Start time, in whole microseconds.
     pub at: OffsetDateTime,
-    /// Who writes it.
+    /// Name of the writer.
     pub writer: String,
 }
 
 impl NewChain {
-    /// Puts the chain after the last one that was registered.
+    /// Registers the chain after the last registered one.
     ///
-    /// A store reads its tip and writes the signed start within one transaction that no other
-    /// registration can come between.
+    /// A store reads its registry head and writes the signed start in one transaction that excludes other registrations.
     pub fn sign_start(&self, tip: ChainRegistryHead, key: &SigningKey) -> ChainStart {
         let mut start = ChainStart {
             chain: self.chain,
@@ -46,46 +45,46 @@ impl NewChain {
     }
 }
 
-/// The end of the list of chains: what the next one is linked to.
+/// Head of the registry: the last chain, to which the next one is linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainRegistryHead {
-    /// The number of the last chain.
+    /// Number of the last chain.
     pub number: u64,
-    /// Its [`ChainStart::link`].
+    /// [`ChainStart::link_hash`] of the last chain.
     pub link: [u8; 32],
 }
 
 impl ChainRegistryHead {
-    /// The tip of an installation without chains.
+    /// Registry head of an installation without chains.
     pub const ORIGIN: Self = Self { number: 0, link: [0; 32] };
 }
 
-/// A registered chain: its place among the chains of the installation, signed.
+/// A registered chain: its position among the chains of the installation, signed.
 ///
-/// Numbers have no gaps and each start holds the hash of the one before, so a whole chain cannot
-/// be taken out of the middle. The last one can; a copy of the [`ChainRegistryHead`] elsewhere shows that too.
+/// Numbers have no gaps, and each start holds the hash of the previous start, so a whole chain cannot be removed from the middle. The last
+/// chain can be removed; a copy of the [`ChainRegistryHead`] elsewhere reveals that too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainStart {
-    /// The chain.
+    /// Id of the chain.
     pub chain: Uuid,
-    /// Its number; the first chain of an installation has 1.
+    /// Number of the chain. The first chain of an installation has 1.
     pub number: u64,
-    /// The link of the chain with the number before.
+    /// Link hash of the previous chain.
     #[serde(with = "hex")]
     pub previous: [u8; 32],
-    /// When it was begun, in whole microseconds.
+    /// Start time, in whole microseconds.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// Who writes it.
+    /// Name of the writer.
     pub writer: String,
-    /// The Ed25519 signature over all of the above.
+    /// Ed25519 signature over all fields above.
     #[serde(with = "hex")]
     pub signature: [u8; 64],
 }
 
 impl ChainStart {
-    /// Whether it was signed with this key and not changed since.
+    /// Verifies that this key signed the start and that it was not changed since.
     pub fn verify_signature(&self, key: &VerifyingKey) -> Result<(), BadSignature> {
         if self.at != truncate_to_micros(self.at) {
             return Err(BadSignature);
@@ -93,7 +92,7 @@ impl ChainStart {
         verify_message(&self.signing_payload(), &self.signature, key)
     }
 
-    /// The hash the next chain holds as `previous`.
+    /// Returns the hash that the next chain holds as `previous`.
     pub fn link_hash(&self) -> [u8; 32] {
         Sha256::new()
             .chain_update(CHAIN_LINK_DOMAIN)
@@ -102,7 +101,7 @@ impl ChainStart {
             .into()
     }
 
-    /// The tip of the list while this is its last chain.
+    /// Returns the registry head while this is the last chain.
     pub fn registry_head(&self) -> ChainRegistryHead {
         ChainRegistryHead { number: self.number, link: self.link_hash() }
     }

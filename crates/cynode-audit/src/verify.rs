@@ -1,4 +1,4 @@
-//! Finding the first thing that is wrong with what was stored.
+//! Verification of stored records. It finds the first error.
 
 use std::collections::VecDeque;
 
@@ -9,96 +9,96 @@ use crate::{
     AuditCheckpoint, AuditRecord, ChainRegistryHead, ChainStart, MerkleTree, genesis_hash,
 };
 
-/// The first thing that is wrong with a chain.
+/// First error of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainVerifyError {
     /// Records are missing.
     #[error("record {expected} is missing, the next one is {found}")]
     Gap {
-        /// The record that should come.
+        /// Position of the expected record.
         expected: u64,
-        /// The one that came.
+        /// Position of the record that came instead.
         found: u64,
     },
-    /// A record comes again, or too late.
+    /// A record is duplicated or out of order.
     #[error("record {seq} comes twice or out of order")]
     Duplicate {
-        /// Its place.
+        /// Position of the record.
         seq: u64,
     },
     /// A record belongs to another chain.
     #[error("record {seq} is of another chain")]
     OtherChain {
-        /// Its place.
+        /// Position of the record.
         seq: u64,
     },
-    /// A record does not follow the one before it.
+    /// A record does not hold the hash of the previous one.
     #[error("record {seq} does not follow the one before it")]
     WrongPrevious {
-        /// Its place.
+        /// Position of the record.
         seq: u64,
     },
-    /// A record does not say what was hashed.
+    /// The content of a record does not match its hash.
     #[error("record {seq} was changed")]
     WrongHash {
-        /// Its place.
+        /// Position of the record.
         seq: u64,
     },
-    /// A record says what no writer accepts.
+    /// A record has content that no writer accepts.
     #[error("record {seq} could not have been written")]
     BadEntry {
-        /// Its place.
+        /// Position of the record.
         seq: u64,
     },
-    /// A record stands after the end of the chain.
+    /// A record follows the end of a closed chain.
     #[error("record {seq} stands after the end of the chain")]
     AfterClose {
-        /// Its place.
+        /// Position of the record.
         seq: u64,
     },
     /// A checkpoint belongs to another chain.
     #[error("the checkpoint of size {size} is of another chain")]
     OtherCheckpoint {
-        /// Its size.
+        /// Size of the checkpoint.
         size: u64,
     },
-    /// A checkpoint was changed, or signed by somebody else.
+    /// A checkpoint was changed, or another key signed it.
     #[error("the checkpoint of size {size} was changed or not signed by us")]
     BadSignature {
-        /// Its size.
+        /// Size of the checkpoint.
         size: u64,
     },
-    /// The records are not those a checkpoint was made over.
+    /// The records are not those that a checkpoint was made over.
     #[error("the records are not those the checkpoint of size {size} was made over")]
     WrongRoot {
-        /// Its size.
+        /// Size of the checkpoint.
         size: u64,
     },
     /// A checkpoint covers records that are missing at the end.
     #[error("a checkpoint covers {size} records and there are {records}")]
     Missing {
-        /// The size of the checkpoint.
+        /// Size of the checkpoint.
         size: u64,
-        /// How many records there are.
+        /// Number of records.
         records: u64,
     },
 }
 
-/// What was found about a chain that is in order.
+/// Result of the verification of a chain without errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedChain {
-    /// The chain.
+    /// Id of the chain.
     pub chain: Uuid,
-    /// How many records it has.
+    /// Number of records.
     pub records: u64,
-    /// How many of them a signed checkpoint covers. The others are only held by their hashes,
-    /// which somebody with the whole chain in hand could make anew.
+    /// Number of records that a signed checkpoint covers. Only hashes protect the other records, and an attacker who holds the whole chain
+    /// could compute new hashes.
     pub covered: u64,
-    /// Whether it is closed: then nothing is missing at its end.
+    /// Whether the chain is closed. If so, no record is missing at its end.
     pub closed: bool,
 }
 
-/// Checks the records of one chain as they are read, in order.
+/// Verifies the records of one chain as they are read, in order.
 #[derive(Debug)]
 pub struct ChainCheck {
     chain: Uuid,
@@ -107,13 +107,13 @@ pub struct ChainCheck {
     tree: MerkleTree,
     head: [u8; 32],
     covered: u64,
-    /// The size at which the chain was closed.
+    /// Size at which the chain was closed.
     closed: Option<u64>,
 }
 
 impl ChainCheck {
-    /// Begins with the checkpoints of the chain, in any order. Each must be signed with one of
-    /// the keys: a chain may have been recovered after its key was replaced.
+    /// Starts with the checkpoints of the chain, in any order. Each must be signed with one of the keys: a chain may have been recovered
+    /// after its key was replaced.
     pub fn new(
         chain: Uuid,
         keys: &[VerifyingKey],
@@ -138,7 +138,7 @@ impl ChainCheck {
         Ok(check)
     }
 
-    /// Takes the next record.
+    /// Verifies the next record.
     pub fn verify_next_record(&mut self, record: &AuditRecord) -> Result<(), ChainVerifyError> {
         let (seq, expected) = (record.seq, self.tree.leaf_count());
         if record.chain != self.chain {
@@ -167,7 +167,7 @@ impl ChainCheck {
         self.compare_checkpoints()
     }
 
-    /// Says how the chain is, once all its records were taken.
+    /// Returns the result, once all records of the chain were verified.
     pub fn finish_verification(self) -> Result<VerifiedChain, ChainVerifyError> {
         let records = self.tree.leaf_count();
         if let Some(checkpoint) = self.checkpoints.back() {
@@ -190,7 +190,7 @@ impl ChainCheck {
         if good { Ok(()) } else { Err(ChainVerifyError::BadSignature { size }) }
     }
 
-    /// Compares with the checkpoints made when the chain was as long as it is now.
+    /// Compares the chain with the checkpoints of its present size.
     fn compare_checkpoints(&mut self) -> Result<(), ChainVerifyError> {
         let size = self.tree.leaf_count();
         while let Some(checkpoint) = self.checkpoints.pop_front_if(|next| next.size == size) {
@@ -206,32 +206,32 @@ impl ChainCheck {
     }
 }
 
-/// The first thing that is wrong with the list of chains.
+/// First error of the chain registry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadLink {
-    /// A chain is missing before this one, or it comes out of order.
+    /// A chain is missing before this one, or this chain is out of order.
     #[error("chain {found} comes where {expected} should")]
     Number {
-        /// The number that should come.
+        /// Expected number.
         expected: u64,
-        /// The one that came.
+        /// Number that came instead.
         found: u64,
     },
-    /// A chain does not hold the hash of the one before.
+    /// A chain does not hold the link hash of the previous one.
     #[error("chain {number} does not follow the one before it")]
     WrongPrevious {
-        /// Its number.
+        /// Number of the chain.
         number: u64,
     },
-    /// A start was changed, or signed by somebody else.
+    /// A start was changed, or another key signed it.
     #[error("the start of chain {number} was changed or not signed by us")]
     BadSignature {
-        /// Its number.
+        /// Number of the chain.
         number: u64,
     },
 }
 
-/// Checks the starts of all chains of an installation as they are read, in order.
+/// Verifies the starts of all chains of an installation as they are read, in order.
 #[derive(Debug)]
 pub struct LinkCheck {
     keys: Vec<VerifyingKey>,
@@ -239,12 +239,12 @@ pub struct LinkCheck {
 }
 
 impl LinkCheck {
-    /// Begins at the first chain of the installation.
+    /// Starts at the first chain of the installation.
     pub fn new(keys: &[VerifyingKey]) -> Self {
         Self { keys: keys.to_vec(), tip: ChainRegistryHead::ORIGIN }
     }
 
-    /// Takes the next start.
+    /// Verifies the next start.
     pub fn verify_next_start(&mut self, start: &ChainStart) -> Result<(), BadLink> {
         let (number, expected) = (start.number, self.tip.number.saturating_add(1));
         if number != expected {
@@ -260,7 +260,7 @@ impl LinkCheck {
         Ok(())
     }
 
-    /// The end of the list so far, to be compared with a copy kept elsewhere.
+    /// Returns the registry head so far, for comparison with a copy stored elsewhere.
     pub fn registry_head(&self) -> ChainRegistryHead {
         self.tip
     }

@@ -1,10 +1,9 @@
-//! Taking records in, keeping them safe, and shipping them to a store.
+//! Audit writer: accepts records, makes them durable, and ships them to a store.
 //!
-//! A record goes three steps. [`AuditWriter::append`] gives it its place in the chain and writes it to
-//! the file of the chain: it survives the death of the process. A thread of its own brings the
-//! file to the disk, for all who wait in [`AuditWriter::durable`] at once: it survives a power loss.
-//! [`AuditWriter::ship_records`] gives it to the store, and never before it is on the disk: a record that the
-//! store has and the file lost would leave its place to another one.
+//! A record passes three stages. [`AuditWriter::append_entry`] assigns its position in the chain and writes it to the file of the chain: it
+//! survives the death of the process. A separate thread syncs the file to the disk, once for all callers that wait in
+//! [`AuditWriter::wait_durable`]: it survives a power loss. [`AuditWriter::ship_records`] sends it to the store, and never before it is on
+//! the disk: if the store had a record that the file lost, another record would take its position.
 
 mod recovery;
 mod shipper;
@@ -35,45 +34,45 @@ use shipper::Shipper;
 use state::WriterState;
 use sync::SyncProgress;
 
-/// Where a writer takes the time from.
+/// Clock of a writer.
 pub type Now = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
 
-/// Where a writer takes the ids of its chains from.
+/// Source of chain ids of a writer.
 pub type NewId = Arc<dyn Fn() -> Uuid + Send + Sync>;
 
-/// What can be chosen about a writer.
+/// Options of an [`AuditWriter`].
 #[derive(Clone, Debug)]
 pub struct AuditWriterOptions {
-    /// The name of the writer, as the starts of its chains tell it.
+    /// Name of the writer, as recorded in the starts of its chains.
     pub writer: String,
-    /// How many records a chain has before the next one is begun.
+    /// Maximum number of records of a chain. The writer then rotates to the next chain.
     pub chain_records: u64,
-    /// How old a chain with records may be when the next record comes, before the next one is begun:
-    /// only a chain that has ended can be removed when its time is over.
+    /// Maximum age of a chain with records. The next record after that begins a new chain: retention can remove only a chain that has
+    /// ended.
     pub chain_age: Duration,
-    /// How many records may wait for the store before calls are refused.
+    /// Maximum number of records that wait for the store. Beyond it the writer rejects calls (backpressure).
     pub max_backlog: usize,
-    /// How long a record that nobody waits for may stay off the disk.
+    /// Maximum delay of the sync of a record that no caller waits for.
     pub lazy_sync: Duration,
-    /// How many records the store is given at once.
+    /// Number of records per store operation.
     pub batch: usize,
-    /// How long the shipper gathers records before it stores the first.
+    /// Time for which the shipper collects records before it stores the first.
     pub linger: Duration,
-    /// How many records are stored at most before the next checkpoint.
+    /// Maximum number of stored records between two checkpoints.
     pub checkpoint_records: u64,
-    /// How long a stored record waits at most for a checkpoint.
+    /// Maximum time from the storing of a record to its checkpoint.
     pub checkpoint_every: Duration,
-    /// How long the store may take for one piece of work before it counts as failed.
+    /// Timeout of one store operation.
     pub answer: Duration,
-    /// The longest pause after a failure of the store. The first is 64 times shorter.
+    /// Maximum retry delay after a failure of the store. The first delay is 64 times shorter.
     pub longest_pause: Duration,
-    /// How long the end waits for a store that fails. What is left then is on the disk, and the
-    /// next writer of the directory ships it.
+    /// Time for which the shutdown waits for a failing store. The remaining records are on the disk, and the next writer of the directory
+    /// ships them.
     pub patience: Duration,
 }
 
 impl AuditWriterOptions {
-    /// What fits a busy gateway.
+    /// Returns the defaults, which suit a busy gateway.
     pub fn new(writer: impl Into<String>) -> Self {
         Self {
             writer: writer.into(),
@@ -92,16 +91,16 @@ impl AuditWriterOptions {
     }
 }
 
-/// Why a record was not taken. A call whose decision cannot be recorded must not be made.
+/// Reason for rejecting a record. A call whose decision cannot be recorded must not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The entry says what an entry may not say.
+    /// The entry is invalid.
     #[error(transparent)]
     Entry(#[from] BadEntry),
-    /// The call has a decision already and waits for its outcome.
+    /// The call already has a decision and waits for its outcome.
     #[error("the call has a decision already")]
     AlreadyOpen,
-    /// The call has no decision, or its outcome was written before.
+    /// The call has no decision, or already has an outcome.
     #[error("the call has no decision that waits for an outcome")]
     NotOpen,
     /// Too many records wait for the store.
@@ -124,98 +123,98 @@ impl From<CallStateError> for AppendError {
     }
 }
 
-/// Why a writer could not begin.
+/// Reason why a writer could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The directory cannot be used.
     #[error("the audit directory `{}` cannot be used", path.display())]
     Directory {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The thread that brings records to the disk could not be started.
+    /// The sync thread could not be started.
     #[error("the thread of the audit writer could not be started")]
     Thread(#[source] io::Error),
 }
 
-/// The writer ended before the store had everything. What is left is on the disk.
+/// Error: the writer stopped before the store had all records. The remaining records are on the disk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{chains} chains are not stored yet; the next writer of the directory will ship them")]
 pub struct UnshippedError {
-    /// How many chains are left.
+    /// Number of chains that are not completely stored.
     pub chains: usize,
 }
 
-/// Stands for a record that was taken.
+/// Reference to an accepted record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordTicket(u64);
 
-/// A file of a dead process that was taken over.
+/// Report about one recovered file of a dead process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// The chain, if the file still tells it.
+    /// Id of the chain, if the file still holds it.
     pub chain: Option<Uuid>,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// How many good records it holds, with those that were added now.
+    /// Number of valid records in the file, including those that the recovery added.
     pub records: u64,
-    /// The calls that got an unknown outcome now.
+    /// Calls for which the recovery recorded an unknown outcome.
     pub cut_off: Vec<Uuid>,
-    /// How many bytes of a record that was never acknowledged were dropped at the end.
+    /// Number of bytes dropped at the end: a partial record that was never acknowledged.
     pub torn: u64,
-    /// What becomes of it.
+    /// Condition of the file.
     pub condition: SegmentCondition,
 }
 
-/// What becomes of a file that was taken over.
+/// Condition of a recovered file, which decides its treatment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentCondition {
-    /// It is closed and shipped like any other.
+    /// The file is valid. It is closed and shipped like any other.
     Good,
-    /// It is not what was written. The good records before the damage are shipped, the chain
-    /// stays open, and the file is kept as `*.damaged`.
+    /// The content is not what was written. The valid records before the damage are shipped, the chain stays open, and the file is kept as
+    /// `*.damaged`.
     Damaged,
-    /// It could not be read or written, and is left for the next start.
+    /// The file could not be read or written. The next start tries again.
     Unreadable,
 }
 
-/// How a writer is doing.
+/// Status of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterStatus {
-    /// Records that are not stored yet.
+    /// Number of records that are not stored yet.
     pub backlog: usize,
-    /// Calls that wait for their outcome.
+    /// Number of calls that have no outcome yet.
     pub open_calls: usize,
-    /// Records taken since the start.
+    /// Number of records accepted since the start.
     pub written: u64,
-    /// How many of those are on the disk.
+    /// Number of those records that are on the disk.
     pub synced: u64,
-    /// Chains that are not wholly stored yet, with the one being written.
+    /// Number of chains that are not completely stored yet, including the live one.
     pub chains: usize,
-    /// Whether everything is refused because the file cannot be trusted any more.
+    /// Whether the writer rejects everything because the file is no longer reliable.
     pub broken: bool,
 }
 
-/// Takes records in, keeps them safe and ships them.
+/// Accepts records, makes them durable and ships them.
 ///
-/// Dropping it is like the death of the process: the files stay, and the next writer of the
-/// directory takes them over. The clean end is stopping [`AuditWriter::ship_records`].
+/// Dropping a writer has the effect of a crash: the files stay, and the next writer of the directory recovers them. For a clean shutdown,
+/// stop [`AuditWriter::ship_records`].
 pub struct AuditWriter {
     inner: Arc<WriterShared>,
     shipper: tokio::sync::Mutex<Shipper>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the writer and its thread share.
+/// State that the writer shares with its sync thread.
 struct WriterShared {
     book: Mutex<WriterState>,
-    /// Wakes the thread.
+    /// Wakes the sync thread.
     wake: Condvar,
-    /// What is on the disk.
+    /// Progress of the sync thread.
     synced: watch::Sender<SyncProgress>,
-    /// What is in the store.
+    /// Progress of the shipper.
     shipped: watch::Sender<ShippingProgress>,
     /// Wakes the shipper.
     fresh: Notify,
@@ -226,16 +225,16 @@ struct WriterShared {
     new_id: NewId,
 }
 
-/// How far the store has come.
+/// Progress of the store.
 #[derive(Clone, Copy, Debug, Default)]
 struct ShippingProgress {
     upto: u64,
-    /// Whether every file that was taken over is done.
+    /// Whether every recovered file is done.
     recovered: bool,
 }
 
 impl AuditWriter {
-    /// Begins a chain in `directory` and takes over what dead processes left there.
+    /// Opens a writer: starts a chain in `directory` and recovers the orphaned files of dead processes.
     pub fn open_in_directory(
         directory: &Path,
         options: AuditWriterOptions,
@@ -266,31 +265,31 @@ impl AuditWriter {
         Ok((Self { inner, shipper, thread: Some(thread) }, recovered))
     }
 
-    /// Takes a record. When this returns, it survives the death of the process.
+    /// Accepts a record. When this returns, the record survives the death of the process.
     ///
-    /// It takes some microseconds and may be called from async code. Room for the outcome of a
-    /// call is set aside with its decision, so an outcome is never refused as [`AppendError::Full`].
+    /// It takes some microseconds and may be called from async code. The decision of a call reserves room for its outcome, so an outcome is
+    /// never rejected as [`AppendError::Full`].
     pub fn append_entry(&self, entry: AuditEntry) -> Result<RecordTicket, AppendError> {
         self.inner.append_entry(entry, SyncUrgency::Lazy).map(RecordTicket)
     }
 
-    /// Takes a record and returns once it survives a power loss.
+    /// Accepts a record and returns once it survives a power loss.
     ///
-    /// It is [`AuditWriter::append`] and [`AuditWriter::durable`] in one, which disturbs the thread once.
+    /// It combines [`AuditWriter::append_entry`] and [`AuditWriter::wait_durable`] and wakes the sync thread only once.
     pub async fn record_durably(&self, entry: AuditEntry) -> Result<(), AppendError> {
         let ticket = self.inner.append_entry(entry, SyncUrgency::Now)?;
         self.inner.wait_synced(ticket).await
     }
 
-    /// Returns once the record survives a power loss.
+    /// Waits until the record survives a power loss.
     pub async fn wait_durable(&self, ticket: RecordTicket) -> Result<(), AppendError> {
         self.inner.wait_durable(ticket.0).await
     }
 
-    /// Ships records to the store until `stop`, then closes the chain and ships what is left.
+    /// Ships records to the store until `stop`, then closes the chain and ships the remaining records.
     ///
-    /// Calls that are under way at the end get an unknown outcome, and nothing more is taken.
-    /// One shipper works at a time; a second one waits for the first to end.
+    /// Calls that are open at the end get an unknown outcome, and further records are rejected. One shipper runs at a time; a second one
+    /// waits for the first to end.
     pub async fn ship_records(
         &self,
         store: Arc<dyn AuditStore>,
@@ -299,7 +298,7 @@ impl AuditWriter {
         self.shipper.lock().await.run_until_stopped(&self.inner, &*store, &stop).await
     }
 
-    /// Returns once everything taken before, and all that was taken over, is in the store.
+    /// Waits until the store has all records accepted before this call and all recovered records.
     pub async fn wait_flushed(&self) -> Result<(), AppendError> {
         let written = self.inner.lock_state().written_count();
         let mut shipped = self.inner.shipped.subscribe();
@@ -313,23 +312,23 @@ impl AuditWriter {
         }
     }
 
-    /// How the writer is doing.
+    /// Returns the status of the writer.
     pub fn writer_status(&self) -> WriterStatus {
         self.inner.lock_state().writer_status()
     }
 }
 
-/// How soon a record must be on the disk.
+/// Urgency of the sync of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SyncUrgency {
-    /// Somebody waits for it.
+    /// A caller waits for the sync.
     Now,
-    /// Within [`AuditWriterOptions::lazy_sync`].
+    /// The sync may wait up to [`AuditWriterOptions::lazy_sync`].
     Lazy,
 }
 
 impl WriterShared {
-    /// Gives a record its place and writes it; its ticket.
+    /// Assigns a record its position and writes it. Returns its ticket.
     fn append_entry(&self, mut entry: AuditEntry, need: SyncUrgency) -> Result<u64, AppendError> {
         entry.at = truncate_to_micros(entry.at);
         entry.validate_fields()?;
@@ -355,15 +354,15 @@ impl WriterShared {
 
     fn lock_state(&self) -> MutexGuard<'_, WriterState> {
         self.book.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
-            // Somebody panicked halfway through a change: the chain may be off.
+            // A thread panicked in the middle of a change: the chain may be inconsistent.
             let mut book = poisoned.into_inner();
             book.mark_broken();
             book
         })
     }
 
-    /// Begins the next chain, with the calls that are under way. If there can be no new file, the
-    /// old chain goes on as long as it can be written: a call that was made has an outcome to tell.
+    /// Starts the next chain with the open calls. If no new file can be created, the old chain continues as long as it can be written: a
+    /// call that was made must be able to record its outcome.
     fn rotate_chain(&self, book: &mut WriterState) {
         let rotated = book.rotate_chain(&self.directory, &self.options, &self.now, &self.new_id);
         if let Err(error) = rotated {
@@ -378,7 +377,7 @@ impl Drop for AuditWriter {
         self.inner.lock_state().request_halt();
         self.inner.wake.notify_one();
         if let Some(thread) = self.thread.take() {
-            // The locks on the files end with the thread, so the next writer can have them.
+            // The file locks end with the thread, so the next writer can claim the files.
             let _ = thread.join();
         }
     }

@@ -50,23 +50,23 @@ use crate::{
     upstream::{self, CallProgress, UpstreamError, UpstreamReply},
 };
 
-/// What came of the first half of a call.
+/// Result of the policy decision about a call.
 pub(crate) enum CallDecision {
-    /// It is over: this is the answer.
+    /// The call has ended with this answer.
     Over(CallAnswer),
-    /// It may be made.
+    /// The call is admitted and may be executed.
     Admitted(Box<AdmittedCall>),
 }
 
-/// An answer to a call.
+/// Answer to a call.
 pub(crate) struct CallAnswer {
-    /// The call.
+    /// Id of the call.
     pub(crate) call: CallId,
-    /// What is said.
+    /// Rendered response, or the protocol error.
     pub(crate) said: Result<String, RpcError>,
 }
 
-/// A call that may be made. Whoever drops it without carrying it out leaves it to be recorded as cut off.
+/// An admitted call. If it is dropped without being executed, the audit log records its outcome as cut off.
 pub(crate) struct AdmittedCall {
     inner: Arc<GatewayShared>,
     gate: Arc<CachedPolicy>,
@@ -82,40 +82,40 @@ pub(crate) struct AdmittedCall {
     round: CallRound,
 }
 
-/// One round of a call that may take several.
+/// One round of a call that may take several rounds.
 struct CallRound {
-    /// What the states of the call are good for.
+    /// Agent, tool and arguments that signed states of the call are bound to.
     binding: Vec<u8>,
-    /// What is passed on besides the arguments.
+    /// Input of an earlier round, which is forwarded with the arguments.
     earlier: EarlierRound,
 }
 
-/// What goes to a tool's server besides the arguments: what belongs to an earlier round.
+/// Input of an earlier round, which goes to a tool server beside the arguments.
 #[derive(Debug, Serialize, Deserialize)]
 struct EarlierRound {
-    /// The server's own state, as it wrote it.
+    /// The server's own state, unchanged.
     state: Option<Box<RawValue>>,
-    /// Answers to what the server asked, as the caller wrote them.
+    /// Responses to the server's input requests, unchanged.
     responses: Option<Box<RawValue>>,
 }
 
-/// Says that nobody waits for a call any more, and whether they said so or just went.
+/// Cancels a call when its caller no longer waits. Tells an explicit cancellation from a lost connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cancellation {
     pub(crate) token: CancellationToken,
     gone: Arc<AtomicBool>,
 }
 
-/// Dropped with the connection of the caller.
+/// Guard that is dropped with the caller's connection, which cancels the call.
 pub(crate) struct ConnectionGuard(Cancellation);
 
 impl Cancellation {
-    /// Notices when what is returned is dropped.
+    /// Returns a guard. Dropping it marks the caller as disconnected.
     pub(crate) fn connection_guard(&self) -> ConnectionGuard {
         ConnectionGuard(self.clone())
     }
 
-    /// Whether it is of the same call.
+    /// Returns whether both belong to the same call.
     pub(crate) fn is_same_call(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.gone, &other.gone)
     }
@@ -134,7 +134,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// How the call itself went.
+/// Result of the execution of a call.
 struct CallResult {
     outcome: Outcome,
     reason: &'static str,
@@ -177,12 +177,12 @@ impl GatewayShared {
         let question = decision::CallRequest { tool: &call.name, arguments: &call.arguments };
         let decision = decide(&known.agent, &loaded.gate, question);
         entry.shadow = truncate_rule_names(decision.shadow);
-        // What the caller left out and its token says. The record keeps what the caller wrote.
+        // Adds the ids that the caller omitted and its token holds. The audit record keeps the arguments that the caller sent.
         call.arguments = decision.filled.unwrap_or(call.arguments);
         if let Some(tool) = &decision.tool {
             describe_tool(&mut entry, tool);
         }
-        // Refused calls count too: whoever tries again and again is told to stop.
+        // Refused calls count too, so that an agent that keeps retrying reaches the rate limit.
         let named = decision.tool.as_ref().map_or("", |tool| tool.definition.name.as_str());
         let kind = decision.tool.as_ref().map_or_else(|| Plain::of_bytes(b""), |tool| tool.digest);
         let whole = Plain::of_bytes(&[kind.0, arguments.0].concat());
@@ -214,7 +214,7 @@ impl GatewayShared {
             }
         };
         let exact = self.digest_full_call(&mut entry, &call, &round.earlier).unwrap_or(arguments);
-        // A person's yes is used up last, when nothing else can say no.
+        // The approval is consumed last, when no other check can refuse the call.
         if let Some(rules) = wanting {
             let asked = build_approval_request(&known, &tool, exact.0, entry.policy, &rules);
             match self.check_approval(&asked, &call, &round, id, trace, &request).await {
@@ -253,7 +253,7 @@ impl GatewayShared {
         }))
     }
 
-    /// What every record of a call says.
+    /// Builds the fields that every record of a call has in common.
     pub(crate) fn build_audit_entry(
         call: CallId,
         trace: TraceId,
@@ -286,7 +286,7 @@ impl GatewayShared {
         }
     }
 
-    /// Records a refusal and says it.
+    /// Records a refusal and returns its answer.
     pub(crate) async fn refuse_call(
         &self,
         mut entry: AuditEntry,
@@ -304,7 +304,7 @@ impl GatewayShared {
                 Err(RpcError::service_unavailable(format!("{reason}. {}", reason.caller_advice()))
                     .with_request_id(Some(id.clone())))
             }
-            // The protocol has a word of its own for this one.
+            // The protocol has its own error for an unknown tool.
             RefusalReason::UnknownTool => Err(RpcError::bad_request(
                 code::INVALID_PARAMS,
                 format!("Unknown tool: {reason}. {}", reason.caller_advice()),
@@ -321,7 +321,7 @@ impl GatewayShared {
         self.finish_unforwarded(entry, said).await
     }
 
-    /// Records that a person must be asked, and asks.
+    /// Records that the call needs approval, and returns the request for it.
     async fn request_approval(
         &self,
         mut entry: AuditEntry,
@@ -336,7 +336,7 @@ impl GatewayShared {
         self.finish_unforwarded(entry, said).await
     }
 
-    /// Records a call that goes no further, and answers it.
+    /// Records a call that is not forwarded, and returns its answer.
     async fn finish_unforwarded(
         &self,
         mut entry: AuditEntry,
@@ -350,7 +350,7 @@ impl GatewayShared {
         }
     }
 
-    /// Brings a decision to the disk.
+    /// Writes a decision durably to the audit log.
     pub(crate) async fn record_decision(&self, entry: &AuditEntry) -> Result<(), RpcError> {
         self.audit.record_durably(entry.clone()).await.map_err(|refused| {
             tracing::error!(event = "audit.write_failed", error = %refused, "a call was refused because it could not be recorded");
@@ -422,8 +422,8 @@ impl GatewayShared {
         }
     }
 
-    /// The state that goes with our question to a person. What the server waits for is kept in it: the caller brings nothing
-    /// else back. `None`: that is too much to be kept there.
+    /// Signs the state that goes with an approval request. The state holds the input for the server, because the caller sends back nothing
+    /// else. Returns `None` if the state would be too large.
     fn seal_approval_state(&self, round: &CallRound, until: OffsetDateTime) -> Option<String> {
         let inner = serde_json::to_string(&round.earlier).ok()?;
         let state = signed_state::seal_state(
@@ -436,7 +436,7 @@ impl GatewayShared {
         (state.len() <= signed_state::MAX_STATE_BYTES).then_some(state)
     }
 
-    /// What a call brings of an earlier round, if that was given to this agent for this very call.
+    /// Returns the earlier round of a call. Rejects a state that was not issued to this agent for this very call.
     fn resume_round(
         &self,
         call: &envelope::McpToolCall,
@@ -455,7 +455,7 @@ impl GatewayShared {
             Some((StateKind::Upstream, inner)) => {
                 Some(EarlierRound { state: to_raw_value(&inner).ok(), responses })
             }
-            // What comes with it answers our own question, and is no business of the server. What is, waits inside.
+            // The caller's responses answer the approval request and are not for the server. The input for the server is inside the state.
             Some((StateKind::Approval, inner)) => EarlierRound::from_approval_state(&inner),
             None => None,
         };
@@ -468,7 +468,8 @@ impl GatewayShared {
         Ok(CallRound { binding, earlier })
     }
 
-    /// What goes to a server besides the arguments is part of what is approved and recorded. Gives the digest of all of it.
+    /// Computes the digest of the arguments and the input of an earlier round, since both are approved and recorded. Updates the audit
+    /// entry. Returns `None` if there is no earlier round.
     fn digest_full_call(
         &self,
         entry: &mut AuditEntry,
@@ -480,7 +481,7 @@ impl GatewayShared {
             return None;
         }
         let parts = [Some(&*call.raw), responses.as_deref(), state.as_deref()];
-        // No JSON holds a zero byte: where each of them ends is never in doubt.
+        // JSON holds no zero byte, so the separator makes the boundaries unambiguous.
         let exact = parts.map(|part| part.map_or("", RawValue::get)).join("\0");
         let digest = self.keys.digest_key().digest_bytes(exact.as_bytes());
         entry.arguments = Some(digest);
@@ -490,7 +491,7 @@ impl GatewayShared {
 }
 
 impl EarlierRound {
-    /// What waits inside of a state that went with our own question. Those of an earlier version hold nothing.
+    /// Decodes the input inside an approval state. States of an earlier version are empty.
     fn from_approval_state(inner: &str) -> Option<Self> {
         if inner.is_empty() {
             return Some(Self { state: None, responses: None });
@@ -498,7 +499,7 @@ impl EarlierRound {
         serde_json::from_str(inner).ok()
     }
 
-    /// What is carried out, as a person is shown it.
+    /// Renders the arguments and input of the call for the approver.
     fn render_for_approval(&self, arguments: &RawValue) -> String {
         match &self.responses {
             None => arguments.get().to_owned(),
@@ -509,7 +510,7 @@ impl EarlierRound {
     }
 }
 
-/// What a person would be asked about a call.
+/// Builds the approval request for a call.
 fn build_approval_request(
     known: &ResolvedAgentToken,
     tool: &CatalogueTool,
@@ -523,13 +524,13 @@ fn build_approval_request(
         task: known.agent.task,
         tool: tool.definition.name.to_string(),
         arguments,
-        // The same name with another definition, or of another server, is another tool.
+        // A tool of the same name with another definition, or of another server, is another tool.
         policy: Plain::of_bytes(&[policy, tool.digest.0, server_digest_of(tool)].concat()).0,
         rules: rules.to_vec(),
     }
 }
 
-/// The server of a tool, in as many bytes as a digest has.
+/// Returns a digest that identifies the server of a tool.
 fn server_digest_of(tool: &CatalogueTool) -> [u8; 32] {
     match &tool.definition.origin {
         ToolOrigin::Native => [0; 32],
@@ -537,13 +538,13 @@ fn server_digest_of(tool: &CatalogueTool) -> [u8; 32] {
     }
 }
 
-/// Why a person's yes is missing.
+/// Reason why an approval is missing.
 enum MissingApproval {
     Refused(RefusalReason),
     Asked(Value),
 }
 
-/// What a state is good for: one agent, one tool, one set of arguments.
+/// Returns the binding of a state: one agent, one tool, one set of arguments.
 fn state_binding(agent: uuid::Uuid, tool: &str, arguments: &[u8; 32]) -> Vec<u8> {
     let mut bytes = Vec::from(*agent.as_bytes());
     bytes.extend_from_slice(arguments);
@@ -558,7 +559,7 @@ fn audit_failure(refused: &AppendError) -> RpcError {
     RpcError::service_unavailable(told)
 }
 
-/// Names of rules, as many as a record holds.
+/// Truncates the rule names to the number that a record holds.
 fn truncate_rule_names(mut names: Vec<String>) -> Vec<String> {
     names.truncate(16);
     names
@@ -592,23 +593,23 @@ fn byte_size(text: &str) -> u32 {
 }
 
 impl AdmittedCall {
-    /// Whether progress may be told while it runs.
+    /// Returns whether the call may report progress while it runs.
     pub(crate) fn reports_progress(&self) -> bool {
         self.call.progress.is_some()
             && matches!(self.tool.definition.origin, ToolOrigin::Server { .. })
     }
 
-    /// How progress is labelled.
+    /// Returns the progress token of the caller.
     pub(crate) fn progress_token(&self) -> Option<Value> {
         self.call.progress.clone()
     }
 
-    /// The call.
+    /// Returns the id of the call.
     pub(crate) fn call_id(&self) -> CallId {
         CallId::from_uuid(self.entry.call)
     }
 
-    /// Makes the call, records how it went, and only then says so.
+    /// Executes the call, records its outcome, and only then returns the answer.
     pub(crate) async fn execute_call(
         self,
         cancel: Cancellation,
@@ -638,8 +639,8 @@ impl AdmittedCall {
             entry.result = Some(self.inner.keys.digest_key().digest_bytes(said.as_bytes()));
             entry.result_size = byte_size(said);
         }
-        // Written before it is said: what was answered is known, also if we die now. If the power goes before the disk has
-        // it, the call is recorded as one of unknown outcome, which is then true.
+        // The outcome is written before the answer is sent, so that the outcome of an answered call survives a crash of the process. After
+        // a power loss before the sync, the call has an unknown outcome in the log, which is then correct.
         let said = match self.inner.audit.append_entry(entry) {
             Ok(_) => went.said.map_err(|failure| failure.with_request_id(Some(self.id))),
             Err(refused) => {
@@ -677,8 +678,7 @@ impl AdmittedCall {
         CallResult { outcome: Outcome::Revoked, reason: reason.reason_code(), said }
     }
 
-    /// One of our own tools. It is carried out to its end, also when nobody waits for it any more: half an operation is
-    /// worse than one too many.
+    /// Executes a native tool. It runs to its end even if the caller no longer waits: a partial operation is worse than an unneeded one.
     async fn call_native_tool(&self, cancel: &Cancellation) -> CallResult {
         let Some(tool) = self.inner.tools.find_tool(&self.tool.definition.name) else {
             return self.build_failure(
@@ -730,7 +730,7 @@ impl AdmittedCall {
         }
     }
 
-    /// A tool of a server that somebody installed.
+    /// Forwards the call to an installed tool server.
     async fn forward_call(
         &self,
         server: &upstream::UpstreamServer,
@@ -768,7 +768,7 @@ impl AdmittedCall {
         }
     }
 
-    /// The caller does not wait for the answer any more.
+    /// Builds the result of a call whose caller no longer waits.
     fn build_cancellation(&self, cancel: &Cancellation) -> CallResult {
         if cancel.is_disconnected() {
             return self.build_failure(
@@ -784,7 +784,7 @@ impl AdmittedCall {
         u64::from_ne_bytes(self.inner.app.environment().random_bytes()).max(1)
     }
 
-    /// A result is passed on as it is, if it is what the tool promised.
+    /// Builds the result of an upstream tool. The result is forwarded unchanged if it matches the tool's output schema.
     fn build_upstream_result(&self, result: &RawValue, is_error: bool) -> CallResult {
         if is_error {
             let said = Ok(responses::render_result(&self.id, &self.mark_result_complete(result)));
@@ -806,7 +806,7 @@ impl AdmittedCall {
         CallResult { outcome: Outcome::Success, reason: "ok", said }
     }
 
-    /// The result in the words of the caller's era, its bytes otherwise untouched.
+    /// Returns the result in the form of the caller's era. All other bytes are unchanged.
     fn mark_result_complete(&self, result: &RawValue) -> String {
         #[derive(serde::Deserialize)]
         struct ResultTypePeek<'a> {
@@ -825,7 +825,7 @@ impl AdmittedCall {
         }
     }
 
-    /// The server wants to know something of the caller's side.
+    /// Builds the result for a server that requests input from the caller.
     fn build_input_request(&self, asked: &RawValue) -> CallResult {
         if self.era == ProtocolEra::Legacy {
             let text = "the tool wants to ask something back, which this revision of the protocol cannot carry";
@@ -889,7 +889,7 @@ impl AdmittedCall {
     }
 }
 
-/// Ends after that time.
+/// Waits for that time.
 async fn sleep_for(patience: std::time::Duration) {
     let _ = tokio::time::timeout(patience, std::future::pending::<()>()).await;
 }

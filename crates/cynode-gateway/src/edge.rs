@@ -1,4 +1,4 @@
-//! The HTTP endpoint of MCP.
+//! HTTP endpoint of MCP.
 
 mod stream;
 
@@ -35,13 +35,13 @@ use crate::{
     responses::{self, RpcError, code, json_response},
 };
 
-/// How long a caller may go by a list it was given, in milliseconds. A call is decided anew in any case.
+/// Time for which a caller may cache a tool list, in milliseconds. Every call is decided anew in any case.
 const TOOL_LIST_TTL_MS: u64 = 5_000;
 
-/// The media type of answers that come in pieces.
+/// Media type of streamed answers.
 const EVENT_STREAM_MEDIA_TYPE: &str = "text/event-stream";
 
-/// The routes of the gateway, for the internal port.
+/// Returns the routes of the gateway, for the internal port.
 pub fn gateway_router(gateway: &Gateway) -> Router {
     let most = gateway.inner.most_bytes;
     Router::new()
@@ -52,12 +52,12 @@ pub fn gateway_router(gateway: &Gateway) -> Router {
         .with_state(gateway.inner.clone())
 }
 
-/// Streams that a server opens and sessions that a client ends are things of older revisions, and not kept here.
+/// Rejects server-opened streams and session deletion. Both belong to older revisions, and the gateway keeps no sessions.
 async fn method_not_allowed() -> Response {
     (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")]).into_response()
 }
 
-/// Where tokens come from (RFC 9728): from the orchestrator itself, so no authorisation server is named.
+/// Returns the protected resource metadata (RFC 9728). The orchestrator itself issues tokens, so no authorization server is named.
 async fn resource_metadata(request_headers: HeaderMap) -> Response {
     let host = request_headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let body = json!({
@@ -69,7 +69,7 @@ async fn resource_metadata(request_headers: HeaderMap) -> Response {
     json_response(StatusCode::OK, body.to_string())
 }
 
-/// Takes one message.
+/// Handles one message.
 async fn receive_message(
     State(inner): State<Arc<GatewayShared>>,
     request_headers: HeaderMap,
@@ -86,9 +86,9 @@ async fn receive_message(
             .to_response(ProtocolEra::Modern);
     };
     let hangup = Cancellation::default();
-    // Dropped when the caller's connection goes.
+    // The guard is dropped when the caller's connection closes.
     let line = hangup.connection_guard();
-    // What was begun is carried on in a task of its own: a caller that goes away must not leave half an operation.
+    // The call runs in its own task: a caller that disconnects must not leave a partial operation.
     let work =
         inner.handle_message(request_headers, body, hangup).instrument(tracing::Span::current());
     let answer = match TaskTracker::new().spawn(work).await {
@@ -99,7 +99,7 @@ async fn receive_message(
                 .to_response(ProtocolEra::Modern)
         }
     };
-    // A stream goes on after its head was answered, and keeps the line itself.
+    // A stream continues after its headers are sent, so its body holds the guard.
     let streams = answer.headers().get(header::CONTENT_TYPE)
         == Some(&HeaderValue::from_static(EVENT_STREAM_MEDIA_TYPE));
     if streams { answer.map(|body| stream::guard_body(body, line)) } else { answer }
@@ -158,7 +158,7 @@ impl GatewayShared {
         }
     }
 
-    /// Who sends a message. Whoever is turned away is recorded, and told where tokens come from.
+    /// Authenticates the sender of a message. A rejected caller is recorded, and the answer says where tokens come from.
     async fn authenticate_caller(
         &self,
         headers: &HeaderMap,
@@ -178,7 +178,7 @@ impl GatewayShared {
                     Err(reason) => (reason, self.keeper.last_known_agent(shown)),
                 }
             }
-            // A token of ours that opens another door.
+            // A valid format, but a kind of token that does not open the gateway.
             Some(_) => (RefusalReason::NotGrantedByToken, None),
             None => (RefusalReason::InvalidToken, None),
         };
@@ -216,11 +216,11 @@ impl GatewayShared {
             return unauthorized_response(headers, reason, id);
         }
         let mut entry = Self::build_audit_entry(call, trace_id_of(self, headers), known, now);
-        // A method is the caller's own word, unless it is one of ours.
+        // An unknown method name is text that the caller chose, so it is not recorded.
         let ours = ["tools/call", "tools/list", "server/discover", "initialize", "ping"];
         entry.method = if ours.contains(&method) { method.to_owned() } else { "other".into() };
         let CallAnswer { said, .. } = self.refuse_call(entry, era, &id, reason, None, None).await;
-        // What cannot be decided or recorded is not answered as if it were.
+        // If the refusal cannot be decided or recorded, the answer says so.
         if let Err(failure) = &said
             && failure.error_code() == code::UNAVAILABLE
         {
@@ -229,7 +229,7 @@ impl GatewayShared {
         responses::with_call_id(unauthorized_response(headers, reason, id), call)
     }
 
-    /// The handshake of the older era. Nothing is kept: the session's name is only given because some clients want one.
+    /// Handles the handshake of the legacy era. The gateway keeps no session: it sends a session id only because some clients need one.
     fn initialize_session(&self, request: &envelope::McpRequest) -> Response {
         let wanted = request.params.get("protocolVersion").and_then(Value::as_str);
         let version = LEGACY_VERSIONS
@@ -252,7 +252,7 @@ impl GatewayShared {
         response
     }
 
-    /// The tools that the caller may call, and no others.
+    /// Lists the tools that the caller may call, and no others.
     async fn handle_tools_list(
         &self,
         known: &ResolvedAgentToken,
@@ -284,7 +284,7 @@ impl GatewayShared {
         });
         let result = match era {
             ProtocolEra::Legacy => format!("{{\"tools\":{tools}}}"),
-            // What one agent sees is nobody else's business, nor any cache's in between.
+            // The list depends on the agent, so shared caches must not store it.
             ProtocolEra::Modern => format!(
                 "{{\"resultType\":\"complete\",\"ttlMs\":{TOOL_LIST_TTL_MS},\"cacheScope\":\"private\",\"tools\":{tools}}}"
             ),
@@ -314,7 +314,7 @@ impl GatewayShared {
             && let Some(tool) = state.loaded.gate.catalogue.find_by_wire_name(&call.name)
             && let Err(failure) =
                 headers::check_mirrored_headers(&headers, &tool.definition.input, &call.arguments)
-            // What is not open to the caller is not spoken of: the gate refuses it in its own words.
+            // The answer reveals nothing about a tool that the caller may not call: the policy refuses it.
             && check_tool_access(&known.agent, &state.loaded.gate, tool).is_ok()
         {
             return failure.with_request_id(Some(id)).to_response(era);
@@ -330,7 +330,7 @@ impl GatewayShared {
         let response = match self.decide_call(shown, known, request, call, trace).await {
             CallDecision::Over(answer) => answer_response(answer, era),
             CallDecision::Admitted(admitted) if streams && admitted.reports_progress() => {
-                // The entry among the pending ones goes with the stream.
+                // The stream removes the pending entry when it ends.
                 return stream::stream_progress(self.clone(), *admitted, hangup, key);
             }
             CallDecision::Admitted(admitted) => {
@@ -341,7 +341,7 @@ impl GatewayShared {
         response
     }
 
-    /// The caller gives a call up.
+    /// Handles the caller's cancellation of a call.
     fn cancel_call(&self, headers: &HeaderMap, shown: PresentedToken, params: &Value) {
         let Some(id) = params.get("requestId") else { return };
         if let Some(hangup) = self.lock_pending().get(&pending_call_key(headers, shown, id)) {
@@ -349,7 +349,7 @@ impl GatewayShared {
         }
     }
 
-    /// Nobody can give up a call that has ended. A later one of the same name goes on.
+    /// Removes a finished call from the pending ones. A later call with the same key stays.
     fn remove_pending(&self, key: &PendingCallKey, hangup: &Cancellation) {
         let mut pending = self.lock_pending();
         if pending.get(key).is_some_and(|held| held.is_same_call(hangup)) {
@@ -364,13 +364,13 @@ impl GatewayShared {
     }
 }
 
-/// What names a call of the older era.
+/// Returns the key of a pending call of the legacy era.
 fn pending_call_key(headers: &HeaderMap, shown: PresentedToken, id: &Value) -> PendingCallKey {
     let session = headers.get("mcp-session-id").and_then(|value| value.to_str().ok());
     (shown.hash, session.unwrap_or_default().to_owned(), id.to_string())
 }
 
-/// The trace that a message belongs to: the caller's, or a new one.
+/// Returns the trace id of a message: the caller's, or a new one.
 fn trace_id_of(inner: &GatewayShared, headers: &HeaderMap) -> cynode_core::trace::TraceId {
     let parent = headers.get("traceparent").and_then(|value| value.to_str().ok());
     let parent: Option<TraceParent> = parent.and_then(|text| text.parse().ok());
@@ -404,10 +404,10 @@ fn discovery_result() -> Value {
     })
 }
 
-/// What is said of an id that the token has.
+/// Description of an id that the agent's token holds.
 const TOKEN_ID_DESCRIPTION: &str = "Your token has it: leave it out.";
 
-/// The schema of a tool's arguments as an agent sees it: ids that its token has need not be given.
+/// Returns the input schema of a tool as an agent sees it: ids that its token holds are optional.
 fn input_schema_of(agent: &AgentIdentity, tool: &CatalogueTool) -> Value {
     let mut input = tool.definition.input.clone();
     let own = optional_ids(agent, tool);
@@ -422,7 +422,7 @@ fn input_schema_of(agent: &AgentIdentity, tool: &CatalogueTool) -> Value {
     input
 }
 
-/// A tool as agents see it.
+/// Renders a tool for agents.
 fn render_tool(agent: &AgentIdentity, tool: &CatalogueTool) -> Value {
     let definition = &tool.definition;
     let mut shown = json!({
@@ -438,7 +438,7 @@ fn render_tool(agent: &AgentIdentity, tool: &CatalogueTool) -> Value {
     shown
 }
 
-/// The head of an event stream.
+/// Builds the response of an event stream.
 fn event_stream(body: Body) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
@@ -447,7 +447,7 @@ fn event_stream(body: Body) -> Response {
     response
 }
 
-/// What somebody is told whose token opens nothing here.
+/// Builds the answer for a caller whose token does not open the gateway.
 fn unauthorized_response(headers: &HeaderMap, reason: &RefusalReason, id: Value) -> Response {
     let (status, error, scope) = match reason {
         RefusalReason::NotGrantedByToken => {

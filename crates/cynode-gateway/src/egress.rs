@@ -1,6 +1,6 @@
-//! Egress of tools that call URLs, with an SSRF guard. A request never reaches this machine, a private network or a
-//! cloud metadata service: the resolver drops addresses that are not globally routable, and each redirect is checked
-//! again. The resolved address is the one that is connected to, so DNS rebinding does not help.
+//! Egress of tools that call URLs, with an SSRF guard. A request never reaches this machine, a private network or a cloud metadata service:
+//! the resolver drops addresses that are not globally routable, and each redirect is checked again. The client connects to the resolved
+//! address that was checked, which prevents DNS rebinding.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,68 +16,68 @@ use reqwest::{
 };
 use url::Url;
 
-/// Most bytes of an answer.
+/// Maximum size of a response body in bytes.
 const MAX_RESPONSE_BYTES: usize = 2 * 1024 * 1024;
 
-/// Longest time of a request with all its redirects.
+/// Timeout of a request, including its redirects.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Most redirects that are followed.
+/// Maximum number of redirects that are followed.
 const MAX_REDIRECTS: usize = 5;
 
-/// Makes requests for agents.
+/// Sends HTTP requests for agents.
 #[derive(Clone, Debug)]
 pub struct EgressClient {
     public: Client,
-    /// For the few places inside that an admin has opened.
+    /// Client for the few private hosts that an admin has allowed.
     inside: Client,
     opened: Arc<[String]>,
 }
 
-/// An answer from outside.
+/// Response of an external server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressResponse {
-    /// Where it came from, after redirects.
+    /// Final URL, after redirects.
     pub url: String,
-    /// Its status.
+    /// HTTP status.
     pub status: u16,
-    /// What it says it is.
+    /// Media type, as the server states it.
     pub media_type: Option<String>,
-    /// The text.
+    /// Body as text.
     pub body: String,
-    /// Whether it was cut off.
+    /// Whether the body was truncated.
     pub truncated: bool,
 }
 
-/// A request to be made.
+/// Request to an external server.
 #[derive(Clone, Debug)]
 pub struct EgressRequest {
-    /// The method.
+    /// HTTP method.
     pub method: Method,
-    /// Where to.
+    /// Target URL.
     pub url: String,
-    /// With which headers.
+    /// Request headers.
     pub headers: Vec<(String, String)>,
-    /// With which body.
+    /// Request body.
     pub body: Option<String>,
 }
 
-/// Why nothing was fetched.
+/// Reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EgressError {
-    /// The address is not one that may be reached.
+    /// The URL is not allowed.
     #[error("{0}")]
     Refused(&'static str),
-    /// It could not be reached.
+    /// The server is unreachable.
     #[error("the server could not be reached")]
     Unreachable,
-    /// It took too long.
+    /// The request timed out.
     #[error("the server did not answer in time")]
     Timeout,
 }
 
 impl EgressClient {
-    /// A way out. `opened` are places inside, as `host:port`, that an admin permits.
+    /// Creates a client. `opened` lists the private hosts that an admin allows, as `host:port`.
     pub fn new(opened: Vec<String>) -> Result<Self, reqwest::Error> {
         let client = || {
             Client::builder()
@@ -92,7 +92,7 @@ impl EgressClient {
         })
     }
 
-    /// Makes a request and follows redirects, each of which is judged anew.
+    /// Sends a request and follows redirects. Each redirect is validated anew.
     pub async fn send_request(
         &self,
         outgoing: EgressRequest,
@@ -120,7 +120,7 @@ impl EgressClient {
             let answer = request.send().await.map_err(|_| EgressError::Unreachable)?;
             match redirect_target(&url, &answer) {
                 Some(next) if outgoing.method == Method::GET => {
-                    // What was meant for one place is not told another.
+                    // Headers and body meant for one origin are not sent to another.
                     if next.origin() != url.origin() {
                         headers = HeaderMap::new();
                         body = None;
@@ -144,7 +144,7 @@ impl EgressClient {
     }
 }
 
-/// Why an agent's URL is refused, in words for the agent.
+/// Returns the message for the agent whose URL was rejected.
 const fn describe_url_error(error: UrlError) -> &'static str {
     match error {
         UrlError::Scheme | UrlError::Plaintext => "only http and https lead outside",

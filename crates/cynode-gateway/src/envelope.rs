@@ -1,7 +1,7 @@
-//! The envelope of a message: its protocol era, its method, and whether its headers agree with its body.
+//! Envelope of a message: its protocol era, its method, and whether its headers agree with its body.
 //!
-//! Decisions use the body alone. Headers are only compared with it, so that an intermediary that reads headers sees
-//! what is executed.
+//! Decisions use the body alone. Headers are only compared with it, so that an intermediary that reads headers sees the call that is
+//! executed.
 
 use axum::http::HeaderMap;
 use serde::Deserialize;
@@ -13,73 +13,73 @@ use crate::{
     strict_json,
 };
 
-/// The revision in which every request stands alone.
+/// Protocol version of the modern era, in which every request is self-contained.
 pub(crate) const MODERN_VERSION: &str = "2026-07-28";
 
-/// Older revisions, newest first.
+/// Protocol versions of the legacy era, newest first.
 pub(crate) const LEGACY_VERSIONS: [&str; 4] =
     ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// The key of the revision in `_meta`.
+/// Key of the protocol version in `_meta`.
 const META_VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 const META_CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 
-/// Which kind of protocol a message is of.
+/// Protocol era of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtocolEra {
-    /// Every request stands alone.
+    /// Every request is self-contained.
     Modern,
-    /// A handshake comes first.
+    /// Requests follow a handshake.
     Legacy,
 }
 
-/// A message that was read.
+/// A parsed message.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum McpMessage {
-    /// Something is asked.
+    /// A request, which expects a response.
     Request(Box<McpRequest>),
-    /// Something is told; there is no answer.
+    /// A notification, which has no response.
     Notification {
-        /// What.
+        /// Method of the notification.
         method: String,
-        /// With which facts.
+        /// Parameters of the notification.
         params: Value,
     },
-    /// An answer to something that we never ask.
+    /// A response. The gateway ignores it, because it sends no requests.
     Response,
 }
 
 /// A request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct McpRequest {
-    /// Which kind of protocol.
+    /// Protocol era.
     pub(crate) era: ProtocolEra,
-    /// How the answer is recognised: a text or a number.
+    /// Id of the request, which its response repeats: a text or a number.
     pub(crate) id: Value,
-    /// What is asked.
+    /// Method of the request.
     pub(crate) method: String,
-    /// With which facts; those of a call are in `call`.
+    /// Parameters. Those of a tool call are in `call`.
     pub(crate) params: Value,
-    /// The tool and arguments of a call, its bytes untouched.
+    /// Tool and arguments of a tool call, with the bytes unchanged.
     pub(crate) call: Option<McpToolCall>,
 }
 
-/// A call of a tool, as it came.
+/// A tool call, as the caller sent it.
 #[derive(Clone, Debug)]
 pub(crate) struct McpToolCall {
-    /// The tool.
+    /// Name of the tool.
     pub(crate) name: String,
-    /// The arguments: checked JSON.
+    /// Arguments, as validated JSON.
     pub(crate) arguments: Value,
-    /// The arguments: the very bytes.
+    /// Arguments, as the original bytes.
     pub(crate) raw: Box<RawValue>,
-    /// How progress is to be labelled.
+    /// Progress token, if the caller wants progress notifications.
     pub(crate) progress: Option<Value>,
-    /// What the caller's own client can do, as it said.
+    /// Capabilities of the caller's client, as it states them.
     pub(crate) capabilities: Option<Box<RawValue>>,
-    /// The answers to what was asked in an earlier round.
+    /// Responses to the input requests of an earlier round.
     pub(crate) responses: Option<Box<RawValue>>,
-    /// The state of an earlier round.
+    /// State of an earlier round.
     pub(crate) state: Option<String>,
 }
 
@@ -111,7 +111,7 @@ struct RawCallMeta<'a> {
     capabilities: Option<&'a RawValue>,
 }
 
-/// Reads a message and compares it with its headers.
+/// Parses a message and compares it with its headers.
 pub(crate) fn parse_message(headers: &HeaderMap, body: &[u8]) -> Result<McpMessage, RpcError> {
     let message = strict_json::parse_strict_json(body).map_err(|error| {
         let why = strict_json::parse_error_message(&error);
@@ -156,7 +156,7 @@ pub(crate) fn parse_message(headers: &HeaderMap, body: &[u8]) -> Result<McpMessa
     Ok(McpMessage::Request(Box::new(McpRequest { era, id, method, params, call })))
 }
 
-/// The header decides, or in its absence what the body says of itself.
+/// Detects the era from the header, or from the body if the header is absent.
 fn detect_era(headers: &HeaderMap, params: &Value) -> Result<ProtocolEra, RpcError> {
     match headers::single_header(headers, "mcp-protocol-version")? {
         Some(version) if LEGACY_VERSIONS.contains(&version) || version == "2024-10-07" => {
@@ -170,7 +170,7 @@ fn detect_era(headers: &HeaderMap, params: &Value) -> Result<ProtocolEra, RpcErr
     }
 }
 
-/// What a request that stands alone must carry, in the order in which it is asked for.
+/// Validates a modern request: its required fields, in the order that the protocol defines.
 fn validate_modern(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), RpcError> {
     let missing = |what: &str| {
         RpcError::bad_request(
@@ -212,7 +212,7 @@ fn validate_modern(headers: &HeaderMap, method: &str, params: &Value) -> Result<
     Ok(())
 }
 
-/// The older era knows no such headers; where they are nevertheless, somebody may go by them.
+/// Validates a legacy request. The legacy era does not define these headers, but an intermediary may rely on them if they are there.
 fn validate_legacy(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), RpcError> {
     let name = params.get("name").and_then(Value::as_str);
     let differs = |header: Option<&str>, said: Option<&str>| {
@@ -227,7 +227,7 @@ fn validate_legacy(headers: &HeaderMap, method: &str, params: &Value) -> Result<
     Ok(())
 }
 
-/// Takes the call out of `params`.
+/// Removes the tool call from `params` and returns it.
 fn parse_tool_call(body: &[u8], params: &mut Value) -> Result<McpToolCall, RpcError> {
     let invalid = |why: &str| RpcError::bad_request(code::INVALID_PARAMS, why);
     let name = params.get("name").and_then(Value::as_str);
@@ -236,7 +236,7 @@ fn parse_tool_call(body: &[u8], params: &mut Value) -> Result<McpToolCall, RpcEr
         None => Value::Object(serde_json::Map::new()),
         Some(arguments) => arguments.take(),
     };
-    // The same bytes were read before, so this cannot fail for anything but a shape that has been refused.
+    // The same bytes were parsed before, so this can fail only for a shape that was already rejected.
     let pieces: RawEnvelope<'_> =
         serde_json::from_slice(body).map_err(|_| invalid("`params` cannot be read"))?;
     let params_raw = pieces.params.ok_or_else(|| invalid("`params` are missing"))?;

@@ -1,4 +1,4 @@
-//! Headers of the protocol.
+//! HTTP headers of the protocol.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::responses::{RpcError, code};
 
-/// The value of a header that may be there once.
+/// Returns the value of a header that must occur at most once.
 pub(crate) fn single_header<'a>(
     headers: &'a HeaderMap,
     name: &'static str,
@@ -27,7 +27,7 @@ pub(crate) fn single_header<'a>(
     value.to_str().map(|value| Some(value.trim())).map_err(|_| wrong())
 }
 
-/// The text that a header stands for: `=?base64?…?=` is decoded, anything else is meant as it is.
+/// Decodes a header: `=?base64?…?=` is base64, anything else is literal text.
 pub(crate) fn decode_header(value: &str) -> Option<Cow<'_, str>> {
     let value = value.trim();
     let inner = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
@@ -79,13 +79,13 @@ fn header_mismatch(label: &str) -> RpcError {
     RpcError::bad_request(code::HEADER_MISMATCH, told)
 }
 
-/// Names of hosts under which we are meant, beside addresses and `localhost`.
+/// Host names under which the gateway is served, beside IP addresses and `localhost`.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts(pub Vec<String>);
 
 impl AllowedHosts {
-    /// Whether a request is meant for us and comes from a page of ours, if from a page at all. A page of somebody else
-    /// whose name was made to lead here still sends its own name.
+    /// Returns whether host and origin of a request are allowed (protection against DNS rebinding). A foreign page whose name resolves to
+    /// this gateway still sends its own name.
     pub(crate) fn admits_request(&self, headers: &HeaderMap) -> bool {
         let text = |name| headers.get(name).map(|value| value.to_str().ok());
         let host = match text(header::HOST) {

@@ -1,8 +1,7 @@
 //! The MCP gateway: every tool call of every agent is authenticated, decided, recorded, executed and recorded again.
 //!
-//! **Invariant**: no call reaches a tool except through [`calls`]. A caller's claims about itself are ignored: its
-//! identity and its scope come from its token. `cynode_policy::gate` and [`calls`] define the order of the checks, and
-//! no setting skips one.
+//! **Invariant**: no call reaches a tool except through [`calls`]. A caller's claims about itself are ignored: its identity and its scope
+//! come from its token. `cynode_policy::decision` and [`calls`] define the order of the checks, and no setting skips one.
 
 mod calls;
 mod edge;
@@ -38,16 +37,16 @@ use limits::CallLimiter;
 use tools::NativeTools;
 use upstream::UpstreamPool;
 
-/// What an installation decides about its gateway.
+/// Options of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
-    /// Names under which it is meant, beside addresses and `localhost`.
+    /// Host names under which the gateway is served, beside IP addresses and `localhost`.
     pub hosts: AllowedHosts,
-    /// Where people reach the user interface: approvals point there.
+    /// Public URL of the user interface. Approval requests link to it.
     pub public_url: String,
-    /// Longest time of one of our own tools.
+    /// Timeout of a native tool.
     pub patience: Duration,
-    /// Most bytes of a message.
+    /// Maximum size of a message in bytes.
     pub most_bytes: usize,
 }
 
@@ -70,16 +69,16 @@ pub(crate) struct GatewayShared {
     public_url: String,
     patience: Duration,
     most_bytes: usize,
-    /// Calls of the older era, so that they can be given up.
+    /// Pending calls of the legacy era, so that they can be cancelled.
     pending: Mutex<HashMap<PendingCallKey, Cancellation>>,
 }
 
-/// What names a call of the older era: the token, the session and the request. Clients that share a token number their
-/// requests alike.
+/// Key of a call of the legacy era: token, session and request id. Clients that share a token use the same request ids, so the session is
+/// part of the key.
 type PendingCallKey = ([u8; 32], String, String);
 
 impl Gateway {
-    /// Puts the parts together and reads the gate for the first time.
+    /// Creates the gateway and loads the policy snapshot for the first time.
     pub async fn open_gateway(
         app: App,
         audit: Arc<AuditWriter>,
@@ -107,7 +106,7 @@ impl Gateway {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Starts what works in the background until `stop`.
+    /// Starts the background tasks, which run until `stop`.
     pub fn spawn_background(&self, tasks: &TaskTracker, stop: &CancellationToken) {
         tasks.spawn(self.inner.keeper.clone().run_refresh_loop(stop.clone()));
         tasks.spawn(tool_server_adapter::run_tool_refresh(self.inner.app.clone(), stop.clone()));

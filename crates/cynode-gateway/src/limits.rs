@@ -1,5 +1,5 @@
-//! Rate limits, duplicate-call detection and quotas of agents. A refusal says when the next call is allowed, so that a
-//! model waits instead of retrying. Records of refused calls have a rate limit of their own.
+//! Rate limits, duplicate-call detection and quotas of agents. A refusal says when the next call is allowed, so that a model waits instead
+//! of retrying. Records of refused calls have a rate limit of their own.
 
 use std::{
     collections::HashMap,
@@ -22,26 +22,26 @@ use time::OffsetDateTime;
 
 use cynode_core::sync::lock_unpoisoned;
 
-/// How many calls of an hour are taken from the database at once.
+/// Number of calls of the hourly quota that are reserved in the database at once.
 const QUOTA_BATCH_SIZE: i64 = 50;
 
-/// For how long the same call again counts as the same.
+/// Time window in which an identical call counts as a duplicate.
 const DUPLICATE_CALL_WINDOW: Duration = Duration::from_mins(1);
 
-/// Most agents whose last call is remembered.
+/// Maximum number of agents whose last call is tracked.
 const MAX_TRACKED_AGENTS: usize = 100_000;
 
-/// How many refusals of one agent that calls too much are recorded at once, and how many a second from then on.
+/// Rate limit of recorded refusals per agent that exceeds its limits: burst, and number per second.
 const REFUSAL_RATE_LIMIT: (u32, u32) = (100, 20);
 
-/// How long an agent that goes on after that waits for each answer.
+/// Delay of each answer to an agent that exceeds [`REFUSAL_RATE_LIMIT`].
 const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
-/// Most calls of one agent that wait like that.
+/// Maximum number of delayed calls per agent.
 const MAX_DELAYED_CALLS: u32 = 64;
 
-/// How many callers without a token that works are recorded at once, and how many a second from then on: of all together whom
-/// nobody knows, and of each token that was one.
+/// Rate limit of recorded unauthenticated callers: burst, and number per second. One limit covers all unknown callers together, and each
+/// formerly valid token has a limit of its own.
 const UNAUTHENTICATED_RATE_LIMIT: (u32, u32) = (1000, 500);
 
 type ToolRateLimiter = RateLimiter<
@@ -52,18 +52,18 @@ type ToolRateLimiter = RateLimiter<
 
 type AgentRateLimiter = RateLimiter<AgentTokenId, DashMapStateStore<AgentTokenId>, DefaultClock>;
 
-/// Counts calls.
+/// Counts calls and enforces the limits.
 pub(crate) struct CallLimiter {
     clock: DefaultClock,
     rates: Mutex<(u32, std::sync::Arc<ToolRateLimiter>)>,
     last: Mutex<HashMap<AgentTokenId, LastCall>>,
     hours: Mutex<HashMap<QuotaOwner, HourlyQuota>>,
     refusals: AgentRateLimiter,
-    /// How many calls of an agent wait for their refusal.
+    /// Number of delayed refusals per agent.
     held: Mutex<HashMap<AgentTokenId, u32>>,
     strangers: DefaultDirectRateLimiter,
     former: AgentRateLimiter,
-    /// How often it is said that records are left out.
+    /// Rate limit of the warning that refusals are not recorded.
     said: DefaultDirectRateLimiter,
 }
 
@@ -78,23 +78,23 @@ struct HourlyQuota {
     ends: OffsetDateTime,
 }
 
-/// Why a call is too much, and until when.
+/// A limit that a call exceeds, and the time of the next allowed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitExceeded {
-    /// Why.
+    /// Reason for the refusal.
     pub(crate) reason: RefusalReason,
-    /// Until when; `None` when waiting does not help.
+    /// Time at which the call is allowed again. `None` if waiting does not help.
     pub(crate) until: Option<OffsetDateTime>,
 }
 
-/// A call that waits for its refusal.
+/// A call whose refusal is delayed.
 struct DelayedCall<'a> {
     counts: &'a Mutex<HashMap<AgentTokenId, u32>>,
     agent: AgentTokenId,
 }
 
 impl<'a> DelayedCall<'a> {
-    /// One more of the agent, unless too many wait already.
+    /// Counts one more delayed call of the agent. Returns `None` if too many are delayed already.
     fn try_acquire(
         counts: &'a Mutex<HashMap<AgentTokenId, u32>>,
         agent: AgentTokenId,
@@ -129,7 +129,7 @@ fn build_rate_limiter(per_second: u32) -> std::sync::Arc<ToolRateLimiter> {
     std::sync::Arc::new(RateLimiter::dashmap(Quota::per_second(to_non_zero(per_second))))
 }
 
-/// So many at once, and so many a second from then on.
+/// Returns a quota with this burst and this number per second.
 fn burst_quota((at_once, per_second): (u32, u32)) -> Quota {
     Quota::per_second(to_non_zero(per_second)).allow_burst(to_non_zero(at_once))
 }
@@ -152,7 +152,7 @@ impl Default for CallLimiter {
 }
 
 impl CallLimiter {
-    /// Counts a call, or says why it is too much. `call` names the tool with its arguments, `tool` the tool alone.
+    /// Counts a call. Fails if it exceeds a limit. `call` identifies the tool with its arguments, `tool` the tool alone.
     pub(crate) async fn count_call(
         &self,
         app: &App,
@@ -161,13 +161,13 @@ impl CallLimiter {
         tool: (&str, Sha256Digest),
         call: Sha256Digest,
     ) -> Result<(), LimitExceeded> {
-        // The installation's own programs do what the graph and the queue say; nothing in them loops by itself.
+        // The installation's own programs follow the workflow graph and the queue. They have no loops of their own.
         if agent.agent_kind().is_service_program() {
             return Ok(());
         }
         let now = app.environment().now();
         self.check_rate_limit(limits, agent, tool.1, now)?;
-        // Being alive is said again and again.
+        // Heartbeats are identical by design.
         if tool.0 != "agent.heartbeat" {
             self.check_duplicate_call(limits, agent, call)?;
         }
@@ -175,14 +175,14 @@ impl CallLimiter {
         self.take_quota(app, limits, whose, now).await
     }
 
-    /// Whether a refusal is recorded. Whoever goes on calling too much waits for each answer, so that nobody fills the
-    /// records by being refused; what comes faster all the same is left out of them.
+    /// Returns whether a refusal is recorded. An agent that keeps exceeding its limits waits for each answer, so that it cannot fill the
+    /// audit log with refusals. Refusals beyond the rate limit are not recorded.
     pub(crate) async fn throttle_refusal(
         &self,
         agent: AgentTokenId,
         reason: &RefusalReason,
     ) -> bool {
-        // What is not the agent's own doing holds nobody back.
+        // Refusals that the agent did not cause are not delayed.
         let own = matches!(
             reason,
             RefusalReason::RateLimited
@@ -208,7 +208,7 @@ impl CallLimiter {
         recorded
     }
 
-    /// Whether one more caller without a token that works is recorded.
+    /// Returns whether one more unauthenticated caller is recorded.
     pub(crate) fn should_record_stranger(&self) -> bool {
         let recorded = self.strangers.check().is_ok();
         if !recorded {
@@ -217,7 +217,8 @@ impl CallLimiter {
         recorded
     }
 
-    /// Whether one more call with a token that worked once is recorded: a flood of strangers does not hide it.
+    /// Returns whether one more call with a formerly valid token is recorded. Its limit is separate, so that a flood of unknown callers
+    /// does not hide it.
     pub(crate) fn should_record_former(&self, agent: AgentTokenId) -> bool {
         if self.former.len() > MAX_TRACKED_AGENTS {
             self.former.retain_recent();

@@ -1,10 +1,9 @@
-//! Policy cache: the policy snapshot and the tokens that calls are decided by, and how old they are.
+//! Policy cache: the policy snapshot and the tokens by which calls are decided, and their age.
 //!
-//! A call is decided from the cache only if the database confirmed it less than [`MAX_STALENESS`] ago, counted from the
-//! moment the query was sent. A revoked token or a disabled tool is therefore invalidated in every replica within that
-//! time, whatever the load. A replica that could not refresh in time refreshes before it decides, and one that cannot
-//! refresh refuses. Calls in flight are checked with every change. An idle gateway asks nothing. A call that waits for
-//! work checks its permission again before it takes anything.
+//! A call is decided from the cache only if the database confirmed it less than [`MAX_STALENESS`] ago, counted from the moment the query
+//! was sent. A revoked token or a disabled tool is therefore invalidated in every replica within that time, whatever the load. A replica
+//! that could not refresh in time refreshes before it decides, and one that cannot refresh refuses. Calls in flight are checked with every
+//! change. An idle gateway sends no queries. A call that waits for work checks its permission again before it takes any.
 
 use std::{
     collections::HashMap,
@@ -36,22 +35,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{tool_server_adapter, tools, upstream::UpstreamServer};
 
-/// How old knowledge may be.
+/// Maximum age of cached data.
 pub const MAX_STALENESS: Duration = Duration::from_millis(80);
 
-/// How often it is confirmed while calls come in.
+/// Refresh interval while calls come in.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(25);
 
-/// How long a token is kept warm after its last use.
+/// Time after its last use for which a token is refreshed.
 const TOKEN_IDLE_TTL: Duration = Duration::from_secs(2);
 
-/// How often a call asks before it gives up.
+/// Maximum number of refreshes that one call triggers.
 const MAX_REFRESH_ATTEMPTS: usize = 5;
 
-/// Most tokens that are kept at all.
+/// Maximum number of cached tokens.
 const MAX_CACHED_TOKENS: usize = 50_000;
 
-/// Knows tokens and the gate, and how old that knowledge is.
+/// Cache of tokens and of the policy snapshot, with the time of their last confirmation.
 pub struct PolicyCache {
     app: App,
     state: ArcSwap<CachedPolicy>,
@@ -64,15 +63,15 @@ pub struct PolicyCache {
     used: Notify,
 }
 
-/// The gate, and when it was confirmed.
+/// The policy snapshot, with the time of its last confirmation.
 #[derive(Clone)]
 pub struct CachedPolicy {
-    /// The gate.
+    /// The policy snapshot.
     pub loaded: GatewaySnapshot,
-    /// The servers of the gate, as the way to them wants them.
+    /// Tool servers of the snapshot, in the form that the upstream pool takes.
     pub(crate) servers: Arc<HashMap<ServerId, UpstreamServer>>,
     confirmed: Instant,
-    /// What is shown to each agent, made once.
+    /// Rendered tool list of each agent, built once.
     pub(crate) lists: ToolListCache,
 }
 
@@ -91,7 +90,7 @@ impl CachedPolicy {
     }
 }
 
-/// What is shown to each agent, by its token and whether the person it works for may do more than read.
+/// Rendered tool lists, by token and by whether the agent's user may do more than read.
 pub(crate) type ToolListCache = Arc<Mutex<HashMap<(uuid::Uuid, bool), Arc<str>>>>;
 
 #[derive(Clone)]
@@ -105,22 +104,22 @@ struct RunningCall {
     shown: PresentedToken,
     agent: Arc<AgentIdentity>,
     tool: Arc<CatalogueTool>,
-    /// The gate by which it was last looked at.
+    /// Epoch of the policy snapshot by which the call was last checked.
     epoch: i64,
     ended: CancellationToken,
     reason: Arc<Mutex<Option<RefusalReason>>>,
-    /// Whether it asks by itself before it does anything.
+    /// Whether the call checks its permission by itself before it takes work.
     waits: bool,
 }
 
-/// A call under way. While it is held, a change that forbids the call ends it.
+/// Watch of a call in flight. While it exists, a change that forbids the call ends it.
 pub struct CallWatch {
     permit: CallPermit,
     ended: CancellationToken,
     reason: Arc<Mutex<Option<RefusalReason>>>,
 }
 
-/// Asks about a call under way.
+/// Checks the permission of a call in flight.
 #[derive(Clone)]
 pub struct CallPermit {
     keeper: Arc<PolicyCache>,
@@ -128,8 +127,8 @@ pub struct CallPermit {
 }
 
 impl CallPermit {
-    /// Whether the call is still permitted, as the database says now or said a moment ago. It is asked last, when everything
-    /// that takes time before a call has been done.
+    /// Checks whether the call is still permitted, by data confirmed within [`MAX_STALENESS`]. The check comes last, after all slow steps
+    /// before the execution.
     pub async fn check_permitted(&self) -> Result<(), RefusalReason> {
         let (shown, agent, tool, epoch, ended) = {
             let running = lock_unpoisoned(&self.keeper.running);
@@ -147,17 +146,17 @@ impl CallPermit {
 }
 
 impl CallWatch {
-    /// Asks about the call from elsewhere.
+    /// Returns a handle that checks the permission of the call from elsewhere.
     pub const fn call_permit(&self) -> &CallPermit {
         &self.permit
     }
 
-    /// Whether the call is still permitted.
+    /// Checks whether the call is still permitted.
     pub async fn check_permitted(&self) -> Result<(), RefusalReason> {
         self.permit.check_permitted().await
     }
 
-    /// Ends when the call is forbidden, and says why.
+    /// Waits until the call is forbidden, and returns the reason.
     pub async fn wait_forbidden(&self) -> RefusalReason {
         self.ended.cancelled().await;
         lock_unpoisoned(&self.reason).clone().unwrap_or(RefusalReason::TokenRevoked)
@@ -171,7 +170,7 @@ impl Drop for CallWatch {
 }
 
 impl PolicyCache {
-    /// Reads the gate for the first time.
+    /// Loads the policy snapshot for the first time.
     pub async fn load_initial(app: App) -> Result<Arc<Self>, Error> {
         let confirmed = Instant::now();
         let loaded = catalogue::load_gateway_snapshot(&app).await?;
@@ -189,7 +188,7 @@ impl PolicyCache {
         }))
     }
 
-    /// Confirms what is known, over and over while calls come in, until it is told to stop.
+    /// Refreshes the cache while calls come in, until `stop`.
     pub async fn run_refresh_loop(self: Arc<Self>, stop: CancellationToken) {
         let mut turn = tokio::time::interval(REFRESH_INTERVAL);
         turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -199,11 +198,11 @@ impl PolicyCache {
                 () = stop.cancelled() => return,
                 _ = turn.tick() => {}
             }
-            // Said before it is looked: whoever calls in between wakes us again.
+            // The flag is set before the check: a call in between wakes the loop again.
             self.idle.store(true, Ordering::SeqCst);
             let waits = lock_unpoisoned(&self.running).values().all(|call| call.waits);
             if waits && lock_unpoisoned(&self.last_used).elapsed() > TOKEN_IDLE_TTL {
-                // Nobody calls: the next call asks for itself.
+                // No calls come in. The next call refreshes by itself.
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = self.used.notified() => {}
@@ -223,8 +222,8 @@ impl PolicyCache {
         }
     }
 
-    /// Notes that an agent calls, and will again soon. Programs that wait for work call seldom: each of their calls asks for
-    /// itself.
+    /// Records that an agent calls and will probably call again soon. Programs that wait for work call rarely: each of their calls
+    /// refreshes by itself.
     fn record_use(&self, shown: PresentedToken) {
         if shown.kind == TokenKind::Host {
             return;
@@ -233,20 +232,20 @@ impl PolicyCache {
         self.wake_refresh();
     }
 
-    /// Sees to it that what is known is confirmed over and over.
+    /// Wakes the refresh loop.
     fn wake_refresh(&self) {
         if self.idle.swap(false, Ordering::SeqCst) {
             self.used.notify_one();
         }
     }
 
-    /// The gate, confirmed.
+    /// Returns the policy snapshot, confirmed within [`MAX_STALENESS`].
     pub async fn fresh_policy(&self) -> Result<Arc<CachedPolicy>, RefusalReason> {
         let state = self.state.load_full();
         if state.confirmed.elapsed() < MAX_STALENESS {
             return Ok(state);
         }
-        // Asking may take longer than what was learned stays good, as when much has changed: then it is asked again.
+        // A refresh may take longer than [`MAX_STALENESS`], for example after many changes. Then it is repeated.
         for _ in 0..MAX_REFRESH_ATTEMPTS {
             self.refresh_for_call(&[]).await?;
             let state = self.state.load_full();
@@ -257,7 +256,7 @@ impl PolicyCache {
         Err(RefusalReason::StalePolicy)
     }
 
-    /// Who is behind a token, confirmed.
+    /// Returns the agent of a token, confirmed within [`MAX_STALENESS`].
     pub async fn resolve_token(
         &self,
         shown: PresentedToken,
@@ -292,12 +291,12 @@ impl PolicyCache {
         Err(RefusalReason::StalePolicy)
     }
 
-    /// Who is behind a token that does not work, for the record.
+    /// Returns the agent of a token that is no longer valid, for the audit log.
     pub fn last_known_agent(&self, shown: PresentedToken) -> Option<ResolvedAgentToken> {
         lock_unpoisoned(&self.tokens).get(&shown).and_then(|cached| cached.known.clone())
     }
 
-    /// What was confirmed lately about a token, if anything was.
+    /// Returns the cached agent of a token, if it was confirmed within [`MAX_STALENESS`].
     #[expect(
         clippy::option_option,
         reason = "not asked lately, and asked and unknown, are two things"
@@ -309,7 +308,7 @@ impl PolicyCache {
         (cached.confirmed.elapsed() < MAX_STALENESS).then(|| cached.known.clone())
     }
 
-    /// Asks the database on a call's behalf. Calls that wait for the same question share its answer.
+    /// Refreshes on behalf of a call. Concurrent calls share one refresh.
     async fn refresh_for_call(&self, shown: &[PresentedToken]) -> Result<(), RefusalReason> {
         let came = Instant::now();
         let _one = self.asking.lock().await;
@@ -336,7 +335,7 @@ impl PolicyCache {
         })
     }
 
-    /// Asks the database about the gate, about `more`, and about every token that is in use.
+    /// Refreshes the policy snapshot, the tokens in `more`, and every token in use.
     async fn refresh_policy(&self, more: &[PresentedToken]) -> Result<(), Error> {
         let asked = Instant::now();
         let mut shown: Vec<PresentedToken> = {
@@ -347,10 +346,10 @@ impl PolicyCache {
             if tokens.len() > MAX_CACHED_TOKENS {
                 tokens.retain(|_, cached| warm(cached));
             }
-            // What nobody was given is not asked about again unless it is shown again.
+            // Unknown tokens are not refreshed until a caller presents them again.
             tokens.iter().filter(|(_, cached)| warm(cached)).map(|(shown, _)| *shown).collect()
         };
-        // A call under way keeps its token in sight however long it takes.
+        // The token of a call in flight is refreshed however long the call takes.
         shown.extend(lock_unpoisoned(&self.running).values().map(|running| running.shown));
         shown.extend_from_slice(more);
         shown.sort_unstable_by_key(|shown| shown.hash);
@@ -379,12 +378,12 @@ impl PolicyCache {
         let fresh = CachedPolicy::new(catalogue::load_gateway_snapshot(&self.app).await?, asked);
         let before = self.state.rcu(|state| {
             if fresh.loaded.epoch < state.loaded.epoch {
-                // Somebody else has loaded a newer one meanwhile.
+                // Another task has loaded a newer snapshot in the meantime.
                 return state.clone();
             }
             Arc::new(fresh.clone())
         });
-        // What was removed or switched off is not kept running here, wherever that was done.
+        // Connections to removed or disabled servers are closed here, whichever replica made the change.
         let reach = &self.app.gateway_parts()?.reach;
         for server in before.servers.keys() {
             if !fresh.servers.contains_key(server) {
@@ -405,7 +404,7 @@ impl PolicyCache {
         for shown in shown {
             let known = found.remove(shown);
             let held = tokens.get(shown);
-            // An answer that took long must not hide one that was asked for later.
+            // A slow query must not overwrite the result of a later one.
             if held.is_none_or(|cached| cached.confirmed <= asked) {
                 let used = held.map_or(asked, |cached| cached.used);
                 tokens.insert(*shown, CachedToken { known, confirmed: asked, used });
@@ -413,7 +412,7 @@ impl PolicyCache {
         }
     }
 
-    /// Ends the calls under way that would not be allowed any more.
+    /// Ends the calls in flight that are no longer allowed.
     fn revoke_forbidden_calls(&self) {
         let state = self.state.load();
         let (epoch, gate) = (state.loaded.epoch, &state.loaded.gate);
@@ -428,7 +427,7 @@ impl PolicyCache {
                 Some(known) if known.state == TokenState::Expired => {
                     Some(RefusalReason::TokenExpired)
                 }
-                // Nothing else has changed since it was last looked at.
+                // No change since the last check.
                 Some(known) if call.epoch == epoch && known.agent == call.agent => None,
                 Some(known) => {
                     call.agent = known.agent.clone();
@@ -443,7 +442,7 @@ impl PolicyCache {
         }
     }
 
-    /// Keeps a call in sight until what is returned is dropped.
+    /// Watches a call until the returned guard is dropped.
     pub fn watch_call(
         self: &Arc<Self>,
         shown: PresentedToken,
@@ -473,7 +472,7 @@ impl PolicyCache {
     }
 }
 
-/// Whether a call of that very tool would still be open to the agent.
+/// Checks whether the agent may still call exactly this tool.
 fn check_tool_open(
     gate: &PolicySnapshot,
     agent: &AgentIdentity,

@@ -14,35 +14,35 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::envelope::{LEGACY_VERSIONS, MODERN_VERSION, ProtocolEra};
 
-/// Codes of failures: those that the protocol reserves, and ours, which stay outside its range.
+/// Error codes: those that the protocol reserves, and CyNode's own, which are outside the reserved range.
 pub(crate) mod code {
-    /// The body is no JSON.
+    /// The body is not JSON.
     pub(crate) const PARSE_ERROR: i64 = -32700;
-    /// The body is no message.
+    /// The body is not a valid message.
     pub(crate) const INVALID_REQUEST: i64 = -32600;
-    /// There is no such method.
+    /// The method does not exist.
     pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
-    /// The facts are wrong.
+    /// The parameters are invalid.
     pub(crate) const INVALID_PARAMS: i64 = -32602;
-    /// Our fault.
+    /// Internal error of the gateway.
     pub(crate) const INTERNAL_ERROR: i64 = -32603;
-    /// A header says something else than the body.
+    /// A header contradicts the body.
     pub(crate) const HEADER_MISMATCH: i64 = -32020;
-    /// The caller's client lacks something that is needed.
+    /// The caller's client lacks a required capability.
     pub(crate) const MISSING_CAPABILITY: i64 = -32021;
-    /// The revision is not spoken here.
+    /// The protocol version is not supported.
     pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
-    /// No token, or none that works.
+    /// The token is missing or invalid.
     pub(crate) const UNAUTHENTICATED: i64 = 401;
-    /// A token of the wrong kind, or a page of somebody else.
+    /// The token is of the wrong kind, or the request comes from a foreign web page.
     pub(crate) const FORBIDDEN: i64 = 403;
-    /// So many were refused before that this one is not even recorded.
+    /// Rate limit: so many refusals came before that this one is not recorded.
     pub(crate) const TOO_MANY_REQUESTS: i64 = 429;
-    /// It cannot be decided or recorded now.
+    /// The call cannot be decided or recorded now.
     pub(crate) const UNAVAILABLE: i64 = 503;
 }
 
-/// A failure of the protocol.
+/// A protocol error.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RpcError(Box<RpcErrorParts>);
 
@@ -56,12 +56,12 @@ struct RpcErrorParts {
 }
 
 impl RpcError {
-    /// A request that is wrong.
+    /// Creates the error of an invalid request.
     pub(crate) fn bad_request(code: i64, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
 
-    /// Any failure.
+    /// Creates an error.
     pub(crate) fn new(status: StatusCode, code: i64, message: impl Into<String>) -> Self {
         Self(Box::new(RpcErrorParts {
             status,
@@ -72,12 +72,12 @@ impl RpcError {
         }))
     }
 
-    /// It cannot be done now.
+    /// Creates the error of a temporarily unavailable service.
     pub(crate) fn service_unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code::UNAVAILABLE, message)
     }
 
-    /// Refused, like so many before it that this one is left out of the records.
+    /// Creates the error of a refusal that exceeds the rate limit of recorded refusals.
     pub(crate) fn too_many_requests(reason: &RefusalReason) -> Self {
         let told = format!(
             "{reason}, and too many calls were refused already. {}",
@@ -86,7 +86,7 @@ impl RpcError {
         Self::new(StatusCode::TOO_MANY_REQUESTS, code::TOO_MANY_REQUESTS, told)
     }
 
-    /// A revision that is not spoken here.
+    /// Creates the error of an unsupported protocol version.
     pub(crate) fn unsupported_version(requested: &str) -> Self {
         let requested: String = requested.chars().take(60).collect();
         let mut failure =
@@ -95,7 +95,7 @@ impl RpcError {
         failure
     }
 
-    /// A failure that a tool's server answered with, passed on.
+    /// Creates an error from the error of a tool server.
     pub(crate) fn from_upstream(code: i64, message: String, data: Option<Value>) -> Self {
         let status = match code {
             code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
@@ -112,19 +112,19 @@ impl RpcError {
         failure
     }
 
-    /// The same, in answer to that request.
+    /// Sets the id of the request that the error answers.
     #[must_use]
     pub(crate) fn with_request_id(mut self, id: Option<Value>) -> Self {
         self.0.id = self.0.id.or(id);
         self
     }
 
-    /// The code.
+    /// Returns the error code.
     pub(crate) fn error_code(&self) -> i64 {
         self.0.code
     }
 
-    /// The message, as JSON.
+    /// Returns the JSON-RPC message.
     pub(crate) fn to_json(&self) -> Value {
         let mut error = json!({ "code": self.0.code, "message": self.0.message });
         if let Some(data) = &self.0.data {
@@ -133,7 +133,7 @@ impl RpcError {
         json!({ "jsonrpc": "2.0", "id": self.0.id, "error": error })
     }
 
-    /// The answer. In the older era a failure of a request that was understood is not a failure of the transport.
+    /// Builds the HTTP response. In the legacy era, the error of a valid request has the HTTP status of a success.
     pub(crate) fn to_response(&self, era: ProtocolEra) -> Response {
         let RpcErrorParts { status, id, .. } = &*self.0;
         let understood =
@@ -149,23 +149,23 @@ impl RpcError {
     }
 }
 
-/// The revisions that are spoken here.
+/// Returns the supported protocol versions.
 pub(crate) fn supported_versions() -> Vec<&'static str> {
     std::iter::once(MODERN_VERSION).chain(LEGACY_VERSIONS).collect()
 }
 
-/// JSON on one line.
+/// Builds a JSON response.
 pub(crate) fn json_response(status: StatusCode, body: String) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], Body::from(body)).into_response()
 }
 
-/// The message with a result.
+/// Renders the JSON-RPC message with a result.
 pub(crate) fn render_result(id: &Value, result: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}")
 }
 
-/// What a model and a program are told when the gate says no. It is a result of the call and not a failure of the protocol,
-/// so that the model reads it and stops.
+/// Builds the result of a refused call, for models and programs. It is a tool result and not a protocol error, so that the model reads it
+/// and stops.
 pub(crate) fn refusal_result(
     era: ProtocolEra,
     reason: &RefusalReason,
@@ -185,7 +185,7 @@ pub(crate) fn refusal_result(
     error_result(era, &text, &json!({ "refused": refused }))
 }
 
-/// What a program is told of a refusal.
+/// Returns the details of a refusal, for programs.
 pub(crate) fn refusal_details(reason: &RefusalReason) -> Value {
     json!({
         "code": reason.reason_code(),
@@ -195,7 +195,7 @@ pub(crate) fn refusal_details(reason: &RefusalReason) -> Value {
     })
 }
 
-/// A result that says that the call came to nothing.
+/// Builds the result of a failed call.
 pub(crate) fn error_result(era: ProtocolEra, text: &str, structured: &Value) -> Value {
     mark_complete(
         era,
@@ -207,7 +207,7 @@ pub(crate) fn error_result(era: ProtocolEra, text: &str, structured: &Value) -> 
     )
 }
 
-/// The form of its results that a tool promises to agents. Our own promise none.
+/// Returns the output schema that agents see. Native tools have none.
 pub(crate) fn output_schema_of(tool: &CatalogueTool) -> Option<&Value> {
     match tool.definition.origin {
         ToolOrigin::Native => None,
@@ -215,8 +215,8 @@ pub(crate) fn output_schema_of(tool: &CatalogueTool) -> Option<&Value> {
     }
 }
 
-/// What is said in place of a tool's result. Clients hold everything structured to the form that the tool promised, also what
-/// says no, so what a program is told stands beside it then.
+/// Adapts a result that replaces a tool's own result. Clients validate all structured content against the tool's output schema, refusals
+/// too, so the details move to `_meta`.
 pub(crate) fn fit_output_schema(tool: &CatalogueTool, mut result: Value) -> Value {
     if output_schema_of(tool).is_none() {
         return result;
@@ -229,7 +229,7 @@ pub(crate) fn fit_output_schema(tool: &CatalogueTool, mut result: Value) -> Valu
     result
 }
 
-/// A result of a native tool. For a model it is said as text too; a program reads the structure alone.
+/// Builds the result of a native tool. A model also gets it as text; a program reads only the structured content.
 pub(crate) fn success_result(era: ProtocolEra, value: Value, reader: ResultReader) -> Value {
     let content = match (&value, reader) {
         (Value::Object(_), ResultReader::Program) => json!([]),
@@ -237,14 +237,14 @@ pub(crate) fn success_result(era: ProtocolEra, value: Value, reader: ResultReade
         (value, _) => json!([{ "type": "text", "text": value.to_string() }]),
     };
     let mut result = json!({ "content": content, "isError": false });
-    // Structured content is an object; anything else is only shown.
+    // Structured content must be an object. Any other value is sent only as text.
     if value.is_object() {
         result["structuredContent"] = value;
     }
     mark_complete(era, result)
 }
 
-/// Who reads a result.
+/// Reader of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResultReader {
     /// A model.
@@ -253,7 +253,7 @@ pub(crate) enum ResultReader {
     Program,
 }
 
-/// Says, in the era that wants it said, that nothing more is needed.
+/// Marks a result as complete, if the era requires it.
 pub(crate) fn mark_complete(era: ProtocolEra, mut result: Value) -> Value {
     if era == ProtocolEra::Modern && result.get("resultType").is_none() {
         result["resultType"] = json!("complete");
@@ -261,7 +261,7 @@ pub(crate) fn mark_complete(era: ProtocolEra, mut result: Value) -> Value {
     result
 }
 
-/// The name of a call, for whoever asks later what became of it.
+/// Adds the call id, by which the outcome can be looked up later.
 pub(crate) fn with_call_id(mut response: Response, call: cynode_core::ids::CallId) -> Response {
     if let Ok(value) = HeaderValue::from_str(&call.to_string()) {
         response.headers_mut().insert("x-cynode-call-id", value);
@@ -269,7 +269,7 @@ pub(crate) fn with_call_id(mut response: Response, call: cynode_core::ids::CallI
     response
 }
 
-/// What says where tokens come from.
+/// Builds the `WWW-Authenticate` challenge, which says where tokens come from.
 pub(crate) fn auth_challenge(headers: &HeaderMap, error: &str, scope: Option<&str>) -> HeaderValue {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     let safe = host.bytes().all(|b| b.is_ascii_alphanumeric() || b".:-[]".contains(&b));

@@ -1,17 +1,17 @@
-//! Signed state that goes out with a question and comes back with the answer. It holds no secret, is bound to one
-//! agent, one tool and its arguments, and expires.
+//! Signed state that is sent with an input request and returned with its response. It holds no secret, is bound to one agent, one tool and
+//! its arguments, and expires.
 
 use cynode_app::platform::keys::InstallationKeys;
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Value, value::RawValue};
 use time::OffsetDateTime;
 
-/// What a state is of.
+/// Purpose of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateKind {
-    /// A question of ours to a person: inside is what goes to the tool's server once it is answered.
+    /// State of an approval request: it holds the input that goes to the tool server after the approval.
     Approval,
-    /// A question of a tool's server: inside is the server's own state.
+    /// State of a tool server's input request: it holds the server's own state.
     Upstream,
 }
 
@@ -24,10 +24,10 @@ impl StateKind {
     }
 }
 
-/// Most characters of a state that is looked at.
+/// Maximum length of a state that is accepted.
 pub(crate) const MAX_STATE_BYTES: usize = 64 * 1024;
 
-/// Signs a state for what it is bound to.
+/// Signs a state for its binding.
 pub(crate) fn seal_state(
     keys: &InstallationKeys,
     kind: StateKind,
@@ -46,7 +46,7 @@ pub(crate) fn seal_state(
     format!("cyn1.{}.{until}.{inner}.{tag}", kind.kind_letter())
 }
 
-/// The state inside, if we signed it for this binding and it has not expired.
+/// Returns the inner state, if the gateway signed it for this binding and it has not expired.
 pub(crate) fn open_state(
     keys: &InstallationKeys,
     state: &str,
@@ -74,7 +74,7 @@ pub(crate) fn open_state(
     Some((kind, String::from_utf8(inner).ok()?))
 }
 
-/// Whether the caller's client said that it can show an address to a person.
+/// Returns whether the caller's client can show a URL to a person.
 pub(crate) fn supports_url_elicitation(capabilities: Option<&RawValue>) -> bool {
     let said = capabilities.and_then(|said| serde_json::from_str::<Value>(said.get()).ok());
     said.is_some_and(|said| said.pointer("/elicitation/url").is_some_and(Value::is_object))

@@ -1,11 +1,11 @@
-//! Strict JSON parser: refuses duplicate keys, which two parsers could read differently.
+//! Strict JSON parser: rejects duplicate keys, which two parsers could read differently.
 
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Reads JSON and refuses a key that is there twice, at any depth.
+/// Parses JSON and rejects duplicate keys, at any depth.
 pub(crate) fn parse_strict_json(text: &[u8]) -> Result<Value, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let value = StrictJsonVisitor.deserialize(&mut reader)?;
@@ -13,7 +13,7 @@ pub(crate) fn parse_strict_json(text: &[u8]) -> Result<Value, serde_json::Error>
     Ok(value)
 }
 
-/// Why a text is not read: only the place and the kind, since the text is a stranger's.
+/// Returns the message of a parse error. It holds only the kind of error, because the text comes from an untrusted caller.
 pub(crate) fn parse_error_message(error: &serde_json::Error) -> &'static str {
     if error.to_string().contains(DUPLICATE_KEY_MESSAGE) {
         "a key is there twice"

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::upstream::{UpstreamPool, UpstreamServer, UpstreamTransport};
 
-/// How often servers are asked what they offer.
+/// Interval of the refresh of all tool lists.
 const TOOL_REFRESH_INTERVAL: Duration = Duration::from_mins(1);
 
 pub(crate) fn to_upstream_server(server: &CallableServer) -> UpstreamServer {
@@ -56,8 +56,8 @@ impl ToolServerClient for UpstreamPool {
     }
 }
 
-/// Asks every installed server now and then what it offers, until it is told to stop. Each is asked by itself: one that does
-/// not answer keeps nobody waiting.
+/// Refreshes the tool list of every installed server periodically, until `stop`. The servers are queried concurrently: one that does not
+/// answer delays no other.
 pub(crate) async fn run_tool_refresh(app: App, stop: CancellationToken) {
     let mut turn = tokio::time::interval(TOOL_REFRESH_INTERVAL);
     turn.tick().await;
@@ -79,7 +79,7 @@ pub(crate) async fn run_tool_refresh(app: App, stop: CancellationToken) {
     }
 }
 
-/// The way to servers, to be given to operations.
+/// Creates the client of tool servers for the operations.
 pub fn build_tool_server_adapter(upstreams: Arc<UpstreamPool>) -> Arc<dyn ToolServerClient> {
     upstreams
 }

@@ -36,59 +36,59 @@ use utoipa::ToSchema;
 
 use crate::{egress::EgressClient, policy_cache::CallPermit};
 
-/// Whether a call of that tool waits for work, and asks whether it is still permitted before it takes any.
+/// Returns whether a call of that tool waits for work and checks its permission again before it takes any.
 pub(crate) fn waits_for_work(tool: &McpToolDefinition) -> bool {
     tool.origin == ToolOrigin::Native && tool.name.as_str() == handoffs::CLAIM_TOOL_NAME
 }
 
-/// What a tool works with.
+/// Context of a tool invocation.
 #[derive(Clone)]
 pub struct ToolInvocation {
-    /// The operations.
+    /// The application's operations.
     pub app: App,
-    /// In whose name, and in which trace.
+    /// Caller and trace of the operation.
     pub request: OperationRequest,
-    /// Who calls, under which profile.
+    /// The calling agent, with its profile.
     pub agent: Arc<AgentIdentity>,
-    /// The name of a program of the installation.
+    /// Name of the calling program, if it belongs to the installation.
     pub service: Option<String>,
-    /// The gate that let the call through.
+    /// Policy snapshot that allowed the call.
     pub gate: Arc<PolicySnapshot>,
-    /// The way out.
+    /// Client for outgoing requests.
     pub egress: EgressClient,
-    /// The arguments.
+    /// Arguments of the call.
     pub arguments: Value,
-    /// Cancelled when nobody waits for the call any more. Only who waits for something may stop then, between two operations.
+    /// Cancelled when the caller no longer waits. Only a tool that waits may then stop, between two operations.
     pub gone: CancellationToken,
-    /// Asks whether the call is still permitted.
+    /// Checks whether the call is still permitted.
     pub permit: CallPermit,
 }
 
 impl ToolInvocation {
-    /// The trace of the call.
+    /// Returns the trace id of the call.
     pub const fn trace_id(&self) -> TraceId {
         self.request.trace
     }
 
-    /// The name of the profile that the caller works under.
+    /// Returns the name of the agent's profile.
     pub fn profile_name(&self) -> &str {
         &self.agent.profile.name
     }
 }
 
-/// Why a tool came to nothing. It is never swallowed: the code is in the record, the words are in the answer.
+/// Error of a tool. It is never dropped: the code is in the audit record, the message in the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolError {
-    /// A stable name.
+    /// Stable error code.
     pub code: &'static str,
-    /// In words.
+    /// Message.
     pub detail: String,
-    /// What to do.
+    /// Advice for the caller.
     pub fix: Option<&'static str>,
 }
 
 impl ToolError {
-    /// Arguments that cannot be used.
+    /// Creates the error of invalid arguments.
     pub(crate) fn invalid_arguments(detail: impl Into<String>) -> Self {
         Self { code: "invalid", detail: detail.into(), fix: None }
     }
@@ -132,19 +132,19 @@ impl From<Error> for ToolError {
     }
 }
 
-/// The end of a tool's work.
+/// Future of a tool's result.
 pub type ToolFuture = Pin<Box<dyn Future<Output = Result<Value, ToolError>> + Send>>;
 
 type ToolHandler = Box<dyn Fn(ToolInvocation) -> ToolFuture + Send + Sync>;
 
-/// One of our own tools.
+/// A native tool.
 pub struct NativeTool {
     definition: McpToolDefinition,
     run: Option<ToolHandler>,
 }
 
 impl NativeTool {
-    /// Carries it out.
+    /// Runs the tool.
     pub(crate) fn run_tool(&self, invocation: ToolInvocation) -> ToolFuture {
         match &self.run {
             Some(run) => run(invocation),
@@ -155,11 +155,11 @@ impl NativeTool {
     }
 }
 
-/// Our own tools, by name.
+/// Native tools, by name.
 pub struct NativeTools(HashMap<ToolName, NativeTool>);
 
 impl NativeTools {
-    /// Every tool there is.
+    /// Returns all native tools.
     pub fn all_tools() -> Self {
         Self(
             list_native_tools()
@@ -169,13 +169,13 @@ impl NativeTools {
         )
     }
 
-    /// The tool of that name.
+    /// Returns the tool of that name.
     pub(crate) fn find_tool(&self, name: &ToolName) -> Option<&NativeTool> {
         self.0.get(name)
     }
 }
 
-/// What our tools are, for the catalogue.
+/// Returns the definitions of the native tools, for the catalogue.
 pub fn tool_definitions() -> Arc<[McpToolDefinition]> {
     list_native_tools().into_iter().map(|tool| tool.definition).collect()
 }
@@ -201,7 +201,7 @@ fn list_native_tools() -> Vec<NativeTool> {
     .collect()
 }
 
-/// What a tool is, in the order in which one says it.
+/// Specification of a tool.
 struct ToolSpec {
     name: &'static str,
     title: &'static str,
@@ -231,7 +231,7 @@ impl ToolSpec {
         }
     }
 
-    /// A tool that takes a `T`.
+    /// Builds a tool that takes arguments of type `T`.
     fn with_handler<T, F, W, O>(self, work: F) -> NativeTool
     where
         T: DeserializeOwned + ToSchema + Send + 'static,
@@ -258,7 +258,7 @@ impl ToolSpec {
     }
 }
 
-/// The value of an operation that was carried out.
+/// Returns the value of a completed operation.
 fn answer_value(answer: &cynode_app::OperationAnswer) -> Result<Value, ToolError> {
     serde_json::from_slice(&answer.body).map_err(|_| ToolError {
         code: "internal",

@@ -1,18 +1,18 @@
 //! Client of upstream MCP servers, the ones that users install.
 //!
-//! [`UpstreamPool`] keeps one connection per server and opens it on first use. It hides the transport (HTTP or a
-//! sandboxed process) and the era of the protocol:
+//! [`UpstreamPool`] keeps one connection per server and opens it on first use. It hides the transport (HTTP or a sandboxed process) and the
+//! era of the protocol:
 //!
-//! * **modern** (2026-07-28): every request stands alone and carries its context in `_meta`;
+//! * **modern** (2026-07-28): every request is self-contained and carries its context in `_meta`;
 //! * **legacy** (up to 2025-11-25): a handshake first, then requests in its session.
 //!
-//! The pool detects the era once per connection (`server/discover`, then `initialize`) and again after each reconnect,
-//! so a server may be upgraded at any time.
+//! The pool detects the era once per connection (`server/discover`, then `initialize`) and again after each reconnect, so a server may be
+//! upgraded at any time.
 //!
-//! **Invariants.** The wire format is standard MCP: no field of our own, and no credential except those configured for
-//! that very server. The bytes of a call's arguments are forwarded unchanged, so that a digest taken before is the
-//! digest of what the tool got. Each server is isolated: its calls in flight, their time and the size of its answers
-//! are bounded, and no lock is held while waiting for it.
+//! **Invariants.** The wire format is standard MCP: no proprietary field, and no credential except those configured for that very server.
+//! The bytes of a call's arguments are forwarded unchanged, so that a digest taken before is the digest of the bytes that the tool
+//! receives. Each server is isolated: its calls in flight, their time and the size of its answers are limited, and no lock is held while
+//! waiting for it.
 
 mod catalog;
 mod connection;
@@ -38,56 +38,56 @@ use uuid::Uuid;
 pub use error::UpstreamError;
 pub use pool::{UpstreamOptions, UpstreamPool};
 
-/// The largest answer that is accepted from a server.
+/// Maximum size of an answer of a server.
 ///
-/// A tool result ends up in a model's context; one that is larger than this is a mistake or an
-/// attack, and reading it on would let one server take the memory of all.
+/// A tool result ends up in a model's context. A larger one is a mistake or an attack, and reading it would let one server exhaust the
+/// memory of all.
 pub const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
-/// An installed server: where it is and how much of us it may use.
+/// An installed server: its transport and its limits.
 #[derive(Clone, Debug)]
 pub struct UpstreamServer {
-    /// Which server this is. Connections are kept by it.
+    /// Id of the server. Connections are keyed by it.
     pub id: Uuid,
-    /// How the server is reached.
+    /// Transport of the server.
     pub transport: UpstreamTransport,
-    /// How long one call, or one listing of the tools, may take, connecting included.
+    /// Timeout of one call, or of one listing of the tools, connecting included.
     pub timeout: Duration,
-    /// How many calls may be in flight at once; more are [`UpstreamError::Overloaded`].
+    /// Maximum number of calls in flight. Further calls fail with [`UpstreamError::Overloaded`].
     pub max_in_flight: usize,
 }
 
-/// How a server is reached.
+/// Transport of a server.
 #[derive(Clone, Debug)]
 pub enum UpstreamTransport {
     /// Streamable HTTP.
     Http {
-        /// The MCP endpoint.
+        /// URL of the MCP endpoint.
         url: String,
         /// Headers sent with every request, such as the server's own credential.
         headers: Vec<(String, SecretString)>,
-        /// Whether it may be on this machine or in a private network.
+        /// Whether the server may be on this machine or in a private network.
         private: bool,
     },
-    /// A process of ours that speaks over its standard input and output, inside bubblewrap.
+    /// A process that communicates over standard input and output, inside a bubblewrap sandbox.
     Stdio {
-        /// The program, as it is called inside the sandbox.
+        /// The program, by its path or name inside the sandbox.
         program: String,
-        /// Its arguments.
+        /// Arguments of the program.
         args: Vec<String>,
-        /// Its whole environment, apart from `PATH`, `HOME` and `LANG`.
+        /// Environment of the program, in addition to `PATH`, `HOME` and `LANG`.
         env: Vec<(String, SecretString)>,
-        /// Files and folders it may read besides the system's own, by absolute path.
+        /// Absolute paths of files and folders that the program may read, in addition to the system's own.
         files: Vec<PathBuf>,
-        /// Whether it may use the network.
+        /// Whether the program may use the network.
         network: bool,
     },
 }
 
 impl UpstreamTransport {
-    /// Whether a connection opened for `self` serves `other` too.
+    /// Returns whether a connection opened for `self` serves `other` too.
     ///
-    /// Secrets have no `PartialEq`, for good reason; here both sides are our own configuration.
+    /// Secrets deliberately have no `PartialEq`. Here both sides are CyNode's own configuration.
     fn is_equivalent(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -124,48 +124,48 @@ fn same_pairs(left: &[(String, SecretString)], right: &[(String, SecretString)])
         })
 }
 
-/// A tool as its server describes it. Nothing in it has been judged yet.
+/// A tool as its server describes it. It has not been checked yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamTool {
-    /// The name by which it is called.
+    /// Name of the tool at its server.
     pub name: String,
-    /// A name for people.
+    /// Display name.
     pub title: Option<String>,
-    /// What it does, in the server's words.
+    /// Purpose, in the server's words.
     pub description: Option<String>,
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub input_schema: Value,
-    /// The JSON Schema of its structured result, if it promises one.
+    /// JSON Schema of the structured result, if the tool has one.
     pub output_schema: Option<Value>,
-    /// The server's own, untrusted hints.
+    /// Hints of the server, which are untrusted.
     pub annotations: Option<Value>,
-    /// The whole object as the server gave it; what a digest is taken of.
+    /// The whole object as the server sent it. The tool's digest is computed from it.
     pub raw: Value,
 }
 
 /// One call of a tool.
 #[derive(Debug)]
 pub struct UpstreamCall<'a> {
-    /// The tool's name at its server.
+    /// Name of the tool at its server.
     pub tool: &'a str,
-    /// The arguments, forwarded byte for byte.
+    /// Arguments, forwarded unchanged.
     pub arguments: &'a RawValue,
-    /// The W3C `traceparent` under which the call runs.
+    /// W3C `traceparent` of the call.
     pub trace: Option<&'a str>,
-    /// What the agent's own client can do, as it said: an object.
+    /// Capabilities of the agent's client, as it states them: an object.
     ///
-    /// Only for what is in it may a modern server answer [`UpstreamReply::InputRequired`]; we have nobody to ask.
+    /// A modern server may answer [`UpstreamReply::InputRequired`] only for these capabilities: the gateway itself cannot provide input.
     pub capabilities: Option<&'a RawValue>,
-    /// What the agent's side answered to an earlier [`UpstreamReply::InputRequired`].
+    /// Responses of the agent's client to an earlier [`UpstreamReply::InputRequired`].
     pub input: Option<UpstreamInput<'a>>,
-    /// Where progress is told. What does not fit into the channel is left out.
+    /// Channel for progress. Messages that do not fit are dropped.
     pub progress: Option<mpsc::Sender<CallProgress>>,
     /// Cancelling it ends the call at once with [`UpstreamError::Cancelled`].
     pub cancel: CancellationToken,
 }
 
 impl<'a> UpstreamCall<'a> {
-    /// A call of `tool` without anything optional.
+    /// Creates a call of `tool` without optional fields.
     pub fn new(tool: &'a str, arguments: &'a RawValue) -> Self {
         Self {
             tool,
@@ -179,36 +179,36 @@ impl<'a> UpstreamCall<'a> {
     }
 }
 
-/// The second round of a call that needed input, passed on as it came.
+/// Second round of a call that required input, forwarded unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct UpstreamInput<'a> {
-    /// The answers, by the keys of the `inputRequests`.
+    /// Responses, by the keys of the `inputRequests`.
     pub responses: Option<&'a RawValue>,
-    /// The server's own opaque state, a JSON string.
+    /// Opaque state of the server, a JSON string.
     pub state: Option<&'a RawValue>,
 }
 
-/// How far a running call has come.
+/// Progress of a running call.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct CallProgress {
-    /// Grows from one message to the next.
+    /// Progress so far. It increases with each message.
     pub progress: Number,
-    /// What `progress` grows to, if the server knows.
+    /// Final value of `progress`, if the server knows it.
     pub total: Option<Number>,
-    /// What is being done, for people.
+    /// Description of the current step, for people.
     pub message: Option<String>,
 }
 
-/// How a server answered a call.
+/// Reply of a server to a call.
 #[derive(Clone, Debug)]
 pub enum UpstreamReply {
-    /// The call came to its end.
+    /// The call has ended.
     Result {
-        /// The `CallToolResult` as the server wrote it.
+        /// The `CallToolResult`, unchanged.
         result: Box<RawValue>,
-        /// Whether the tool says that it failed.
+        /// Whether the tool reports an error.
         is_error: bool,
     },
-    /// The server wants input first: the whole `InputRequiredResult` as it wrote it.
+    /// The server requires input first: the whole `InputRequiredResult`, unchanged.
     InputRequired(Box<RawValue>),
 }

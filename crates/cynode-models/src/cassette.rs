@@ -1,7 +1,7 @@
-//! Answers that are kept and given again: the same question, the same answer, without a provider.
+//! Cassette: records responses of providers and replays them. The same request gets the same response without a provider.
 //!
-//! A cassette is a directory with a file for each question, named by the digest of what was asked. What is kept has been
-//! through redaction, question and answer alike.
+//! A cassette is a directory with one file per request, named by the digest of the request. Both request and response are redacted before
+//! they are recorded.
 
 use std::{fs, io, path::PathBuf, sync::LazyLock};
 
@@ -12,13 +12,13 @@ use sha2::{Digest, Sha256};
 
 use crate::dialect::canonical::{CanonicalRequest, CanonicalResponse, ModelError, ModelErrorKind};
 
-/// A directory of kept answers.
+/// Directory of recorded responses.
 #[derive(Clone, Debug)]
 pub struct ResponseCassette {
     directory: PathBuf,
 }
 
-/// One question and its answer, as they are kept.
+/// One recorded request and its response.
 #[derive(Serialize, Deserialize)]
 struct CassetteEntry {
     asked: Value,
@@ -26,12 +26,12 @@ struct CassetteEntry {
 }
 
 impl ResponseCassette {
-    /// The cassette in a directory, which need not be there yet.
+    /// Creates a cassette in a directory. The directory need not exist yet.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
-    /// The answer that was kept for a question.
+    /// Returns the recorded response to a request.
     pub fn replay_response(
         &self,
         request: &CanonicalRequest,
@@ -53,7 +53,7 @@ impl ResponseCassette {
         Ok(kept.answered)
     }
 
-    /// Keeps an answer. Whoever is killed in between leaves no half of one.
+    /// Records a response atomically: a process that is killed in between leaves no partial file.
     pub fn record_response(
         &self,
         request: &CanonicalRequest,
@@ -75,7 +75,7 @@ impl ResponseCassette {
     }
 }
 
-/// What was asked, without what does not change the answer, and its digest.
+/// Returns the request without fields that do not change the response, and its digest.
 fn digest_request(request: &CanonicalRequest) -> Result<(Value, String), ModelError> {
     let mut asked = serde_json::to_value(request).map_err(|error| cassette_error(&error.into()))?;
     if let Some(fields) = asked.as_object_mut() {
@@ -89,8 +89,8 @@ fn digest_request(request: &CanonicalRequest) -> Result<(Value, String), ModelEr
     Ok((asked, digest.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
-/// Calls the ids of the installation and commits by the order in which they appear: the same question about another task is the
-/// same question.
+/// Replaces ids and commit hashes of the installation by the order of their first appearance, so that the same request about another task
+/// has the same digest.
 fn normalize_ids(value: &mut Value, seen: &mut Vec<String>) {
     match value {
         Value::String(text) => {

@@ -1,32 +1,33 @@
-//! The most that a question can cost, known before it is asked.
+//! Upper bound of the input tokens of a request, known before the request is sent. A budget reserves its cost.
 
 use serde_json::Value;
 
-/// Tokens that a provider may add around each message and tool: marks of roles, names, the frame of a schema.
+/// Maximum number of tokens that a provider adds around each message and tool: role markers, names, the frame of a schema.
 const OVERHEAD_TOKENS_PER_OBJECT: u64 = 64;
 
-/// Tokens that a provider may add once: its own instructions for tools and for JSON.
+/// Maximum number of tokens that a provider adds once per request: its own instructions for tools and for JSON.
 const OVERHEAD_TOKENS_PER_REQUEST: u64 = 2048;
 
-/// Tokens of an image or a recording, however few bytes it has.
+/// Maximum number of tokens of an image or a recording, whatever its size in bytes.
 const MAX_MEDIA_TOKENS: u64 = 50_000;
 
-/// Fields by which a request means more than it says.
+/// Fields that refer to content outside the request.
 const EXTERNAL_CONTENT_FIELDS: [&str; 6] =
     ["previous_response_id", "conversation", "prompt", "file_id", "file_url", "file_data"];
 
-/// The most tokens that a body can be read as, for a model that reads at most `context`. Every tokenizer in use makes at most
-/// one token of a byte; what the provider adds by itself is bounded by the number of things in the body. What is not in the
-/// body (a stored conversation, the pages of a document) can fill all that the model reads.
+/// Returns the maximum number of input tokens of a body, for a model with a context window of `context` tokens. Every tokenizer in use
+/// makes at most one token of a byte. The number of objects in the body limits the tokens that the provider adds. Content outside the body
+/// (a stored conversation, the pages of a document) can fill the whole context window.
 pub fn max_input_tokens(body: &Value, context: u64) -> u64 {
     let mut bound = OVERHEAD_TOKENS_PER_REQUEST;
     if add_token_bound(body, false, &mut bound) { bound.min(context) } else { context }
 }
 
-/// Fields that hold schemas, in which any name may stand for anything.
+/// Fields that hold schemas. Field names inside a schema are arbitrary.
 const SCHEMA_FIELDS: [&str; 5] = ["tools", "functions", "response_format", "text", "output_config"];
 
-/// Adds what a value may be read as; `false` when that cannot be told. In a schema names mean nothing.
+/// Adds the maximum number of tokens of a value to `bound`. Returns `false` if it has no limit. Inside a schema, field names have no
+/// special meaning.
 fn add_token_bound(value: &Value, schema: bool, bound: &mut u64) -> bool {
     match value {
         Value::Null | Value::Bool(_) => *bound += 1,

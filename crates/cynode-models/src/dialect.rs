@@ -1,7 +1,7 @@
-//! The three dialects: how each says what [`crate::talk`] has words for.
+//! The three dialects: how each encodes the types of [`canonical`].
 //!
-//! Each submodule has the same six functions and two machines, a stream reader and a stream writer; this module only
-//! chooses between them. To add a word, add it to [`crate::talk`] and let the compiler show where each dialect must say it.
+//! Each submodule has the same six functions, a stream decoder and a stream encoder. This module only dispatches to them. To add a concept,
+//! add it to [`canonical`]; the compiler then shows where each dialect must encode it.
 
 pub mod canonical;
 pub mod chat;
@@ -32,19 +32,19 @@ use crate::{
     tools::{flat_tool_name, to_function_tool},
 };
 
-/// What the provider behind a request can do, and what is chosen where the request leaves it open.
+/// Capabilities of the provider of a request, and defaults for fields that the request leaves open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one ability of a provider")]
 pub struct ProviderCapabilities {
-    /// Messages must name a limit; this is the one if the client named none.
+    /// Default output limit. Messages requires a limit, and this one applies if the client set none.
     pub default_max_tokens: u32,
     /// Chat: whether the limit is called `max_completion_tokens` (`OpenAI`) or `max_tokens` (most local servers).
     pub max_completion_tokens: bool,
-    /// Chat: whether thoughts of earlier turns are given back as `reasoning_content`.
+    /// Chat: whether the reasoning of earlier turns is sent back as `reasoning_content`.
     pub reasoning_content: bool,
-    /// Messages: whether `output_config.format` is known.
+    /// Messages: whether the provider supports `output_config.format`.
     pub schema_output: bool,
-    /// Whether tools that only the client's dialect knows are left out instead of refused.
+    /// Whether tools that only the client's dialect supports are dropped instead of rejected.
     pub drop_foreign_tools: bool,
 }
 
@@ -60,21 +60,21 @@ impl Default for ProviderCapabilities {
     }
 }
 
-/// What an answer repeats of its request, and what it needs beside the model's words.
+/// Context of a response: fields that it repeats from its request, and metadata.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResponseContext {
-    /// Seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub created: u64,
-    /// The id to use if the provider gave none.
+    /// Id of the response if the provider set none.
     pub id: String,
-    /// Whether a stream ends with what was used, where the dialect leaves it to the client.
+    /// Whether a stream ends with the token usage, in dialects where the client chooses.
     pub include_usage: bool,
-    /// What Responses repeats: choice of tools, tools, limits.
+    /// Request fields that Responses repeats: tool choice, tools, limits.
     pub echo: Map<String, Value>,
 }
 
 impl ResponseContext {
-    /// The reply to `request`, made at `created`.
+    /// Creates the context of a response to `request`, created at `created`.
     pub fn for_request(request: &CanonicalRequest, created: u64, id: impl Into<String>) -> Self {
         Self {
             created,
@@ -85,29 +85,29 @@ impl ResponseContext {
     }
 }
 
-/// What can be done in a dialect.
+/// Operations of a dialect.
 pub trait DialectCodec: Copy {
-    /// What a client asks.
+    /// Decodes a client's request.
     fn decode_request(self, body: &Value) -> Result<CanonicalRequest, ModelError>;
 
-    /// The request for a provider, or why it cannot be said.
+    /// Encodes a request for a provider. Fails if the dialect cannot express it.
     fn encode_request(
         self,
         request: &CanonicalRequest,
         target: &ProviderCapabilities,
     ) -> Result<Value, ModelError>;
 
-    /// What a provider answered.
+    /// Decodes a provider's response.
     fn decode_response(self, body: &Value) -> Result<CanonicalResponse, ModelError>;
 
-    /// The answer for a client, or why it cannot be said.
+    /// Encodes a response for a client. Fails if the dialect cannot express it.
     fn encode_response(
         self,
         answer: &CanonicalResponse,
         reply: &ResponseContext,
     ) -> Result<Value, ModelError>;
 
-    /// What a provider's error means.
+    /// Decodes a provider's error.
     fn decode_error(
         self,
         status: u16,
@@ -115,7 +115,7 @@ pub trait DialectCodec: Copy {
         retry_after: Option<std::time::Duration>,
     ) -> ModelError;
 
-    /// An error for a client, before anything has been answered.
+    /// Encodes an error for a client, before any part of the response was sent.
     fn encode_error(self, error: &ModelError) -> WireError;
 }
 
@@ -177,12 +177,12 @@ impl DialectCodec for Dialect {
     }
 }
 
-/// Whether it is one of the two that share most of their words.
+/// Returns whether the dialect is one of the two `OpenAI` dialects, which share most of their fields.
 pub(crate) const fn is_openai(dialect: Dialect) -> bool {
     matches!(dialect, Dialect::Chat | Dialect::Responses)
 }
 
-/// Tools for a provider that knows functions only, each said by `function`.
+/// Encodes tools for a provider that supports functions only. `function` encodes each one.
 fn encode_function_tools(
     tools: &[CanonicalTool],
     namespace: Option<&str>,
@@ -211,7 +211,7 @@ fn encode_function_tools(
     Ok(out)
 }
 
-/// The fields of one function, whose schema is under the name that the dialect has for it.
+/// Encodes the fields of one function. The schema gets the field name that the dialect uses.
 fn encode_function_fields(
     tool: &FunctionTool,
     namespace: Option<&str>,
@@ -232,7 +232,7 @@ fn encode_function_fields(
     Ok(out)
 }
 
-/// What becomes of a tool that `to` does not know: left out if the target says so, else refused.
+/// Checks a tool that `to` does not support: drops it if the capabilities say so, rejects it otherwise.
 fn check_foreign_tool(
     value: &Value,
     to: Dialect,
@@ -247,7 +247,7 @@ fn check_foreign_tool(
     )))
 }
 
-/// The names of all tools that are called with free text.
+/// Returns the names of all custom tools, which are called with free text.
 fn custom_tool_names(tools: &[CanonicalTool]) -> BTreeSet<&str> {
     let mut names = BTreeSet::new();
     for tool in tools {

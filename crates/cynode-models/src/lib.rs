@@ -1,13 +1,13 @@
-//! The way to models: three dialects in, three dialects out, one set of words between them; providers, routing, redaction.
+//! Access to models: three dialects in, three dialects out, one canonical form between them; providers, routing, redaction.
 //!
-//! [`talk`] has the words. [`dialect`] reads and writes them as Chat Completions and Responses of `OpenAI` and as Anthropic's
-//! Messages, whole and piece by piece. [`tools`] gives a client its own
-//! kinds of tools back when the provider knows only functions. [`observe`] watches an answer that is passed on unchanged,
-//! [`relay`] passes it on. [`upstream`], [`script`] and [`cassette`] are where answers come from; [`routing`]
-//! chooses among them; [`bound`] says what a question can cost at most, [`shape`] prepares it. [`redact`] takes secrets out.
+//! [`dialect::canonical`] defines the canonical form. [`dialect`] decodes and encodes it as Chat Completions and Responses of `OpenAI` and
+//! as Anthropic's Messages, complete and streamed. [`tools`] restores a client's own kinds of tools when the provider supports only
+//! functions. [`stream_observer`] observes a response that is relayed unchanged, and [`relay`] relays it. [`upstream`], [`script`] and
+//! [`cassette`] are the sources of responses. [`routing`] chooses among them. [`cost_bound`] computes the maximum input of a request,
+//! [`request_rewrite`] prepares the request. [`redact`] redacts secrets.
 //!
-//! **Invariant**: only [`upstream`] speaks to a network and only [`cassette`] to a disk; no input makes the rest panic. What
-//! a dialect cannot say is refused in words, or is one of the few things that the readme of the golden corpus lists.
+//! **Invariant**: only [`upstream`] accesses a network and only [`cassette`] a disk; no input makes the rest panic. If a dialect cannot
+//! express something, the request is rejected with a message, or the loss is one of the few that the readme of the golden corpus lists.
 
 pub mod cassette;
 pub mod cost_bound;

@@ -1,16 +1,14 @@
-//! Takes secrets out of text before it is stored and before a model sees it.
+//! Redacts secrets in text before it is stored and before a model sees it.
 //!
-//! Two sources of knowledge. A table of [rules](kinds) knows how secrets of the usual services look;
-//! and every secret that CyNode itself holds is looked for literally, also in the encodings that
-//! text on its way through programs tends to get.
+//! There are two sources of knowledge. A table of [rules](kinds) describes the secrets of common services. And the scanner searches for
+//! every secret that CyNode itself holds, literally and in the encodings that programs commonly apply to text.
 //!
-//! One pass of an Aho-Corasick automaton finds the *anchors*: the first letters of a rule, or of a
-//! known secret. Only there a rule is tried, by an automaton that says "yes", "no" or "cannot know
-//! yet". The last answer is what makes streams exact: [`StreamRedactor`] holds back what cannot be
-//! decided, and gives the same text as [`Redactor::text`] wherever the stream is cut.
+//! One pass of an Aho-Corasick automaton finds the *anchors*: the first characters of a rule, or of a known secret. A rule is tried only at
+//! an anchor, by an automaton that answers "yes", "no" or "cannot know yet". The last answer makes streams exact: [`StreamRedactor`] holds
+//! back undecided text and produces the same text as [`Redactor::redact_text`] wherever the stream is split.
 //!
-//! All findings count, also overlapping ones; what they cover together is replaced. A finding's
-//! best name wins: a known secret before a service's token before a guess by entropy.
+//! All findings count, overlapping ones too; their union is replaced. The most specific name of a finding wins: a known secret before a
+//! service's token before a guess by entropy.
 
 mod check;
 mod json;
@@ -34,8 +32,8 @@ use scan::{ScanView, SecretScanner};
 
 /// Replaces secrets by placeholders such as `[redacted:github_token#3f2a]`. Cheap to clone.
 ///
-/// The four digits tell two secrets apart and are the same for the same secret; they are keyed, so
-/// that they do not help to guess it.
+/// The four digits are a keyed fingerprint: they are equal for equal secrets and tell different secrets apart, and do not help to guess a
+/// secret.
 #[derive(Clone)]
 pub struct Redactor(Arc<RedactorInner>);
 
@@ -45,23 +43,23 @@ struct RedactorInner {
     unguarded: Vec<String>,
 }
 
-/// Something, and what was taken out of it.
+/// A redacted value, and the kinds of secrets that were removed from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedactionResult<T> {
-    /// What is left.
+    /// The redacted value.
     pub value: T,
-    /// What was found.
+    /// Kinds and numbers of the secrets that were found.
     pub found: RedactionCounts,
 }
 
-/// The kinds of what was found and how often, never the values.
+/// Number of secrets found per kind. It never holds the values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedactionCounts(BTreeMap<Arc<str>, usize>);
 
-/// The rules or the known secrets do not make an automaton.
+/// Error: the automaton cannot be built from the rules and the known secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum RedactorBuildError {
-    /// A rule is not well-formed.
+    /// A rule is malformed.
     #[error("the rules of redaction do not compile")]
     Rules(#[source] Box<regex_automata::hybrid::BuildError>),
     /// There are too many anchors.
@@ -70,7 +68,7 @@ pub enum RedactorBuildError {
 }
 
 impl Redactor {
-    /// Puts the rules and the known secrets together.
+    /// Builds a redactor from the rules and the known secrets.
     pub fn new(
         rules: Arc<RedactionRules>,
         key: FingerprintKey,
@@ -82,12 +80,12 @@ impl Redactor {
         Ok(Self(Arc::new(RedactorInner { scanner, labels, unguarded })))
     }
 
-    /// The names of known secrets that are too short to be looked for: text would be full of them.
+    /// Returns the names of known secrets that are too short to search for: they would match ordinary text too often.
     pub fn unguarded_names(&self) -> &[String] {
         &self.0.unguarded
     }
 
-    /// The text without secrets. Doing it twice changes nothing more.
+    /// Returns the text without secrets. The operation is idempotent.
     pub fn redact_text<'a>(&self, text: &'a str) -> RedactionResult<Cow<'a, str>> {
         let scan = self.0.scanner.scan_text(ScanView::whole_text(text), &self.0.labels);
         let mut found = RedactionCounts::default();
@@ -99,15 +97,15 @@ impl Redactor {
         RedactionResult { value: Cow::Owned(out), found }
     }
 
-    /// Takes secrets out of every string of a JSON value and tells what they were.
+    /// Redacts every string of a JSON value and returns the kinds of secrets found.
     ///
-    /// Object keys are strings too. A value under a key that announces a secret counts as assigned
-    /// to it. A string that holds JSON, as the arguments of a tool call do, is looked into as well.
+    /// Object keys are strings too. A value under a key that names a secret is treated as an assignment. A string that holds JSON, such as
+    /// the arguments of a tool call, is parsed and redacted as well.
     pub fn redact_json(&self, value: &mut serde_json::Value) -> RedactionCounts {
         json::redact_value(self, value)
     }
 
-    /// The redactor of one stream of text.
+    /// Creates a redactor for one stream of text.
     pub fn stream_redactor(&self) -> StreamRedactor {
         StreamRedactor::new(self.clone())
     }
@@ -120,7 +118,7 @@ impl fmt::Debug for Redactor {
 }
 
 impl RedactorInner {
-    /// Writes a range of the text with placeholders for the spans in it.
+    /// Writes a range of the text with placeholders instead of the spans in it.
     fn write_redacted(
         &self,
         text: &str,
@@ -141,22 +139,22 @@ impl RedactorInner {
 }
 
 impl RedactionCounts {
-    /// Whether nothing was found.
+    /// Returns whether no secret was found.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many secrets were found.
+    /// Returns the number of secrets that were found.
     pub fn total_count(&self) -> usize {
         self.0.values().sum()
     }
 
-    /// Kind and number, by name.
+    /// Iterates over kinds and numbers, in order of kind.
     pub fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
         self.0.iter().map(|(kind, count)| (&**kind, *count))
     }
 
-    /// Adds what was found elsewhere.
+    /// Adds the counts of another result.
     pub fn merge_counts(&mut self, other: Self) {
         for (kind, count) in other.0 {
             *self.0.entry(kind).or_default() += count;

@@ -1,4 +1,4 @@
-//! Passes a provider's stream on to a client, in the client's dialect, and watches it go by.
+//! Relays a provider's stream to a client, in the client's dialect, and observes it.
 
 use bytes::{Bytes, BytesMut};
 use cynode_net::sse::{SseEvent, SseEventParser, SseEventTooLong};
@@ -16,18 +16,18 @@ use crate::{
     tools::ToolRestorer,
 };
 
-/// Most bytes of one event.
+/// Maximum size of one event in bytes.
 const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Most bytes of one answer: what is gathered, held back or translated of it is in memory.
+/// Maximum size of one response in bytes. It bounds the memory for the parts that are assembled, held back or translated.
 pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// Counts the bytes of an answer.
+/// Counts the bytes of a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResponseMeter(usize);
 
 impl ResponseMeter {
-    /// Takes the next bytes, unless the answer is too long.
+    /// Counts the next bytes. Fails if the response is too long.
     pub fn count_bytes(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         self.0 = self.0.saturating_add(bytes.len());
         if self.0 > MAX_RESPONSE_BYTES {
@@ -38,7 +38,7 @@ impl ResponseMeter {
     }
 }
 
-/// One answer on its way.
+/// Relay of one response.
 #[derive(Debug)]
 pub struct StreamRelay {
     client: Dialect,
@@ -48,17 +48,17 @@ pub struct StreamRelay {
     observer: ResponseObserver,
     meter: ResponseMeter,
     way: RelayMode,
-    /// The beginning of an event whose end has not come, where bytes go on as they are.
+    /// Incomplete event at the end of the bytes so far, when bytes are relayed unchanged.
     held: BytesMut,
 }
 
 #[derive(Debug)]
 enum RelayMode {
-    /// Both speak the same: bytes go on as they are, whole events at a time.
+    /// Client and provider use the same dialect: bytes are relayed unchanged, in complete events.
     Same,
-    /// Both speak Chat, and the client did not ask what was used: we did.
+    /// Client and provider use Chat. The client did not request usage, but CyNode did: the usage chunk is removed.
     WithoutUsage,
-    /// Every event is read and said anew.
+    /// Every event is decoded and encoded in the other dialect.
     Translated(Box<StreamTranslation>),
 }
 
@@ -67,12 +67,12 @@ struct StreamTranslation {
     reader: StreamDecoder,
     restore: ToolRestorer,
     writer: StreamEncoder,
-    /// What the model is called if the provider does not say.
+    /// Name of the model, if the provider does not send one.
     model: String,
 }
 
 impl StreamTranslation {
-    /// Says events anew, after the observer has seen them.
+    /// Encodes events in the client's dialect, after the observer has seen them.
     fn translate_events(
         &mut self,
         events: Vec<CanonicalEvent>,
@@ -86,7 +86,7 @@ impl StreamTranslation {
                 model.clone_from(&self.model);
             }
             observer.record_event(&event);
-            // A name in the words of another dialect is none: the client gets ours.
+            // An id of another dialect would be invalid here: the client gets the id of the response context.
             if let CanonicalEvent::Started { id, .. } = &mut event {
                 id.clear();
             }
@@ -98,7 +98,7 @@ impl StreamTranslation {
 }
 
 impl StreamRelay {
-    /// The way from a provider to a client. `request` is what the client asked.
+    /// Creates a relay from a provider to a client. `request` is the client's request.
     pub fn new(
         client: Dialect,
         provider: Dialect,
@@ -123,7 +123,7 @@ impl StreamRelay {
         Self { client, reply, parser, events, observer, meter, way, held: BytesMut::new() }
     }
 
-    /// What the client gets for the next bytes of the provider.
+    /// Relays the next bytes of the provider. Returns the bytes for the client.
     pub fn push_bytes(&mut self, bytes: Bytes) -> Result<Bytes, ModelError> {
         let too_long =
             |error: SseEventTooLong| ModelError::new(ModelErrorKind::Upstream, error.to_string());
@@ -150,7 +150,8 @@ impl StreamRelay {
         })
     }
 
-    /// The bytes up to the last end of an event. The rest is held back: behind half an event nobody could read what else is said.
+    /// Returns the bytes up to the last end of an event. The rest is held back: after a partial event the client could not parse an error
+    /// event that is appended.
     fn complete_events(&mut self, mut bytes: Bytes) -> Bytes {
         let whole = self.parser.complete_len();
         if whole > 0 && !self.held.is_empty() {
@@ -164,12 +165,12 @@ impl StreamRelay {
         bytes
     }
 
-    /// Whether the answer came to the end that its dialect has. Nothing that belongs to it comes after that.
+    /// Returns whether the response reached the end that its dialect defines. No content follows it.
     pub const fn has_ended(&self) -> bool {
         self.observer.has_ended()
     }
 
-    /// The provider has said all. Gives what the client gets still, and what was seen.
+    /// Finishes the relay after the end of the provider's stream. Returns the remaining bytes for the client, and the observation.
     pub fn finish_stream(mut self) -> (Bytes, ResponseObservation) {
         let mut out = BytesMut::new();
         if let RelayMode::Translated(translation) = &mut self.way {
@@ -186,14 +187,14 @@ impl StreamRelay {
             let mut writer = StreamEncoder::new(self.client, with_observed_id(self.reply, &seen));
             out.extend_from_slice(&writer.encode_event(CanonicalEvent::Failed(error.clone())));
         } else if !behind {
-            // Some leave out the end of the last event.
+            // Some providers omit the end of the last event.
             out = self.held;
         }
         (out.freeze(), seen)
     }
 
-    /// The provider failed in the middle. Gives what the client is told, and what was seen until then. A failure behind the end
-    /// of the answer is nobody's.
+    /// Ends the relay after a failure of the provider. Returns the error event for the client, and the observation so far. A failure after
+    /// the end of the response is ignored.
     pub fn fail_stream(mut self, error: ModelError) -> (Bytes, ResponseObservation) {
         if self.has_ended() {
             return (Bytes::new(), self.observer.into_observation());
@@ -215,7 +216,7 @@ impl StreamRelay {
     }
 }
 
-/// What we add to bytes that went on as they are bears the name under which the answer began.
+/// Returns the context with the id under which the response began. Events that are added to an unchanged stream must have it.
 fn with_observed_id(mut reply: ResponseContext, seen: &ResponseObservation) -> ResponseContext {
     if !seen.id.is_empty() {
         reply.id.clone_from(&seen.id);
@@ -223,7 +224,7 @@ fn with_observed_id(mut reply: ResponseContext, seen: &ResponseObservation) -> R
     reply
 }
 
-/// Puts an answer together that passes by, to be kept.
+/// Assembles a streamed response while it is relayed, to record it.
 #[derive(Debug)]
 pub struct StreamAssembler {
     parser: SseEventParser,
@@ -234,14 +235,14 @@ pub struct StreamAssembler {
 }
 
 impl StreamAssembler {
-    /// Nothing of an answer in that dialect yet.
+    /// Creates an assembler for a response in that dialect.
     pub fn new(provider: Dialect) -> Self {
         let (parser, reader) = (SseEventParser::new(MAX_EVENT_BYTES), StreamDecoder::new(provider));
         let (gather, meter) = (ResponseAssembler::default(), ResponseMeter::default());
         Self { parser, reader, gather, meter, failed: None }
     }
 
-    /// Takes the next bytes. After a failure nothing more is kept.
+    /// Adds the next bytes. After a failure, further bytes are ignored.
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         if self.failed.is_some() {
             return;
@@ -262,12 +263,12 @@ impl StreamAssembler {
         }
     }
 
-    /// Whether nothing can come of it any more.
+    /// Returns whether the assembly has failed.
     pub const fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// The answer, if it came to its end.
+    /// Returns the response if it is complete.
     pub fn finish_response(mut self) -> Result<CanonicalResponse, ModelError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -279,9 +280,9 @@ impl StreamAssembler {
     }
 }
 
-/// Whether a chunk of Chat says nothing but what was used.
+/// Returns whether a chunk of Chat holds only the token usage.
 fn is_usage_chunk(event: &SseEvent) -> bool {
-    // Most chunks need no second look.
+    // Fast path: most chunks need no JSON parsing.
     if !event.data.contains("\"usage\"") {
         return false;
     }

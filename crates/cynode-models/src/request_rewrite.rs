@@ -1,4 +1,4 @@
-//! What is done to a request before it goes to a provider, in the dialect in which the client said it.
+//! Rewrites a request before it goes to a provider, in the client's dialect.
 
 use cynode_core::models::ProviderKind;
 use serde_json::{Map, Value, json};
@@ -9,15 +9,15 @@ use crate::dialect::{
     messages::clamp_thinking_budget,
 };
 
-/// Kinds of tools that the client itself runs; all others are run by the provider.
+/// Types of tools that the client itself runs. The provider runs all others.
 const CLIENT_TOOL_TYPES: [&str; 7] =
     ["function", "custom", "namespace", "local_shell", "shell", "apply_patch", "tool_search"];
 
-/// What kinds of tools that clients of Messages run begin with.
+/// Prefixes of the types of tools that clients of Messages run.
 const MESSAGES_CLIENT_TOOL_PREFIXES: [&str; 5] =
     ["custom", "bash_", "text_editor_", "computer_", "memory_"];
 
-/// Fields that ask the provider to reach out by itself, to choose another model, or to do what has another price.
+/// Fields that make the provider access the network by itself, choose another model, or use a feature with another price.
 const HOSTED_FEATURE_FIELDS: [&str; 13] = [
     "mcp_servers",
     "web_search_options",
@@ -34,7 +34,7 @@ const HOSTED_FEATURE_FIELDS: [&str; 13] = [
     "context_management",
 ];
 
-/// Fields that hold the client's own words, in which any name may stand for anything.
+/// Fields that hold the client's own content, in which field names are arbitrary.
 const CLIENT_CONTENT_FIELDS: [&str; 7] = [
     "arguments",
     "input",
@@ -45,7 +45,7 @@ const CLIENT_CONTENT_FIELDS: [&str; 7] = [
     "schema",
 ];
 
-/// A request whose shape we may change.
+/// A request that may be rewritten.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestRewrite {
     dialect: Dialect,
@@ -53,7 +53,8 @@ pub struct RequestRewrite {
 }
 
 impl RequestRewrite {
-    /// Takes a request, refuses what is never passed on, and has caches kept for the time whose price is known.
+    /// Creates a rewrite of a request. Rejects features that are never forwarded, and resets the cache lifetime to the default, whose price
+    /// is known.
     pub fn new(dialect: Dialect, mut body: Value) -> Result<Self, ModelError> {
         let bad = |told: &str| Err(ModelError::new(ModelErrorKind::BadRequest, told));
         if !body.is_object() {
@@ -82,31 +83,31 @@ impl RequestRewrite {
             return bad("`service_tier`: only the ordinary one has a known price");
         }
         strip_cache_ttl(&mut body);
-        // The conversation of Responses has the name that a tool's arguments have elsewhere.
+        // In Responses, the conversation has the field name that tool arguments have elsewhere.
         if let Some(conversation) = body.get_mut("input") {
             strip_cache_ttl(conversation);
         }
         Ok(Self { dialect, body })
     }
 
-    /// The model's id, as the client wrote it.
+    /// Returns the model's id, as the client wrote it.
     pub fn model_id(&self) -> Option<&str> {
         self.body.get("model").and_then(Value::as_str)
     }
 
-    /// Whether the answer comes piece by piece.
+    /// Returns whether the response is streamed.
     pub fn is_streaming(&self) -> bool {
         self.body.get("stream") == Some(&Value::Bool(true))
     }
 
-    /// Whether the client wants the pieces to end with what was used.
+    /// Returns whether the client requested token usage at the end of the stream.
     pub fn includes_usage(&self) -> bool {
         self.dialect != Dialect::Chat
             || self.body.get("stream_options").and_then(|options| options.get("include_usage"))
                 == Some(&Value::Bool(true))
     }
 
-    /// The limit on the answer that the client named.
+    /// Returns the output limit that the client set.
     pub fn output_token_limit(&self) -> Option<u64> {
         let names: &[&str] = match self.dialect {
             Dialect::Chat => &["max_completion_tokens", "max_tokens"],
@@ -116,8 +117,8 @@ impl RequestRewrite {
         names.iter().filter_map(|name| self.body.get(*name).and_then(Value::as_u64)).min()
     }
 
-    /// Takes out what the provider would do by itself: tools that it runs, servers that it calls. Every tool call passes our
-    /// gate; these would pass it by. Gives how many there were.
+    /// Removes features that the provider runs by itself: hosted tools, and servers that it calls. Every tool call must pass the gateway,
+    /// and these would bypass it. Returns the number of removed features.
     pub fn strip_hosted_tools(&mut self) -> usize {
         let dialect = self.dialect;
         let mut removed = 0;
@@ -143,7 +144,7 @@ impl RequestRewrite {
         removed
     }
 
-    /// Puts instructions before those of the client.
+    /// Prepends instructions to those of the client.
     pub fn prepend_instructions(&mut self, text: &str) {
         match self.dialect {
             Dialect::Chat => {
@@ -174,32 +175,32 @@ impl RequestRewrite {
         }
     }
 
-    /// The request as text.
+    /// Returns the request as JSON text.
     pub fn to_json_text(&self) -> String {
         self.body.to_string()
     }
 
-    /// The request as it is.
+    /// Returns the request body.
     pub const fn as_body(&self) -> &Value {
         &self.body
     }
 
-    /// The request, to be changed.
+    /// Returns the request body for changes.
     pub const fn as_body_mut(&mut self) -> &mut Value {
         &mut self.body
     }
 
-    /// Takes a field out.
+    /// Removes a field.
     fn remove_field(&mut self, name: &str) -> Option<Value> {
         self.body.as_object_mut().and_then(|fields| fields.shift_remove(name))
     }
 
-    /// The request for a provider that speaks the same dialect: its own name of the model, an answer of at most so many
-    /// tokens, and the pieces always end with what was used.
+    /// Returns the request for a provider that uses the same dialect: with the provider's name of the model, an output limit of `most`
+    /// tokens, and token usage at the end of a stream.
     pub fn to_provider_body(&self, kind: ProviderKind, upstream: &str, most: u64) -> Value {
         let mut body = self.body.as_object().cloned().unwrap_or_default();
         body.insert("model".into(), Value::String(upstream.to_owned()));
-        // The one name that this provider reads, whatever the client wrote.
+        // Only the field that this provider reads is sent, whichever one the client used.
         for name in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
             body.shift_remove(name);
         }
@@ -218,11 +219,11 @@ impl RequestRewrite {
                     *options = json!({ "include_usage": true });
                 }
             }
-            // What was asked is not left with the provider unless the client says so.
+            // The provider does not store the request unless the client asks for it.
             Dialect::Responses => {
                 body.entry("store").or_insert(Value::Bool(false));
             }
-            // As the client said it, it may be right: between tools a budget may be larger than the limit.
+            // If the limit is not reduced, the client's budget stays: with interleaved thinking a budget may exceed the limit.
             Dialect::Messages if self.output_token_limit().is_none_or(|limit| most < limit) => {
                 reduce_thinking_budget(&mut body, most);
             }
@@ -232,7 +233,7 @@ impl RequestRewrite {
     }
 }
 
-/// Takes the time out of every mark for caching: what is kept for longer than usual has a price of its own.
+/// Removes the lifetime of every cache marker: a longer lifetime has another price.
 fn strip_cache_ttl(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(strip_cache_ttl),
@@ -251,7 +252,7 @@ fn strip_cache_ttl(value: &mut Value) {
     }
 }
 
-/// Leaves a model less to think where its answer has become shorter.
+/// Reduces the thinking budget when the output limit was reduced.
 fn reduce_thinking_budget(body: &mut Map<String, Value>, most: u64) {
     let budget = body.get_mut("thinking").and_then(|thinking| thinking.get_mut("budget_tokens"));
     let Some(budget) = budget else { return };
@@ -264,7 +265,7 @@ fn reduce_thinking_budget(body: &mut Map<String, Value>, most: u64) {
     }
 }
 
-/// Leaves the tools that the client runs, also within groups, and gives how many were taken out.
+/// Retains only the tools that the client runs, in groups too. Returns the number of removed tools.
 fn retain_client_tools(dialect: Dialect, tools: &mut Vec<Value>) -> usize {
     let before = tools.len();
     tools.retain(|tool| is_client_tool(dialect, tool));

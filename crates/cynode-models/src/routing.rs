@@ -1,33 +1,33 @@
-//! Which ways to a model are tried, and in which order.
+//! Routing: which providers of a model are tried, and in which order.
 
 use cynode_core::{agents::AgentRole, preferences::PreferenceResolution};
 use serde_json::Value;
 
-/// What somebody wishes about where their questions go.
+/// Preferences of a user about the providers of their requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoutingPreferences {
-    /// What is local comes first.
+    /// Local providers come first.
     pub prefer_local: bool,
-    /// The only places outside that may be asked, by name; `None`: all that the installation has.
+    /// Names of the only external providers that are allowed. `None` allows all providers of the installation.
     pub allowed_external: Option<Vec<String>>,
-    /// The order of places, by name; those that are not named come after.
+    /// Order of the providers, by name. Providers that are not named come last.
     pub order: Vec<String>,
 }
 
-/// A place that a model can be reached at.
+/// A provider that offers a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProviderRoute<'a> {
-    /// The provider's name.
+    /// Name of the provider.
     pub provider: &'a str,
-    /// Whether nothing leaves what the person owns.
+    /// Whether the provider is local: no data leaves the user's own machines.
     pub local: bool,
-    /// Whether it leads to a model of the project alone, not to a general one.
+    /// Whether the model belongs to the project alone, instead of the whole installation.
     pub own: bool,
 }
 
 impl RoutingPreferences {
-    /// What the preferences say for an agent of that role, or for a person. An agent's own keys hold before the general
-    /// ones; those of another agent are never looked at.
+    /// Reads the preferences for an agent of that role, or for a person. An agent's own keys take precedence over the general ones. The
+    /// keys of another role are ignored.
     pub fn from_preferences(role: Option<AgentRole>, preferences: &PreferenceResolution) -> Self {
         let find = |name: &str| {
             let own =
@@ -50,7 +50,7 @@ impl RoutingPreferences {
         }
     }
 
-    /// Whether a way may be tried at all.
+    /// Returns whether a route may be tried.
     pub fn allows_route(&self, way: ProviderRoute<'_>) -> bool {
         way.local
             || self
@@ -59,8 +59,8 @@ impl RoutingPreferences {
                 .is_none_or(|names| names.iter().any(|name| name == way.provider))
     }
 
-    /// The ways that may be tried, by their place in `ways`, best first: a project's own model before a general one, then what is
-    /// local if that is preferred, then the places in the order that is wished, then the order of `ways`.
+    /// Returns the indices of the routes in `ways` that may be tried, best first: a project's own model before a general one, then local
+    /// providers if they are preferred, then the preferred order, then the order of `ways`.
     pub fn rank_routes(&self, ways: &[ProviderRoute<'_>]) -> Vec<usize> {
         let mut chosen: Vec<usize> =
             (0..ways.len()).filter(|at| self.allows_route(ways[*at])).collect();

@@ -1,7 +1,7 @@
-//! A provider that answers by a script: always the same, without a network, for tests, demonstrations and trying things out.
+//! Scripted provider: deterministic responses without a network, for tests, demonstrations and trials.
 //!
-//! A script is `{"rules": [{"when": {…}, "answer": {…}}]}`. The first rule whose conditions all hold answers; a rule without
-//! `when` always does.
+//! A script is `{"rules": [{"when": {…}, "answer": {…}}]}`. The first rule whose conditions all hold answers; a rule without `when` always
+//! matches.
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ use crate::dialect::canonical::{
     ModelError, ModelErrorKind, StopReason, TokenUsage, ToolCall, ToolInput,
 };
 
-/// A script that can be followed.
+/// A valid script.
 #[derive(Debug)]
 pub struct ModelScript {
     rules: Vec<ScriptRule>,
 }
 
-/// Why a script cannot be followed.
+/// Reason for rejecting a script.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// It is not a script.
+    /// The value is not a script.
     #[error("it is not a script: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// A pattern is wrong.
+    /// A pattern is invalid.
     #[error("`user_matches`: {0}")]
     Pattern(#[from] regex::Error),
-    /// A rule says nothing.
+    /// A rule has no response.
     #[error("rule {0} has neither `text` nor `tool_calls` nor `error`")]
     Empty(usize),
 }
@@ -67,7 +67,7 @@ struct ScriptRule {
     answer: ScriptedResponse,
 }
 
-/// What a rule answers.
+/// Response of a rule.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScriptedResponse {
@@ -85,7 +85,7 @@ struct ScriptedResponse {
 #[serde(deny_unknown_fields)]
 struct ScriptedToolCall {
     name: String,
-    /// Where the tool is, for clients that offer tools in groups.
+    /// Namespace of the tool, for clients that offer tools in groups.
     #[serde(default)]
     namespace: Option<String>,
     #[serde(default)]
@@ -111,7 +111,7 @@ struct ScriptedUsage {
 }
 
 impl ModelScript {
-    /// Reads a script, or says what is wrong with it.
+    /// Parses a script.
     pub fn parse_script(value: &Value) -> Result<Self, ScriptError> {
         let text: ScriptText = serde_json::from_value(value.clone())?;
         let rules = text.rules.into_iter().enumerate().map(|(at, rule)| {
@@ -126,7 +126,7 @@ impl ModelScript {
         Ok(Self { rules: rules.collect::<Result<_, ScriptError>>()? })
     }
 
-    /// What the script says to a request.
+    /// Returns the script's response to a request.
     pub fn respond_to(&self, request: &CanonicalRequest) -> Result<CanonicalResponse, ModelError> {
         let seen = ScriptContext::from_request(request);
         let rule = self.rules.iter().find(|rule| rule.matches_request(&seen)).ok_or_else(|| {
@@ -152,7 +152,7 @@ impl ScriptRule {
     }
 }
 
-/// What a script may look at.
+/// Fields of a request that the conditions of a rule may use.
 struct ScriptContext<'a> {
     model: &'a str,
     tools: Vec<&'a str>,
@@ -243,7 +243,7 @@ impl ScriptedResponse {
     }
 }
 
-/// A name that is the same for the same request.
+/// Returns an id that is the same for the same request.
 fn request_digest(request: &CanonicalRequest) -> String {
     let text = serde_json::to_vec(request).unwrap_or_default();
     Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()

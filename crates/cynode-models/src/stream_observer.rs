@@ -1,4 +1,4 @@
-//! Watching an answer that is passed on unchanged.
+//! Observes a response that is relayed unchanged.
 
 use cynode_net::sse::SseEvent;
 use serde_json::Value;
@@ -11,28 +11,28 @@ use crate::dialect::{
     },
 };
 
-/// What was seen of an answer.
+/// Observed facts of a response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResponseObservation {
-    /// The provider's name for the answer.
+    /// Id of the response, as the provider sent it.
     pub id: String,
-    /// The model that answered.
+    /// Name of the model that responded.
     pub model: String,
-    /// Why it ended; `None` if it did not.
+    /// Stop reason. `None` if the response did not end.
     pub stop: Option<StopReason>,
-    /// What was used, if the provider said.
+    /// Token usage, if the provider reported it.
     pub usage: Option<TokenUsage>,
-    /// The bytes that the model wrote: words, thoughts and what tools are given.
+    /// Number of bytes that the model wrote: text, reasoning and tool arguments.
     pub output_bytes: u64,
-    /// The calls of tools.
+    /// Number of tool calls.
     pub tool_calls: u64,
-    /// Why there is no more, if it failed or was cut short.
+    /// Error, if the response failed or was truncated.
     pub error: Option<ModelError>,
 }
 
-/// Watches one answer, in the dialect that client and provider share.
+/// Observes one response, in the dialect that client and provider share.
 ///
-/// The bytes go on as they are. Content that has no word of ours is passed over: it is between the two of them.
+/// The bytes are relayed unchanged. Content without a canonical form is skipped: only client and provider need to understand it.
 #[derive(Clone, Debug)]
 pub struct ResponseObserver {
     dialect: Dialect,
@@ -41,7 +41,7 @@ pub struct ResponseObserver {
 }
 
 impl ResponseObserver {
-    /// An observer of `dialect`.
+    /// Creates an observer for `dialect`.
     pub fn new(dialect: Dialect) -> Self {
         Self {
             dialect,
@@ -50,14 +50,14 @@ impl ResponseObserver {
         }
     }
 
-    /// Watches one event of a stream.
+    /// Observes one event of a stream.
     pub fn observe_event(&mut self, event: &SseEvent) {
         for event in self.reader.decode_event(event) {
             self.record_event(&event);
         }
     }
 
-    /// The stream has ended.
+    /// Records the end of the stream and returns the observation.
     pub fn finish_stream(mut self) -> ResponseObservation {
         for event in self.reader.finish_stream() {
             self.record_event(&event);
@@ -65,21 +65,21 @@ impl ResponseObserver {
         self.seen
     }
 
-    /// Whether the provider has said that its answer ends.
+    /// Returns whether the provider has marked the end of its response.
     pub(crate) const fn has_ended(&self) -> bool {
         self.seen.stop.is_some()
     }
 
-    /// What was seen so far, by whoever reads the events for us.
+    /// Returns the observation so far. For callers that decode the events themselves.
     pub(crate) fn into_observation(self) -> ResponseObservation {
         self.seen
     }
 
-    /// Watches a whole answer.
+    /// Observes a complete response.
     pub fn observe_response(self, body: &Value) -> ResponseObservation {
         match self.dialect.decode_response(body) {
             Ok(answer) => observation_of(answer),
-            // There may be content without a word of ours: the rest is still there to be read.
+            // The response may have content without a canonical form. The remaining content is still observed.
             Err(error) => match self.dialect.decode_response(&strip_unknown_content(body)) {
                 Ok(answer) => observation_of(answer),
                 Err(_) => {
@@ -89,7 +89,7 @@ impl ResponseObserver {
         }
     }
 
-    /// Takes note of one event that was read already.
+    /// Records one event that is already decoded.
     pub(crate) fn record_event(&mut self, event: &CanonicalEvent) {
         let seen = &mut self.seen;
         match event {
@@ -145,7 +145,7 @@ fn byte_len(text: &str) -> u64 {
     u64::try_from(text.len()).unwrap_or(u64::MAX)
 }
 
-/// The answer with only the content that every reader knows.
+/// Returns the response with only the content that every decoder supports.
 fn strip_unknown_content(body: &Value) -> Value {
     let known = |item: &Value| {
         let kind = item.get("type").and_then(Value::as_str).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Kinds of tools that not every dialect has.
+//! Kinds of tools that not every dialect supports.
 //!
-//! Responses has tools that are called with free text, and groups of tools. Towards a provider that knows only functions a
-//! free-text tool becomes a function with one property, and a grouped tool gets the group's name before its own. What the
-//! model then calls is turned back here, so that the client sees the tools that it offered.
+//! Responses has custom tools, which are called with free text, and namespaces of tools. For a provider that supports only functions, a
+//! custom tool becomes a function with one property, and the name of a grouped tool is prefixed with its namespace. This module converts
+//! the model's calls back, so that the client sees the tools that it offered.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::dialect::{
     },
 };
 
-/// The one property of a function that stands for a free-text tool.
+/// The only property of a function that replaces a custom tool.
 const INPUT_PROPERTY: &str = "input";
 
-/// What a tool is called by a provider that knows no groups.
+/// Returns the name of a tool for a provider that does not support namespaces.
 pub(crate) fn flat_tool_name(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) => format!("{namespace}__{name}"),
@@ -27,7 +27,7 @@ pub(crate) fn flat_tool_name(namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// The function that stands for a free-text tool.
+/// Returns the function that replaces a custom tool.
 pub(crate) fn to_function_tool(tool: &CustomTool) -> FunctionTool {
     let grammar = match &tool.format {
         Some(CustomToolFormat::Grammar { syntax, definition }) => Some(format!(
@@ -50,23 +50,23 @@ pub(crate) fn to_function_tool(tool: &CustomTool) -> FunctionTool {
     }
 }
 
-/// What such a function is given instead of `text`.
+/// Returns the arguments of such a function for the free text `text`.
 pub(crate) fn wrap_arguments(text: &str) -> String {
     json!({ INPUT_PROPERTY: text }).to_string()
 }
 
-/// The text that such a function was given, or all of it if the model did not keep to the form.
+/// Returns the free text from the arguments of such a function, or the arguments themselves if the model did not follow the schema.
 fn unwrap_arguments(arguments: &str) -> String {
     let given: Option<Value> = serde_json::from_str(arguments).ok();
     let text = given.as_ref().and_then(|given| given.get(INPUT_PROPERTY)).and_then(Value::as_str);
     text.unwrap_or(arguments).to_owned()
 }
 
-/// Turns calls of stand-ins back into calls of the tools that the client offered.
+/// Converts calls of replacement functions back into calls of the tools that the client offered.
 #[derive(Clone, Debug, Default)]
 pub struct ToolRestorer {
     tools: BTreeMap<String, OriginalTool>,
-    /// Calls of free-text tools that are still being written.
+    /// Arguments of custom tool calls that are not complete yet.
     open: BTreeMap<usize, String>,
 }
 
@@ -78,7 +78,7 @@ struct OriginalTool {
 }
 
 impl ToolRestorer {
-    /// What must be turned back in answers to `request` of a provider that speaks `provider`.
+    /// Creates a restorer for responses to `request` of a provider that uses `provider`.
     pub fn new(request: &CanonicalRequest, provider: Dialect) -> Self {
         let mut tools = BTreeMap::new();
         if provider != Dialect::Responses {
@@ -87,12 +87,12 @@ impl ToolRestorer {
         Self { tools, open: BTreeMap::new() }
     }
 
-    /// Whether answers stay as they are.
+    /// Returns whether responses stay unchanged.
     pub fn is_idle(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// Turns a whole answer back.
+    /// Restores the tool calls of a complete response.
     pub fn restore_response(&self, answer: &mut CanonicalResponse) {
         for part in &mut answer.parts {
             if let ContentPart::ToolCall(call) = part {
@@ -110,7 +110,7 @@ impl ToolRestorer {
         }
     }
 
-    /// Turns one event back. The text of a free-text tool comes in one piece, when its call is complete.
+    /// Restores one event. The text of a custom tool is emitted in one piece, when its call is complete.
     pub fn restore_event(&mut self, event: CanonicalEvent) -> Vec<CanonicalEvent> {
         match event {
             CanonicalEvent::PartStarted {

@@ -1,4 +1,4 @@
-//! The way out to a provider.
+//! HTTP client for providers.
 
 use std::{
     collections::HashMap,
@@ -29,28 +29,28 @@ use crate::dialect::{
     canonical::{ModelError, ModelErrorKind},
 };
 
-/// Longest time to connect.
+/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most bytes of an answer that comes whole.
+/// Maximum size of a response that is not streamed.
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
-/// Most bytes of an error.
+/// Maximum size of an error response.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// The revision of Messages that is spoken when the client names none.
+/// Version of the Messages API that is sent when the client names none.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
-/// Statuses that somebody in between may give while the provider works on.
+/// Statuses that an intermediary may send while the provider continues to work on the request.
 const INTERMEDIARY_STATUSES: [u16; 8] = [408, 499, 502, 504, 520, 522, 523, 524];
 
-/// The longest that a provider may ask to be left alone.
+/// Maximum `retry-after` that is accepted from a provider.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
-/// What a client may say to the provider beside its request, where both speak the same dialect.
+/// Client headers that are forwarded to the provider if both use the same dialect.
 pub const FORWARDED_HEADERS: [&str; 2] = ["anthropic-beta", "anthropic-version"];
 
-/// What the names of such features begin with.
+/// Prefixes of the allowed beta features.
 const ALLOWED_BETA_PREFIXES: [&str; 8] = [
     "claude-code-",
     "interleaved-thinking-",
@@ -62,53 +62,53 @@ const ALLOWED_BETA_PREFIXES: [&str; 8] = [
     "effort-",
 ];
 
-/// A provider that is reached over the network.
+/// Endpoint of a provider on the network.
 #[derive(Clone, Debug)]
 pub struct UpstreamEndpoint {
-    /// What kind it is.
+    /// Kind of provider.
     pub kind: ProviderKind,
-    /// How it is spoken to.
+    /// Dialect of the endpoint.
     pub dialect: Dialect,
-    /// Its address, `/v1` included.
+    /// Base URL, including `/v1`.
     pub base_url: Url,
 }
 
-/// Makes requests of providers.
+/// Sends requests to providers.
 #[derive(Clone, Debug)]
 pub struct UpstreamClient {
     client: Client,
     idle: Duration,
-    /// Those for providers that may be silent for longer.
+    /// Clients with longer idle timeouts, by timeout.
     patient: Arc<Mutex<HashMap<Duration, Client>>>,
 }
 
-/// Why there is no answer, and whether it is certain that none was worked on.
+/// Failure of a request, and whether the provider certainly did no work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamFailure {
-    /// Why.
+    /// Reason of the failure.
     pub error: ModelError,
-    /// Nothing was worked on, so nothing can be billed.
+    /// Whether the provider did no work, so that nothing can be billed.
     pub free: bool,
 }
 
-/// What a provider gave back before its answer: it has accepted the request.
+/// A response whose headers have arrived: the provider has accepted the request.
 #[derive(Debug)]
 pub struct UpstreamResponse {
     response: reqwest::Response,
 }
 
 impl UpstreamClient {
-    /// Opens the way. `idle` is the longest time that a provider may be silent.
+    /// Creates a client. `idle` is the maximum time between two reads from a provider.
     pub fn new(idle: Duration) -> Result<Self, ModelError> {
         Ok(Self { client: build_client(idle)?, idle, patient: Arc::default() })
     }
 
-    /// A client for a provider that may be silent for so long, at least as long as any may.
+    /// Returns a client with this idle timeout, or with the default one if that is longer.
     fn client_with_timeout(&self, idle: Duration) -> Result<Client, ModelError> {
         if idle <= self.idle {
             return Ok(self.client.clone());
         }
-        // As many as there are different times that people have set.
+        // The map has one entry per distinct configured timeout.
         let mut patient = lock_unpoisoned(&self.patient);
         if let Some(found) = patient.get(&idle) {
             return Ok(found.clone());
@@ -118,7 +118,7 @@ impl UpstreamClient {
         Ok(made)
     }
 
-    /// Asks a provider, which may be silent for so long. Once this gives `Ok`, the provider works on the answer.
+    /// Sends a request to a provider, with this idle timeout. After `Ok`, the provider works on the response.
     pub async fn send_request(
         &self,
         place: &UpstreamEndpoint,
@@ -135,7 +135,7 @@ impl UpstreamClient {
             .map_err(|error| UpstreamFailure { error, free: true })?;
         let request = client.post(endpoint_url(place)).headers(headers).body(body);
         let response = request.send().await.map_err(|error| UpstreamFailure {
-            // What was never connected was never asked.
+            // Without a connection the request was not sent.
             free: error.is_connect(),
             error: transport_error(&error),
         })?;
@@ -153,7 +153,7 @@ impl UpstreamClient {
         let wait = parse_retry_after(response.headers());
         let body = read_body(response, MAX_ERROR_BYTES).await.unwrap_or_default();
         let body = serde_json::from_slice(&body).unwrap_or_else(|_| {
-            // What is not JSON may be anything, a page of a proxy for one; the status says enough.
+            // A body that is not JSON may be anything, for example a proxy's error page. The status is enough.
             let reason = status.canonical_reason().unwrap_or("an error");
             Value::String(format!("the provider answered {} ({reason})", status.as_u16()))
         });
@@ -166,9 +166,9 @@ fn build_client(idle: Duration) -> Result<Client, ModelError> {
     Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .read_timeout(idle)
-        // A key goes where the admin said and nowhere else.
+        // The API key goes only to the configured address.
         .redirect(Policy::none())
-        // Shorter than servers keep a connection: one that is just being closed would swallow a request.
+        // Shorter than the keep-alive of servers: a connection that the server is closing would lose a request.
         .pool_idle_timeout(Duration::from_secs(4))
         .tcp_nodelay(true)
         .no_proxy()
@@ -177,7 +177,7 @@ fn build_client(idle: Duration) -> Result<Client, ModelError> {
 }
 
 impl UpstreamResponse {
-    /// The whole answer.
+    /// Reads the complete response.
     pub async fn read_json(self) -> Result<Value, ModelError> {
         let body = read_body(self.response, MAX_BODY_BYTES).await?;
         serde_json::from_slice(&body).map_err(|_| {
@@ -185,7 +185,7 @@ impl UpstreamResponse {
         })
     }
 
-    /// The answer as it comes.
+    /// Returns the response as a stream of bytes.
     pub fn into_byte_stream(self) -> impl Stream<Item = Result<Bytes, ModelError>> + Send + Unpin {
         self.response.bytes_stream().map_err(|error| transport_error(&error)).boxed()
     }
@@ -246,7 +246,7 @@ fn request_headers(
     Ok(headers)
 }
 
-/// The features in trial that a client may ask for: those that change neither what is read nor what it costs.
+/// Returns the beta features that a client may request: those that change neither the input nor its price.
 fn filter_betas(value: &str) -> String {
     let names = value.split(',').map(str::trim);
     let known: Vec<&str> = names
@@ -255,7 +255,7 @@ fn filter_betas(value: &str) -> String {
     known.join(",")
 }
 
-/// How long the provider wants to be left alone, as `retry-after` says in seconds. A date is not looked at.
+/// Returns the value of `retry-after` in seconds. A date is ignored.
 fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     let seconds: f64 = text.trim().parse().ok()?;
@@ -289,7 +289,7 @@ fn transport_error(error: &reqwest::Error) -> ModelError {
     ModelError::new(kind, format!("the provider could not be asked: {}", describe_error(error)))
 }
 
-/// The causes of an error, without the address, which people may have written things into.
+/// Returns the error chain without the URL, which may hold secrets that users wrote into it.
 fn describe_error(error: &reqwest::Error) -> String {
     error.source().map_or_else(
         || "the connection failed".into(),

@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-/// How much of a delay is random.
+/// Random share of a delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
-    /// Nothing: the delay is exact. For the one process that retries.
+    /// No randomness: the delay is exact. For a single process that retries.
     None,
-    /// The delay is random between half of it and all of it. For many processes that call the same server.
+    /// The delay is random between half of the computed delay and all of it. For many processes that call the same server.
     Half,
 }
 
-/// The delays between attempts. A copy counts failures of its own, so that a constant can hold the configuration.
+/// Configuration and failure count of a backoff. A copy has its own failure count, so a constant can hold the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     initial: Duration,
@@ -22,7 +22,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A backoff that starts at `initial` and never exceeds `max`.
+    /// Creates a backoff that starts at `initial` and never exceeds `max`.
     pub const fn new(initial: Duration, max: Duration, jitter: Jitter) -> Self {
         Self { initial, max, jitter, failures: 0 }
     }
@@ -42,13 +42,13 @@ impl Backoff {
         let _ = tokio::time::timeout(self.next_delay(), std::future::pending::<()>()).await;
     }
 
-    /// Starts again at the initial delay. To be called after a success.
+    /// Resets the delay to the initial one. Callers call it after a success.
     pub const fn reset_failures(&mut self) {
         self.failures = 0;
     }
 }
 
-/// `initial`, doubled so many times, but at most `max`.
+/// Returns `initial` doubled `doublings` times, but at most `max`.
 pub(crate) fn exponential_delay(initial: Duration, max: Duration, doublings: u32) -> Duration {
     initial.saturating_mul(2_u32.saturating_pow(doublings)).min(max)
 }

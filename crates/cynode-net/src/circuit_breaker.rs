@@ -5,48 +5,48 @@ use std::time::{Duration, Instant};
 
 use crate::backoff::exponential_delay;
 
-/// Who may call once the pause is over.
+/// Which callers the breaker admits once the pause is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HalfOpen {
-    /// One caller probes the server. The probe opens the breaker for the doubled pause, and all others wait for its result
-    /// or for the end of that pause. Failures of calls that were in flight do not prolong a pause.
+    /// The breaker admits one caller, which probes the server. The probe opens the breaker for the doubled pause, and all other callers
+    /// wait for its result or for the end of that pause. Failures of calls that were in flight do not prolong a pause.
     SingleProbe,
-    /// Every caller. Each failure opens the breaker again, for twice as long as the one before. For callers that take
-    /// turns anyway.
+    /// The breaker admits every caller. Each failure opens the breaker again, for twice as long as the previous pause. For callers that
+    /// call one after another anyway.
     AllCallers,
 }
 
-/// How a breaker behaves.
+/// Configuration of a [`CircuitBreaker`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitBreakerConfig {
-    /// How many failures in a row open it.
+    /// Number of failures in a row that open the breaker.
     pub failure_threshold: u32,
-    /// The first pause.
+    /// Length of the first pause.
     pub initial_pause: Duration,
-    /// The longest pause.
+    /// Maximum length of a pause.
     pub max_pause: Duration,
-    /// Who may call once the pause is over.
+    /// Which callers the breaker admits once the pause is over.
     pub half_open: HalfOpen,
 }
 
-/// The breaker of one server. Closed at first.
+/// Circuit breaker of one server. It starts closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitBreaker {
     config: CircuitBreakerConfig,
     failures: u32,
-    /// How often the pause was doubled.
+    /// Number of times the pause was doubled.
     doublings: u32,
-    /// When the present pause ends or ended; `None` while the breaker is closed.
+    /// End of the latest pause. `None` while the breaker is closed.
     open_until: Option<Instant>,
 }
 
 impl CircuitBreaker {
-    /// A closed breaker.
+    /// Creates a closed breaker.
     pub const fn new(config: CircuitBreakerConfig) -> Self {
         Self { config, failures: 0, doublings: 0, open_until: None }
     }
 
-    /// Whether a call may be made now. With [`HalfOpen::SingleProbe`] a caller that is admitted after a pause is the probe.
+    /// Returns whether the caller may call now. With [`HalfOpen::SingleProbe`], the caller that is admitted after a pause is the probe.
     pub fn try_admit(&mut self, now: Instant) -> bool {
         match (self.open_until, self.config.half_open) {
             (None, _) => true,
@@ -60,24 +60,24 @@ impl CircuitBreaker {
         }
     }
 
-    /// How long calls are still refused; `None` if they are not.
+    /// Returns the time until calls are admitted again. Returns `None` if they are admitted now.
     pub fn retry_after(&self, now: Instant) -> Option<Duration> {
         let left = self.open_until?.saturating_duration_since(now);
         (!left.is_zero()).then_some(left)
     }
 
-    /// Records a success, which closes the breaker.
+    /// Records a success and closes the breaker.
     pub const fn record_success(&mut self) {
         *self = Self::new(self.config);
     }
 
-    /// Records a failure. Returns whether it opened the breaker that was closed before.
+    /// Records a failure. Returns whether this failure opened a closed breaker.
     pub fn record_failure(&mut self, now: Instant) -> bool {
         self.record_failure_with_threshold(self.config.failure_threshold, now)
     }
 
-    /// Records a failure that says less than others: it opens the breaker only as the `threshold`th in a row. Returns
-    /// whether it opened the breaker that was closed before.
+    /// Records a failure that is weaker evidence of an outage: it opens a closed breaker only as the `threshold`th failure in a row.
+    /// Returns whether this failure opened a closed breaker.
     pub fn record_failure_with_threshold(&mut self, threshold: u32, now: Instant) -> bool {
         self.failures = self.failures.saturating_add(1);
         let was_closed = self.open_until.is_none();

@@ -1,21 +1,21 @@
 //! Parser of server-sent events, after the HTML standard.
 //!
-//! The parser takes bytes as they come from the network, cut anywhere, and returns the events that are complete. Lines
-//! end with LF, CR or CR LF. An event that the stream does not finish with an empty line is not returned.
+//! The parser takes chunks of bytes as they come from the network, split at any byte, and returns the complete events. Lines end with LF,
+//! CR or CR LF. An event that the stream does not finish with an empty line is not returned.
 
-/// One event of a stream, as bytes. For callers that must see exactly the bytes that were sent.
+/// One event of a stream, as bytes. For callers that need the exact bytes that were sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawSseEvent {
-    /// The field `id` of this event; empty if it has none. An id is not carried over to the events after it.
+    /// The field `id` of this event; empty if the event has none. Later events do not inherit an id.
     pub id: Vec<u8>,
-    /// The field `event`; empty if it has none.
+    /// The field `event`; empty if the event has none.
     pub name: Vec<u8>,
     /// The fields `data`, joined by line feeds.
     pub data: Vec<u8>,
 }
 
 impl RawSseEvent {
-    /// Whether the event has the default type: no name, or the name `message`.
+    /// Returns whether the event has the default type: no name, or the name `message`.
     pub fn is_message(&self) -> bool {
         self.name.is_empty() || self.name == b"message"
     }
@@ -24,7 +24,7 @@ impl RawSseEvent {
 /// One event of a stream, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseEvent {
-    /// The field `event`; empty if it has none.
+    /// The field `event`; empty if the event has none.
     pub name: String,
     /// The fields `data`, joined by line feeds.
     pub data: String,
@@ -36,21 +36,21 @@ impl From<RawSseEvent> for SseEvent {
     }
 }
 
-/// UTF-8 with replacement characters for what is none, as the standard says.
+/// Decodes UTF-8. As the standard says, invalid bytes become replacement characters.
 fn decode_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// An event is longer than allowed.
+/// Error: an event is longer than the parser's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is longer than {limit} bytes")]
 pub struct SseEventTooLong {
-    /// The limit.
+    /// Maximum length of an event in bytes.
     pub limit: usize,
 }
 
-/// Parses events out of the bytes of one stream.
+/// Parser of one stream of events.
 #[derive(Clone, Debug)]
 pub struct SseEventParser {
     limit: usize,
@@ -58,16 +58,16 @@ pub struct SseEventParser {
     id: Vec<u8>,
     name: Vec<u8>,
     data: Option<Vec<u8>>,
-    /// The last byte was a carriage return: a line feed that follows belongs to it.
+    /// Whether the last byte was a carriage return. A line feed that follows belongs to the same line end.
     after_return: bool,
-    /// No line has ended yet, so that the line may begin with a byte order mark.
+    /// Whether no line has ended yet. The first line may begin with a byte order mark.
     first: bool,
-    /// How many of the bytes that were pushed last go up to where no event was under way.
+    /// Number of bytes of the last push up to the last point at which no event was incomplete.
     whole: usize,
 }
 
 impl SseEventParser {
-    /// A parser that refuses events of more than `limit` bytes, the names of their fields included.
+    /// Creates a parser that rejects events of more than `limit` bytes, field names included.
     pub const fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -81,12 +81,12 @@ impl SseEventParser {
         }
     }
 
-    /// How many of the bytes that were pushed last go up to the last end of an event; the rest begins another.
+    /// Returns the number of bytes of the last push up to the last end of an event. The remaining bytes begin another event.
     pub const fn complete_len(&self) -> usize {
         self.whole
     }
 
-    /// Takes the next bytes and appends the events that they complete to `events`, those before an error included.
+    /// Parses the next bytes and appends the events that they complete to `events`. Events before an error are appended too.
     pub fn push_bytes(
         &mut self,
         bytes: &[u8],
@@ -95,7 +95,7 @@ impl SseEventParser {
         self.parse_bytes(bytes, |event| events.push(event.into()))
     }
 
-    /// The same with events as bytes.
+    /// Parses like [`Self::push_bytes`], but appends events as bytes.
     pub fn push_raw_bytes(
         &mut self,
         bytes: &[u8],
@@ -138,7 +138,7 @@ impl SseEventParser {
         self.append_to_line(bytes)
     }
 
-    /// A line has ended after so many bytes. Comments and ids between events belong to none.
+    /// Records that a line has ended at offset `at`. Comments and ids between events belong to no event.
     const fn mark_complete(&mut self, at: usize) {
         if self.name.is_empty() && self.data.is_none() {
             self.whole = at;
@@ -177,7 +177,7 @@ impl SseEventParser {
                 }
                 None => self.data = Some(value.to_vec()),
             },
-            // Comments, retry times and fields of later standards.
+            // Ignored: comments, retry times, and fields of later standards.
             _ => {}
         }
         None

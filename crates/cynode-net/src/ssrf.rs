@@ -1,8 +1,8 @@
-//! SSRF guard: tells globally routable addresses from loopback, private, link-local and cloud metadata addresses, in
-//! URLs and in DNS answers.
+//! SSRF guard: tells globally routable addresses from loopback, private, link-local and cloud metadata addresses, in URLs and in DNS
+//! answers.
 //!
-//! A URL is checked twice. [`is_private_host`] sees an address that is written in it. [`PublicResolver`] drops the private
-//! addresses of a name when the connection is made, so that DNS rebinding does not help.
+//! A URL is checked twice. [`is_private_host`] checks an IP address that is written in the URL. [`PublicResolver`] drops the private
+//! addresses of a name when the connection is made, which prevents DNS rebinding.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use std::{
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-/// Whether an address is globally routable. An address that is not known to be public is refused.
+/// Returns whether an address is globally routable. An address that is not known to be public is rejected.
 pub fn is_globally_routable(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_globally_routable_v4(ip),
@@ -46,13 +46,13 @@ fn is_globally_routable_v6(ip: Ipv6Addr) -> bool {
     let global = segments[0] & 0xe000 == 0x2000;
     let documentation =
         (segments[0] == 0x2001 && segments[1] == 0xdb8) || segments[0] & 0xfff0 == 0x3ff0;
-    // Teredo, 6to4 and other tunnels lead to addresses that are not visible here.
+    // Teredo, 6to4 and other tunnels lead to addresses that this check cannot see.
     let tunnel = (segments[0] == 0x2001 && segments[1] < 0x200) || segments[0] == 0x2002;
     global && !documentation && !tunnel
 }
 
-/// Whether a URL has no host, or an address for a host that is not globally routable. A name may still lead to a private
-/// address: [`PublicResolver`] decides that.
+/// Returns whether a URL has no host, or has an IP address as its host that is not globally routable. A name may still resolve to a private
+/// address: [`PublicResolver`] checks that.
 pub fn is_private_host(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(ip)) => !is_globally_routable(ip.into()),
@@ -62,31 +62,31 @@ pub fn is_private_host(url: &Url) -> bool {
     }
 }
 
-/// Whether the host of a URL is the name `localhost` or a name below it.
+/// Returns whether the host of a URL is the name `localhost` or a subdomain of it.
 pub fn is_localhost_name(url: &Url) -> bool {
     let name = url.domain().map(|name| name.trim_end_matches('.').to_ascii_lowercase());
     name.is_some_and(|name| name == "localhost" || name.ends_with(".localhost"))
 }
 
-/// Those of some addresses that are globally routable.
+/// Returns the globally routable addresses among `addresses`.
 pub fn retain_public_addresses(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     addresses.into_iter().filter(|address| is_globally_routable(address.ip())).collect()
 }
 
-/// Resolves a name to its globally routable addresses; none if it has only others.
+/// Resolves a name to its globally routable addresses. The list is empty if the name has only other addresses.
 pub async fn resolve_public_addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     tokio::net::lookup_host((name, port)).await.map(retain_public_addresses)
 }
 
-/// DNS resolver of an HTTP client that returns globally routable addresses only. The client connects to the very addresses
-/// that were checked. It is not asked for an address that is written in a URL: see [`is_private_host`].
+/// DNS resolver of an HTTP client that returns globally routable addresses only. The client connects to exactly the addresses that were
+/// checked. The client does not call the resolver for an IP address that is written in a URL: see [`is_private_host`].
 #[derive(Clone, Copy, Debug)]
 pub struct PublicResolver {
     message: &'static str,
 }
 
 impl PublicResolver {
-    /// A resolver that refuses private addresses with this message.
+    /// Creates a resolver that rejects private addresses with this message.
     pub const fn with_message(message: &'static str) -> Self {
         Self { message }
     }

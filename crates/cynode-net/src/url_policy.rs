@@ -1,44 +1,44 @@
-//! Validation of URLs that a user or an agent names, before their names are resolved.
+//! Validation of URLs that a user or an agent supplies, before their names are resolved.
 
 use url::Url;
 
 use crate::ssrf::is_private_host;
 
-/// What a URL may be besides public, encrypted and without a fragment.
+/// Exceptions to the default policy: public addresses, `https`, no fragment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UrlPolicy {
     /// Allows addresses that are not globally routable.
     pub allow_private: bool,
     /// Allows `http`.
     pub allow_plaintext: bool,
-    /// Allows a fragment, which is never sent.
+    /// Allows a fragment. A client never sends the fragment.
     pub allow_fragment: bool,
 }
 
-/// Why a URL is refused.
+/// Reason for rejecting a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// The scheme is neither `http` nor `https`.
     #[error("the address is not http or https")]
     Scheme,
-    /// It holds a user name or a password, which everyone who sees the URL would see.
+    /// The URL holds a user name or a password, which is visible to every reader of the URL.
     #[error("the address holds a name or a password: give the secret by itself")]
     Credentials,
-    /// It has a fragment.
+    /// The URL has a fragment.
     #[error("the address has a fragment")]
     Fragment,
-    /// It has no host.
+    /// The URL has no host.
     #[error("the address has no host")]
     NoHost,
     /// The host is an address that is not globally routable.
     #[error("the address is not a public one")]
     PrivateAddress,
-    /// The scheme is `http`, so that the request would not be encrypted.
+    /// The scheme is `http`, so the request would not be encrypted.
     #[error("a public address is https")]
     Plaintext,
 }
 
-/// Validates a URL against a policy. A name passes: [`crate::ssrf::PublicResolver`] checks the addresses that it leads to.
+/// Validates a URL against a policy. A name passes: [`crate::ssrf::PublicResolver`] checks the addresses that it resolves to.
 pub fn validate_public_url(url: &Url, policy: UrlPolicy) -> Result<(), UrlError> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(UrlError::Scheme);

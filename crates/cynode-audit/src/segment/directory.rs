@@ -1,4 +1,4 @@
-//! The directory of the files, which several processes may share.
+//! Directory of the segment files. Several processes may share it.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},
@@ -16,10 +16,10 @@ const SEGMENT_EXTENSION: &str = "wal";
 const DAMAGED_EXTENSION: &str = "damaged";
 const LOCK_FILE_NAME: &str = "lock";
 
-/// The directory of the files.
+/// Directory of the segment files.
 ///
-/// Its own lock is held for moments: while a new file is made and locked, and while one looks for
-/// files without a process. So nobody takes a file over between its making and its locking.
+/// A process holds the lock of the directory only briefly: while it creates and locks a new file, and while it looks for orphans. So no
+/// process claims a file between its creation and its locking.
 #[derive(Debug)]
 pub(crate) struct SegmentDirectory {
     path: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct SegmentDirectory {
     lock: File,
 }
 
-/// A file whose process is gone; it is ours now, if it can be opened at all.
+/// A file whose process is dead. This process holds it now, if it can be opened at all.
 #[derive(Debug)]
 pub(crate) struct OrphanedSegment {
     pub(crate) path: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct OrphanedSegment {
 }
 
 impl SegmentDirectory {
-    /// Opens the directory, and makes it if it is not there, for nobody else to read.
+    /// Opens the directory. Creates it if it does not exist, readable by its owner only.
     pub(crate) fn open_directory(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let handle = File::open(path)?;
@@ -43,7 +43,7 @@ impl SegmentDirectory {
         Ok(Self { path: path.to_owned(), handle, lock })
     }
 
-    /// Makes the file of a new chain, locked, with the calls that are under way.
+    /// Creates and locks the file of a new chain and writes the open calls into it.
     pub(crate) fn create_segment(
         &self,
         header: &SegmentHeader,
@@ -65,7 +65,7 @@ impl SegmentDirectory {
         Ok(SegmentFile::new(path, file, frames.len() as u64))
     }
 
-    /// Removes a file for good, so that no power loss brings it back.
+    /// Removes a file durably, so that a power loss does not bring it back.
     pub(crate) fn remove_segment(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)?;
         self.handle.sync_all()
@@ -75,11 +75,11 @@ impl SegmentDirectory {
         flock(file, FlockOperation::NonBlockingLockExclusive)?;
         io::Write::write_all(&mut file, frames)?;
         file.sync_data()?;
-        // The name of the file must survive a power loss as well as what is in it.
+        // The name of the file must survive a power loss, as its content does.
         self.handle.sync_all()
     }
 
-    /// Takes over every file that no living process holds.
+    /// Claims every file that no living process holds.
     pub(crate) fn claim_orphans(&self) -> io::Result<Vec<OrphanedSegment>> {
         let _held = self.lock_directory()?;
         let mut taken = Vec::new();
@@ -100,7 +100,7 @@ impl SegmentDirectory {
     }
 }
 
-/// Moves a file out of the way that must neither be lost nor be read again.
+/// Renames a file that must neither be lost nor be read again.
 pub(crate) fn quarantine_segment(path: &Path) -> io::Result<PathBuf> {
     let aside = path.with_extension(DAMAGED_EXTENSION);
     std::fs::rename(path, &aside)?;
@@ -115,7 +115,7 @@ impl Drop for DirectoryLock<'_> {
     }
 }
 
-/// Opens and locks a file; `None` if a living process has it.
+/// Opens and locks a file. Returns `None` if a living process holds it.
 fn lock_orphan(path: &Path) -> io::Result<Option<File>> {
     let file = match segment_open_options().open(path) {
         Ok(file) => file,
@@ -127,7 +127,7 @@ fn lock_orphan(path: &Path) -> io::Result<Option<File>> {
         Err(error) if error == rustix::io::Errno::WOULDBLOCK => return Ok(None),
         Err(error) => return Err(error.into()),
     }
-    // Its process may have finished with it between the opening and the locking.
+    // The process may have removed the file between the opening and the locking.
     let still_there = file.metadata()?.nlink() > 0;
     Ok(still_there.then_some(file))
 }

@@ -1,4 +1,4 @@
-//! What a file is made of.
+//! Frames: the units of a segment file.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -9,10 +9,10 @@ use crate::{
     decode_entry, encode_entry,
 };
 
-/// Far above what a checked entry can need; a longer length is a damaged one.
+/// Maximum size of a frame, far above the size of any valid entry. A larger length means damage.
 pub(super) const MAX_FRAME_BYTES: usize = 16 * 1024;
 
-/// Length and checksum.
+/// Size of length and checksum.
 pub(super) const FRAME_PREFIX_BYTES: usize = 8;
 
 const SEGMENT_FORMAT_VERSION: u8 = 1;
@@ -21,17 +21,17 @@ const CARRIED_TAG: u8 = 2;
 const RECORD_TAG: u8 = 3;
 const CLOSED_TAG: u8 = 4;
 
-/// What a file says about itself.
+/// First frame of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) chain: Uuid,
     pub(crate) at: OffsetDateTime,
     pub(crate) writer: String,
-    /// The chain whose calls under way were taken over, if this one follows another.
+    /// Previous chain, whose open calls this chain continues. `None` for the first chain of a writer.
     pub(crate) after: Option<Uuid>,
 }
 
-/// One piece of a file.
+/// One frame of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentFrame {
     Header(SegmentHeader),
@@ -63,7 +63,7 @@ impl SegmentFrame {
         }
     }
 
-    /// The frame at the start of `bytes` and its whole length.
+    /// Decodes the frame at the start of `bytes`. Returns it with its total length.
     pub(super) fn decode_frame(bytes: &[u8]) -> Result<(Self, usize), MalformedBytes> {
         let mut from = BinaryDecoder(bytes);
         let length = from.take_length()?;
@@ -96,7 +96,7 @@ impl SegmentFrame {
     }
 }
 
-/// Appends the frame of a record whose entry is encoded already.
+/// Appends the frame of a record whose entry is already encoded.
 pub(crate) fn put_record(out: &mut Vec<u8>, record: &AuditRecord, encoded: &[u8]) {
     put_parts(out, record.seq, &record.prev, &record.hash, encoded);
 }

@@ -1,4 +1,4 @@
-//! Reading a file that a dead process left.
+//! Reader of a segment file that a dead process left behind.
 
 use super::{
     SegmentFrame, SegmentHeader,
@@ -6,41 +6,41 @@ use super::{
 };
 use crate::{AuditEntry, AuditRecord, chain, genesis_hash, open_calls::OpenCalls};
 
-/// How a file ends.
+/// State of the end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentEnd {
-    /// With a whole frame.
+    /// The file ends with a whole frame.
     Whole,
-    /// With a piece of a frame that was never acknowledged.
+    /// The file ends with a partial frame, which was never acknowledged.
     Torn,
-    /// It goes on after something that is not what was written there.
+    /// The file continues after bytes that are not the bytes that were written.
     Damaged,
 }
 
-/// What is in a file, up to the first frame that is not good.
+/// Contents of a file, up to the first invalid frame.
 #[derive(Debug)]
 pub(crate) struct SegmentContents {
     pub(crate) header: SegmentHeader,
     pub(crate) records: Vec<AuditRecord>,
     pub(crate) open: OpenCalls,
     pub(crate) closed: bool,
-    /// How many bytes are good.
+    /// Number of valid bytes.
     pub(crate) good: usize,
     pub(crate) end: SegmentEnd,
 }
 
 impl SegmentContents {
-    /// What the next record has as `prev`.
+    /// Returns the hash that the next record has as `prev`.
     pub(crate) fn head_hash(&self) -> [u8; 32] {
         self.records.last().map_or_else(|| genesis_hash(self.header.chain), |last| last.hash)
     }
 
-    /// The decisions that still want an outcome.
+    /// Returns the decisions that have no outcome yet.
     pub(crate) fn open_decisions(&self) -> Vec<AuditEntry> {
         self.open.open_decisions()
     }
 
-    /// Takes the next frame, if it is one that may stand there.
+    /// Adds the next frame. Returns `false` if the frame is not valid at this position.
     fn accept_frame(&mut self, frame: SegmentFrame) -> bool {
         if self.closed {
             return false;
@@ -73,7 +73,7 @@ impl SegmentContents {
     }
 }
 
-/// Reads a file; `None` if there is not even a good header.
+/// Reads a file. Returns `None` if it has no valid header.
 pub(crate) fn read_segment(bytes: &[u8]) -> Option<SegmentContents> {
     let Ok((SegmentFrame::Header(header), mut at)) = SegmentFrame::decode_frame(bytes) else {
         return None;
@@ -93,7 +93,7 @@ pub(crate) fn read_segment(bytes: &[u8]) -> Option<SegmentContents> {
                     at += length;
                     contents.good = at;
                 } else {
-                    // A whole frame in the wrong place cannot come from a write cut short.
+                    // An interrupted write cannot leave a whole frame in the wrong position.
                     contents.end = SegmentEnd::Damaged;
                 }
             }
@@ -104,10 +104,10 @@ pub(crate) fn read_segment(bytes: &[u8]) -> Option<SegmentContents> {
     Some(contents)
 }
 
-/// Whether a good frame begins anywhere in `bytes`: then what came before was not the tail.
+/// Returns whether a valid frame begins anywhere in `bytes`. If so, the bytes before it were not the end of the file.
 fn contains_frame(bytes: &[u8]) -> bool {
     (0..bytes.len().saturating_sub(FRAME_PREFIX_BYTES)).any(|at| {
-        // Most places are ruled out by their length, long before a checksum is computed.
+        // The length rules out most offsets, long before a checksum is computed.
         let length = &bytes[at..at + 4];
         usize::from(length[0]) == 0
             && usize::from(length[1]) == 0

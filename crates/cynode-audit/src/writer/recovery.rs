@@ -1,7 +1,6 @@
-//! Taking over what dead processes left.
+//! Recovery of the segment files of dead processes.
 //!
-//! Whatever is added to a file here is a record like any other, so dying in the middle of it only
-//! means that less is left to do for the next one.
+//! Each record that the recovery adds to a file is a normal record, so a crash during the recovery only leaves less work for the next one.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -25,7 +24,7 @@ use crate::{
     },
 };
 
-/// A file that was read.
+/// A segment file that was read.
 struct ReadableSegment {
     path: PathBuf,
     file: File,
@@ -33,7 +32,7 @@ struct ReadableSegment {
     length: u64,
 }
 
-/// Takes over every file without a process: what there is to ship, and what is to be told.
+/// Claims every orphaned file. Returns the chains to ship and the reports.
 pub(super) fn recover_segments(
     directory: &SegmentDirectory,
     now: &Now,
@@ -75,7 +74,7 @@ pub(super) fn recover_segments(
     Ok((outgoing, told))
 }
 
-/// The records of a file that was taken over.
+/// Loads the records of a recovered file.
 pub(super) fn load_records(file: &File) -> io::Result<Vec<AuditRecord>> {
     let bytes = read_whole_file(file)?;
     read_segment(&bytes)
@@ -83,12 +82,12 @@ pub(super) fn load_records(file: &File) -> io::Result<Vec<AuditRecord>> {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// What a file looks like at first sight.
+/// First classification of a file.
 enum SegmentInspection {
     Readable(Box<ReadableSegment>),
-    /// Its process died before it wrote anything.
+    /// The process died before it wrote anything.
     Nothing,
-    /// Not even the chain can be told.
+    /// Not even the chain id is readable.
     Strange,
 }
 
@@ -119,7 +118,7 @@ fn inspect_segment(
     }
 }
 
-/// Brings a chain to its end, if its file is good.
+/// Closes a chain if its file is valid.
 fn recover_chain(
     directory: &SegmentDirectory,
     found: ReadableSegment,
@@ -137,7 +136,7 @@ fn recover_chain(
     };
     let (chain, end) = (new_chain_of(&contents), contents.end);
     if end == SegmentEnd::Damaged {
-        // What follows the damage may be in the store: nothing may be put in its place.
+        // The store may already have records from after the damage: nothing may take their positions.
         recovered.condition = SegmentCondition::Damaged;
         if contents.records.is_empty() {
             quarantine_segment(&path)?;
@@ -162,7 +161,7 @@ fn recover_chain(
     Ok((Some(recovered), Some(out)))
 }
 
-/// Writes an unknown outcome for every call that nobody will finish, and closes the chain.
+/// Records an unknown outcome for every open call, and closes the chain.
 fn close_orphaned_chain(
     segment: &mut SegmentFile,
     contents: &SegmentContents,
@@ -173,7 +172,7 @@ fn close_orphaned_chain(
     let (mut seq, mut prev) = (contents.records.len() as u64, contents.head_hash());
     let mut calls = Vec::new();
     let mut frames = Vec::new();
-    // The calls of a chain that has a successor were taken over by it.
+    // If the chain has a successor, the successor took over its open calls.
     let unfinished = if is_succeeded { Vec::new() } else { contents.open_decisions() };
     for decision in unfinished {
         let entry = decision.to_unknown_outcome(now());

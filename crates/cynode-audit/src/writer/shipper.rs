@@ -1,4 +1,4 @@
-//! Giving records to the store, chain after chain.
+//! Shipper: sends records to the store, chain by chain.
 
 use std::{collections::VecDeque, fs::File, io, sync::Arc, time::Duration};
 
@@ -14,23 +14,22 @@ use crate::{
     segment::quarantine_segment,
 };
 
-/// How far the shipping has come. It outlives a shipper that is given up halfway, so that the
-/// next one goes on where that one was.
+/// Progress of the shipping. It outlives a cancelled shipper, so that the next one continues from the same point.
 #[derive(Debug, Default)]
 pub(super) struct Shipper {
     current: Option<CurrentChain>,
 }
 
-/// The chain whose turn it is.
+/// The chain that is being shipped.
 #[derive(Debug)]
 struct CurrentChain {
     chain: NewChain,
     registered: bool,
-    /// Read from the file of a dead process, waiting for their turn.
+    /// Records read from the file of a dead process, not yet in a batch.
     loaded: VecDeque<AuditRecord>,
-    /// Taken to be stored next.
+    /// Records of the next store operation.
     batch: Vec<AuditRecord>,
-    /// The ticket of the last of the batch, if the records have tickets.
+    /// Ticket of the last record of the batch, if the records have tickets.
     ticket: Option<u64>,
     tree: MerkleTree,
     head: [u8; 32],
@@ -38,11 +37,11 @@ struct CurrentChain {
     checkpointed_at: Instant,
 }
 
-/// What was done.
+/// Outcome of one shipping step.
 enum ShipOutcome {
-    /// Something; there may be more.
+    /// The step did some work. There may be more.
     Done,
-    /// Nothing: there is nothing to do now.
+    /// There is no work now.
     Idle,
 }
 
@@ -63,7 +62,7 @@ impl Shipper {
             let limit = deadline.map_or(inner.options.answer, |deadline: Instant| {
                 inner.options.answer.min(deadline.saturating_duration_since(Instant::now()))
             });
-            // A step that is given up is done again from its start, which changes nothing.
+            // A cancelled step starts again from its beginning. That is safe because every step is idempotent.
             let step = tokio::select! {
                 biased;
                 step = timeout(limit, self.ship_next(inner, store)) => step.unwrap_or_else(|_| {
@@ -90,7 +89,7 @@ impl Shipper {
         }
     }
 
-    /// Does the next thing there is to do.
+    /// Performs the next shipping step.
     async fn ship_next(
         &mut self,
         inner: &WriterShared,
@@ -100,7 +99,7 @@ impl Shipper {
             self.current = CurrentChain::load_front_chain(inner).await;
         }
         let Some(current) = &mut self.current else { return Ok(ShipOutcome::Idle) };
-        // Before more is stored: under load there is always more.
+        // The checkpoint comes before further records: under load there are always further records.
         if current.is_checkpoint_due(inner) {
             current.write_checkpoint(inner, store, ChainContinuation::GoesOn).await?;
             return Ok(ShipOutcome::Done);
@@ -126,7 +125,7 @@ impl Shipper {
         Ok(ShipOutcome::Done)
     }
 
-    /// Waits for something to do.
+    /// Waits for new records, the next checkpoint, or the stop.
     async fn wait_for_work(&self, inner: &WriterShared, stop: &CancellationToken) {
         let fresh = async {
             tokio::select! {
@@ -139,7 +138,7 @@ impl Shipper {
             Some(due) => timeout_at(due, fresh).await.unwrap_or(false),
             None => fresh.await,
         };
-        // What comes now comes in company; one piece of work of the store is enough for it.
+        // More records usually follow. One store operation is enough for all of them.
         if fresh && inner.lock_state().writer_status().backlog < inner.options.batch {
             let _ = timeout(inner.options.linger, stop.cancelled()).await;
         }
@@ -147,14 +146,14 @@ impl Shipper {
 }
 
 impl CurrentChain {
-    /// The chain whose turn it is, with its records if they are in a file.
+    /// Loads the first outgoing chain, with its records if they are in a file.
     async fn load_front_chain(inner: &WriterShared) -> Option<Self> {
         while let Some((chain, file)) = inner.front_chain() {
             let Some(file) = file else { return Some(Self::new(chain, Vec::new())) };
             match load_records_blocking(file).await {
                 Ok(records) => return Some(Self::new(chain, records)),
                 Err(error) => {
-                    // It stays where it is, and the next writer of the directory tries again.
+                    // The file stays in place, and the next writer of the directory tries again.
                     let error = &error as &dyn std::error::Error;
                     tracing::error!(error, chain = %chain.chain, "an audit file cannot be read");
                     inner.skip_front_chain();
@@ -178,7 +177,7 @@ impl CurrentChain {
         }
     }
 
-    /// Gets the next batch; whether there is one.
+    /// Fills the next batch. Returns whether it has records.
     async fn fill_batch(&mut self, inner: &WriterShared) -> bool {
         let most = inner.options.batch;
         if self.batch.is_empty() && !self.loaded.is_empty() {
@@ -187,7 +186,7 @@ impl CurrentChain {
         if self.batch.is_empty()
             && let Some(last) = inner.last_ticket_of_batch(most)
         {
-            // If the disk fails, what reached it before is shipped all the same.
+            // If the sync fails, records that reached the disk before are still shipped.
             let durable = inner
                 .wait_durable(last)
                 .await
@@ -223,7 +222,7 @@ impl CurrentChain {
             || self.checkpoint_at(inner).is_some_and(|due| due <= Instant::now())
     }
 
-    /// When the next checkpoint is due, if anything is new.
+    /// Returns the due time of the next checkpoint. Returns `None` if no record is new.
     fn checkpoint_at(&self, inner: &WriterShared) -> Option<Instant> {
         let new = self.checkpointed < self.tree.leaf_count();
         new.then(|| self.checkpointed_at + inner.options.checkpoint_every)
@@ -246,7 +245,7 @@ impl CurrentChain {
     }
 }
 
-/// What a checkpoint says about the chain after it.
+/// Whether the chain continues after a checkpoint.
 enum ChainContinuation {
     GoesOn,
     IsClosed,
@@ -259,7 +258,7 @@ async fn load_records_blocking(file: Arc<File>) -> io::Result<Vec<AuditRecord>> 
 }
 
 impl WriterShared {
-    /// The chain whose turn it is, and its file if its records are to be read from there.
+    /// Returns the first outgoing chain, and its file if its records must be read from the file.
     fn front_chain(&self) -> Option<(NewChain, Option<Arc<File>>)> {
         let mut book = self.lock_state();
         let front = book.front_chain()?;
@@ -270,7 +269,7 @@ impl WriterShared {
         Some((front.chain.clone(), file))
     }
 
-    /// The ticket of the last record of the next batch.
+    /// Returns the ticket of the last record of the next batch.
     fn last_ticket_of_batch(&self, most: usize) -> Option<u64> {
         match &self.lock_state().front_chain()?.records {
             RecordSource::File => None,
@@ -280,7 +279,7 @@ impl WriterShared {
         }
     }
 
-    /// Takes the records up to this ticket; the ticket of the last one taken.
+    /// Moves the records up to this ticket into `batch`. Returns the ticket of the last one moved.
     fn take_records_up_to(&self, upto: u64, batch: &mut Vec<AuditRecord>) -> Option<u64> {
         let mut book = self.lock_state();
         let RecordSource::Memory(queue) = &mut book.front_chain()?.records else { return None };
@@ -292,7 +291,7 @@ impl WriterShared {
         last
     }
 
-    /// How the chain whose turn it is ends; it is open as long as there is more of it.
+    /// Returns how the first outgoing chain ends. It is open as long as it has unshipped records.
     fn front_chain_end(&self) -> ChainEnd {
         match self.lock_state().front_chain() {
             None => ChainEnd::Open,
@@ -310,7 +309,7 @@ impl WriterShared {
         self.shipped.send_modify(|shipped| shipped.upto = ticket);
     }
 
-    /// The store has the whole chain: its file has done its work.
+    /// Removes the first chain and its file, once the store has the whole chain.
     fn finish_front_chain(&self, end: ChainEnd) {
         let Some(out) = self.pop_front_chain() else { return };
         let done = match end {
@@ -318,7 +317,7 @@ impl WriterShared {
             ChainEnd::Open | ChainEnd::Closed => std::fs::remove_file(&out.path),
         };
         if let Err(error) = done {
-            // It will be shipped once more, which changes nothing.
+            // The chain will be shipped again, which is harmless because storing is idempotent.
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, path = %out.path.display(), "an audit file stays");
         }
@@ -326,14 +325,14 @@ impl WriterShared {
         self.publish_recovered();
     }
 
-    /// Leaves the file of a chain that cannot be shipped now.
+    /// Drops the first chain from the list because it cannot be shipped now. Its file stays.
     fn skip_front_chain(&self) {
         self.pop_front_chain();
         self.publish_recovered();
     }
 
-    /// The store holds something else where this chain belongs. Its file is kept as evidence. If
-    /// the chain is our own, nothing more is taken: somebody writes in our name.
+    /// Handles a conflict: the store holds something else at the positions of this chain. The file is kept as evidence. If this writer
+    /// wrote the chain, further records are rejected, because another process writes under the same identity.
     fn handle_conflict(&self, what: &str) {
         tracing::error!(what, "the audit store holds something else in the place of a record");
         let Some(out) = self.pop_front_chain() else { return };
@@ -358,7 +357,7 @@ impl WriterShared {
         self.shipped.send_modify(|shipped| shipped.recovered = recovered);
     }
 
-    /// Takes nothing more and closes the chain.
+    /// Stops accepting records and closes the chain.
     fn close_chain(&self) {
         let mut book = self.lock_state();
         if let Err(error) = book.finish_chain(&self.now) {
@@ -376,7 +375,7 @@ impl WriterShared {
     }
 }
 
-/// The pauses after failures of the store: each twice as long as the one before.
+/// Exponential backoff after failures of the store: each delay is twice the previous one.
 struct RetryBackoff {
     first: Duration,
     longest: Duration,
@@ -393,7 +392,7 @@ impl RetryBackoff {
         self.next = self.first;
     }
 
-    /// Waits; the stop ends the pause, and those after it are waited out.
+    /// Waits for the delay. The stop ends a delay early; delays after the stop are waited out in full.
     async fn wait_delay(&mut self, stop: &CancellationToken) {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);

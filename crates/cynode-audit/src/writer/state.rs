@@ -1,4 +1,4 @@
-//! What a writer knows, behind its one lock.
+//! State of a writer, behind a single lock.
 
 use std::{collections::VecDeque, fs::File, io, path::PathBuf, sync::Arc, time::Instant};
 
@@ -12,21 +12,21 @@ use crate::{
     truncate_to_micros,
 };
 
-/// What a writer knows.
+/// State of a writer.
 #[derive(Debug)]
 pub(super) struct WriterState {
-    /// The chain being written; none once the writer was stopped.
+    /// The chain being written. `None` once the writer was stopped.
     live: Option<LiveChain>,
     open: OpenCalls,
-    /// The chains that are not wholly stored, oldest first. The live one is the last.
+    /// Chains that are not completely stored, oldest first. The live one is the last.
     outgoing: VecDeque<OutgoingChain>,
     backlog: usize,
     written: u64,
-    /// How far somebody waits for the disk.
+    /// Highest ticket whose sync a caller waits for.
     wanted: u64,
     synced: u64,
     thread: SyncThreadState,
-    /// The file that holds the records which are not on the disk yet.
+    /// File that holds the records that are not on the disk yet.
     file: Arc<File>,
     broken: bool,
     halted: bool,
@@ -42,43 +42,43 @@ struct LiveChain {
     prev: [u8; 32],
 }
 
-/// What the thread that syncs is doing, so that nobody wakes it who need not.
+/// State of the sync thread. It avoids needless wakeups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncThreadState {
-    /// It looks at the book before it rests again.
+    /// The thread checks the state before it waits again.
     Busy,
-    /// It waits for somebody who waits for the disk, and looks at the book by itself before long.
+    /// The thread waits for a sync request, and checks the state by itself after [`AuditWriterOptions::lazy_sync`].
     Dozing,
-    /// It waits for the next record.
+    /// The thread waits for the next record.
     Asleep,
 }
 
-/// A chain on its way to the store.
+/// A chain that is not completely stored.
 #[derive(Debug)]
 pub(super) struct OutgoingChain {
     pub(super) chain: NewChain,
     pub(super) path: PathBuf,
-    /// Keeps the lock on the file.
+    /// Keeps the file locked.
     pub(super) file: Arc<File>,
     pub(super) records: RecordSource,
     pub(super) end: ChainEnd,
 }
 
-/// Where the records of an outgoing chain are.
+/// Location of the records of an outgoing chain.
 #[derive(Debug)]
 pub(super) enum RecordSource {
     /// In memory, each with its ticket.
     Memory(VecDeque<(u64, AuditRecord)>),
-    /// In the file of a dead process, to be read when their turn comes.
+    /// In the file of a dead process. The shipper reads them when it reaches the chain.
     File,
 }
 
-/// Whether more records follow.
+/// Whether more records follow in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChainEnd {
     Open,
     Closed,
-    /// No more, and nobody knows what there was.
+    /// No more records follow, and records may have been lost.
     Damaged,
 }
 
@@ -108,7 +108,7 @@ impl WriterState {
         })
     }
 
-    /// Whether the entry may be written.
+    /// Checks whether the entry may be written.
     pub(super) fn check_admission(
         &self,
         entry: &AuditEntry,
@@ -121,7 +121,7 @@ impl WriterState {
             return Err(AppendError::Closed);
         }
         self.open.check_entry(entry)?;
-        // Every open call has room for its outcome set aside: what has happened must be told.
+        // Every open call has room reserved for its outcome, so that the outcome of a call that was made can always be recorded.
         let room = 1 + usize::from(entry.expects_outcome());
         if entry.phase == Phase::Decision && self.backlog + self.open.len() + room > max_backlog {
             return Err(AppendError::Full);
@@ -129,7 +129,7 @@ impl WriterState {
         Ok(())
     }
 
-    /// Whether the next record belongs in another chain.
+    /// Returns whether the next record belongs in a new chain.
     pub(super) fn is_rotation_due(&self, options: &AuditWriterOptions) -> bool {
         self.live.as_ref().is_some_and(|live| {
             live.next >= options.chain_records
@@ -137,7 +137,7 @@ impl WriterState {
         })
     }
 
-    /// Gives the entry its place and writes it.
+    /// Assigns the entry its position and writes it.
     pub(super) fn append_record(
         &mut self,
         entry: AuditEntry,
@@ -174,8 +174,8 @@ impl WriterState {
         Ok(self.written)
     }
 
-    /// Begins the next chain. The calls under way go with it: their decisions are on the disk in
-    /// the new file before the old one says that it is closed.
+    /// Starts the next chain. The open calls move to it: their decisions are on the disk in the new file before the old file records that
+    /// it is closed.
     pub(super) fn rotate_chain(
         &mut self,
         directory: &SegmentDirectory,
@@ -190,7 +190,7 @@ impl WriterState {
         self.switch_chain(directory, begun)
     }
 
-    /// The chain behind this one, with the calls under way.
+    /// Creates the successor of this chain, with the open calls.
     fn next_chain(
         &self,
         directory: &SegmentDirectory,
@@ -201,7 +201,7 @@ impl WriterState {
         begin_chain(directory, options, old, &self.open.open_decisions(), environment)
     }
 
-    /// Closes the chain and goes on in the next one.
+    /// Closes the chain and continues in the next one.
     fn switch_chain(
         &mut self,
         directory: &SegmentDirectory,
@@ -209,8 +209,8 @@ impl WriterState {
     ) -> io::Result<()> {
         let (path, file) = (out.path.clone(), live.segment.shared_file());
         if let Err(error) = self.close_live_chain() {
-            // If the old chain goes on, nobody may believe that its calls were taken over. Where the
-            // new file cannot be removed it does not go on: calls would end in both.
+            // If the old chain continues, no reader may believe that its calls were taken over. If the new file cannot be removed, the old
+            // chain does not continue: calls would end in both chains.
             if !self.broken
                 && let Err(left) = directory.remove_segment(&path)
             {
@@ -228,8 +228,8 @@ impl WriterState {
         Ok(())
     }
 
-    /// Writes an unknown outcome for every call under way and closes the chain for good. If that
-    /// fails, it is left to the next writer of the directory.
+    /// Records an unknown outcome for every open call and closes the chain for good. If that fails, the next writer of the directory does
+    /// it.
     pub(super) fn finish_chain(&mut self, now: &Now) -> io::Result<()> {
         let closed = if self.broken {
             Ok(())
@@ -263,7 +263,7 @@ impl WriterState {
                 error
             }
         })?;
-        // After a failed sync nobody knows what is on the disk, and asking again does not tell.
+        // After a failed sync the state of the disk is unknown, and a second sync does not reveal it.
         live.segment.sync_data().inspect_err(|_| self.broken = true)?;
         self.synced = self.written;
         if let Some(out) = self.outgoing.back_mut() {
@@ -284,7 +284,7 @@ impl WriterState {
     }
 }
 
-/// What the thread that syncs needs.
+/// State transitions of the sync thread.
 impl WriterState {
     pub(super) fn written_count(&self) -> u64 {
         self.written
@@ -302,14 +302,14 @@ impl WriterState {
         self.wanted > self.synced
     }
 
-    /// Asks for the disk; whether the thread must be woken.
+    /// Requests a sync. Returns whether the sync thread must be woken.
     pub(super) fn request_sync(&mut self, upto: u64) -> bool {
         let new = upto > self.wanted;
         self.wanted = self.wanted.max(upto);
         new && self.thread != SyncThreadState::Busy
     }
 
-    /// Whether the thread must be woken for a record that nobody waits for.
+    /// Returns whether the sync thread must be woken for a record that no caller waits for.
     pub(super) fn is_thread_asleep(&self) -> bool {
         self.thread == SyncThreadState::Asleep
     }
@@ -318,8 +318,8 @@ impl WriterState {
         self.thread = thread;
     }
 
-    /// The file to sync and how many records are then on the disk. All records before those in
-    /// this file are there already, since a chain is synced when it is closed.
+    /// Returns the file to sync and the number of records that are on the disk after it. All records before those in this file are already
+    /// on the disk, because a chain is synced when it is closed.
     pub(super) fn pending_sync(&self) -> (Arc<File>, u64) {
         (Arc::clone(&self.file), self.written)
     }
@@ -345,9 +345,9 @@ impl WriterState {
     }
 }
 
-/// What the shipper needs.
+/// State transitions of the shipper.
 impl WriterState {
-    /// The chain whose turn it is.
+    /// Returns the first outgoing chain.
     pub(super) fn front_chain(&mut self) -> Option<&mut OutgoingChain> {
         self.outgoing.front_mut()
     }
@@ -356,12 +356,12 @@ impl WriterState {
         self.outgoing.len()
     }
 
-    /// Takes the chain whose turn it is off the list.
+    /// Removes the first outgoing chain from the list.
     pub(super) fn pop_front(&mut self) -> Option<OutgoingChain> {
         self.outgoing.pop_front()
     }
 
-    /// Whether a file that was taken over is still on the list.
+    /// Returns whether a recovered file is still on the list.
     pub(super) fn is_recovering(&self) -> bool {
         self.outgoing.iter().any(|out| matches!(out.records, RecordSource::File))
     }

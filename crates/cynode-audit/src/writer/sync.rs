@@ -1,4 +1,4 @@
-//! The thread that brings records to the disk, for all who wait at once.
+//! Sync thread: syncs records to the disk, once for all waiting callers (group commit).
 
 use std::{
     io,
@@ -11,11 +11,11 @@ use super::{
     state::{SyncThreadState, WriterState},
 };
 
-/// What is on the disk.
+/// Progress of the sync thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SyncProgress {
     pub(super) upto: u64,
-    /// Nothing more will be.
+    /// The sync failed: no further record will reach the disk.
     pub(super) broken: bool,
 }
 
@@ -41,7 +41,7 @@ impl WriterShared {
         self.wait_synced(upto).await
     }
 
-    /// Waits for a record that the thread knows to be wanted.
+    /// Waits for a record whose sync was already requested.
     pub(super) async fn wait_synced(&self, upto: u64) -> Result<(), AppendError> {
         let mut synced = self.synced.subscribe();
         let reached = synced.wait_for(|synced| synced.upto >= upto || synced.broken).await;
@@ -51,7 +51,7 @@ impl WriterShared {
         }
     }
 
-    /// Syncs at once while somebody waits, and lazily what nobody waits for.
+    /// Syncs at once while a caller waits, and lazily otherwise.
     fn run_sync_loop(&self) {
         let mut book = self.lock_state();
         loop {
@@ -72,7 +72,7 @@ impl WriterShared {
             match done {
                 Ok(()) => book.set_synced(upto),
                 Err(error) => {
-                    // After a failed sync the kernel may say that all is well; it is not.
+                    // After a failed sync, the kernel may report success for the next one. That success is false.
                     tracing::error!(
                         error = &error as &dyn std::error::Error,
                         "the audit file could not be brought to the disk"
@@ -81,15 +81,15 @@ impl WriterShared {
                 }
             }
             let synced = SyncProgress { upto: book.synced_count(), broken: book.is_broken() };
-            // Whoever is woken, or runs in our place, must not find the book locked.
+            // A thread that is woken now must not find the state locked.
             drop(book);
             self.publish_sync_progress(synced);
             book = self.lock_state();
         }
     }
 
-    /// Returns when somebody waits for the disk, and otherwise when the oldest record that may be
-    /// off it has been so for long enough: it was not there when this began.
+    /// Waits for a sync request, but at most [`super::AuditWriterOptions::lazy_sync`]. So no record stays off the disk for longer: any
+    /// unsynced record was written after this wait began.
     fn wait_for_sync_request<'a>(
         &self,
         mut book: MutexGuard<'a, WriterState>,
@@ -103,7 +103,7 @@ impl WriterShared {
         book
     }
 
-    /// Returns when there is a record that is not on the disk.
+    /// Waits until there is a record that is not on the disk.
     fn wait_for_record<'a>(
         &self,
         mut book: MutexGuard<'a, WriterState>,
@@ -120,7 +120,7 @@ impl WriterShared {
         });
     }
 
-    /// Two may tell at once, and the later one what was true earlier: nothing is taken back.
+    /// Publishes the progress. Two threads may publish at once and out of order, so values never decrease.
     fn publish_sync_progress(&self, now: SyncProgress) {
         self.synced.send_modify(|synced| {
             synced.upto = synced.upto.max(now.upto);

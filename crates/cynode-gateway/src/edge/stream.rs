@@ -22,10 +22,10 @@ use crate::{
     upstream::CallProgress,
 };
 
-/// How many messages of progress may wait for a slow reader; what does not fit is left out.
+/// Capacity of the progress channel. Progress beyond it is dropped.
 const PROGRESS_CHANNEL_CAPACITY: usize = 64;
 
-/// Carries a call out and tells how far it is.
+/// Executes a call and streams its progress.
 pub(super) fn stream_progress(
     inner: Arc<GatewayShared>,
     admitted: AdmittedCall,
@@ -68,12 +68,12 @@ fn progress_notification(label: &Value, progress: &CallProgress) -> Value {
 }
 
 fn sse_event(message: &str) -> Bytes {
-    // A line break inside JSON is only white space; inside an event it would be its end.
+    // A line break inside JSON is only white space; inside an event it would end the line.
     let message = message.replace(['\r', '\n'], " ");
     Bytes::from(format!("event: message\ndata: {message}\n\n"))
 }
 
-/// A body that holds the caller's line until it was sent or dropped.
+/// Returns a body that holds the caller's connection guard until it was sent or dropped.
 pub(super) fn guard_body(body: Body, line: ConnectionGuard) -> Body {
     let held = GuardedBody { body: body.into_data_stream(), line: Some(line) };
     Body::from_stream(held)

@@ -21,7 +21,7 @@ struct HeartbeatArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// What you are at.
+    /// Your current activity.
     note: Option<String>,
 }
 
@@ -31,7 +31,7 @@ struct AgentCheckpointArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// What you want to find again after a restart.
+    /// State that you need after a restart.
     #[schema(value_type = Object)]
     state: Value,
 }
@@ -50,7 +50,7 @@ struct RequestHelpArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// What you need to know or have.
+    /// The information or help that you need.
     question: String,
 }
 
@@ -60,29 +60,29 @@ struct CompleteWorkArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// What you did.
+    /// Summary of your work.
     summary: String,
-    /// Facts beside it: commits, artifacts, results of tests.
+    /// Further facts: commits, artifacts, test results.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     details: Option<Value>,
 }
 
-/// A report, in our words or in those of `apmas_report_to_pm`.
+/// A report, with CyNode's field names or those of `apmas_report_to_pm`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ReportArgs {
     /// The task you work on.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// What you report.
+    /// Kind of the report.
     kind: Option<ReportKind>,
     /// Another name of `kind`.
     #[serde(rename = "messageType")]
     message_type: Option<ReportKind>,
-    /// In a few sentences.
+    /// Summary, in a few sentences.
     summary: Option<String>,
-    /// What it is about: your unit of the plan.
+    /// Subject of the report: your unit of the plan.
     component: Option<String>,
     /// Your role; checked against your token.
     #[expect(dead_code, reason = "the gate has compared it with the token")]
@@ -91,10 +91,10 @@ struct ReportArgs {
     #[serde(rename = "agentRole")]
     #[expect(dead_code, reason = "the gate has compared it with the token")]
     other_role: Option<String>,
-    /// Facts beside it, by kind. `work_completed`: `files_modified`, `artifacts`, `notes`. `review_approved` and
-    /// `review_changes_requested`: `critical_issues`, `major_issues`, `minor_issues` (each with `description`, `file_location`,
-    /// `how_to_fix`) and `summary`. `tests_passed` and `tests_failed`: `passed`, `failed`, `command`, `failures`. `work_blocked`:
-    /// `needs`, `tried`. `needs_clarification` and `request_human_input`: `options`.
+    /// Further facts, by kind. `work_completed`: `files_modified`, `artifacts`, `notes`. `review_approved` and `review_changes_requested`:
+    /// `critical_issues`, `major_issues`, `minor_issues` (each with `description`, `file_location`, `how_to_fix`) and `summary`.
+    /// `tests_passed` and `tests_failed`: `passed`, `failed`, `command`, `failures`. `work_blocked`: `needs`, `tried`.
+    /// `needs_clarification` and `request_human_input`: `options`.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     details: Option<Value>,
@@ -104,11 +104,11 @@ struct ReportArgs {
     payload: Option<Value>,
 }
 
-/// An instruction, in our words or in those of `apmas_pm_instruct`.
+/// An instruction, with CyNode's field names or those of `apmas_pm_instruct`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct InstructArgs {
-    /// The task that is meant.
+    /// The task to instruct.
     #[schema(value_type = String)]
     task_id: TaskId,
     /// `resume`, `pause`, `revise`, `abort`, `expand_scope` or `reduce_scope`.
@@ -118,19 +118,19 @@ struct InstructArgs {
     #[serde(rename = "instructionType")]
     #[schema(value_type = Option<String>)]
     instruction_type: Option<ApmasInstructionType>,
-    /// What is meant; needed to revise, expand and reduce.
+    /// Text of the instruction; required to revise, expand and reduce.
     text: Option<String>,
     /// Another name of `text`.
     instructions: Option<String>,
-    /// The role of the agent that is meant; whoever works on the task is told.
+    /// Role of the agent that the instruction is for; the agent that works on the task receives it.
     #[serde(rename = "toAgent")]
     to_agent: Option<String>,
-    /// Facts beside it; told with the text.
+    /// Further facts; sent with the text.
     #[schema(value_type = Option<Object>)]
     context: Option<Value>,
 }
 
-/// The kinds of `apmas_pm_instruct`.
+/// Instruction kinds of `apmas_pm_instruct`.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ApmasInstructionType {
@@ -318,7 +318,7 @@ async fn report_to_manager(call: ToolInvocation, body: ReportArgs) -> Result<Val
     let kind = one_of_aliases("kind", "messageType", body.kind, body.message_type)?;
     let kind = kind.ok_or_else(|| ToolError::invalid_arguments("`kind` is missing"))?;
     let mut details = one_of_aliases("details", "payload", body.details, body.payload)?;
-    // A summary may come inside the facts; a review keeps it there too.
+    // A summary may be inside the details; a review also keeps it there.
     let review = matches!(kind, ReportKind::ReviewApproved | ReportKind::ReviewChangesRequested);
     let inside = details.as_mut().and_then(Value::as_object_mut).and_then(|facts| {
         let found = facts.get("summary").and_then(Value::as_str).map(str::to_owned);
@@ -335,7 +335,7 @@ async fn report_to_manager(call: ToolInvocation, body: ReportArgs) -> Result<Val
     submit_report(call, body.task_id, kind, summary, details).await
 }
 
-/// What was given under one of two names.
+/// Returns the value that was given under one of two names.
 fn one_of_aliases<T>(
     name: &str,
     other: &str,

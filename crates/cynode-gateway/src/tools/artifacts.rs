@@ -18,12 +18,12 @@ use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PutArtifactArgs {
-    /// The task it belongs to.
+    /// The task that the artifact belongs to.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// What it is called, as `report.md`.
+    /// Name of the artifact, such as `report.md`.
     name: String,
-    /// What kind of bytes, as `text/markdown`; guessed by nobody.
+    /// Media type, such as `text/markdown`; it is not guessed.
     media_type: String,
     /// The content as text. Give this or `base64`.
     text: Option<String>,
@@ -34,7 +34,7 @@ struct PutArtifactArgs {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct GetArtifactArgs {
-    /// The task it belongs to.
+    /// The task that the artifact belongs to.
     #[schema(value_type = String)]
     task_id: TaskId,
     /// The artifact.
@@ -113,7 +113,7 @@ async fn put_artifact(call: ToolInvocation, body: PutArtifactArgs) -> Result<Val
         by: call.agent.token,
     };
     let piece = ArtifactContent::new(bytes)?;
-    // Whether it may be stored is asked before a byte is.
+    // The permission to store is checked before any byte is stored.
     let (asked, wanted) = (new.clone(), piece.clone());
     let may = call.app.read(&call.request, |ctx| {
         Box::pin(async move { artifacts::authorize_artifact(ctx, &asked, &wanted).await })

@@ -1,5 +1,4 @@
-//! `db.*`: tasks, jobs, work units, projects and preferences. An agent reads and changes what its user may, within its
-//! own project.
+//! `db.*`: tasks, jobs, work units, projects and preferences. An agent reads and changes what its user may, within its own project.
 
 use cynode_app::{
     tasks::{self, preferences, projects},
@@ -34,16 +33,16 @@ struct TaskArgs {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ListTasksArgs {
-    /// The project; yours when it is left out.
+    /// The project; your own if omitted.
     #[schema(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// Only in this state: queued, running, completed, failed or cancelled.
+    /// Only tasks in this state: queued, running, completed, failed or cancelled.
     #[schema(value_type = Option<String>)]
     state: Option<TaskStateName>,
-    /// The `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     #[schema(value_type = Option<String>)]
     cursor: Option<Cursor>,
-    /// Most tasks, 1 to 200.
+    /// Maximum number of tasks, 1 to 200.
     limit: Option<u16>,
 }
 
@@ -53,17 +52,17 @@ struct CreateTaskArgs {
     /// The project.
     #[schema(value_type = String)]
     project_id: ProjectId,
-    /// Its name, unique in the project: with it, the same call again makes no second task.
+    /// Name of the task, unique in the project. It makes the call idempotent: the same call again creates no second task.
     #[schema(value_type = Option<String>)]
     name: Option<TaskName>,
-    /// What is to be done.
+    /// Description of the work.
     #[schema(value_type = String)]
     description: Prose,
-    /// What must be shown for it to be done.
+    /// Acceptance criteria: evidence that the task is done.
     #[serde(default)]
     #[schema(value_type = Vec<CriterionView>)]
     acceptance_criteria: Vec<Criterion>,
-    /// What must be completed before it may start.
+    /// Tasks that must be completed before this one may start.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     depends_on: Vec<TaskId>,
@@ -75,7 +74,7 @@ struct UpdateTaskArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// What is to be done instead. Only a task that nobody works on yet can be changed.
+    /// New description of the work. Only a task that has not started can be changed.
     description: String,
 }
 
@@ -106,14 +105,14 @@ struct WorkUnitArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// The key of the unit in the plan.
+    /// Key of the unit in the plan.
     unit: String,
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ProjectArgs {
-    /// The project; yours when it is left out.
+    /// The project; your own if omitted.
     #[schema(value_type = Option<String>)]
     project_id: Option<ProjectId>,
 }
@@ -121,10 +120,10 @@ struct ProjectArgs {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PreferenceArgs {
-    /// The project; yours when it is left out.
+    /// The project; your own if omitted.
     #[schema(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// The key.
+    /// Key of the preference.
     key: String,
 }
 
@@ -292,7 +291,7 @@ async fn get_task(
     call: ToolInvocation,
     TaskArgs { task_id }: TaskArgs,
 ) -> Result<TaskView, ToolError> {
-    // The program that drives tasks sees any of them.
+    // The program that drives tasks may read all of them.
     if call.service.is_some() {
         return Ok(tasks::get_task_of_any_project(&call.app, task_id).await?.into());
     }
@@ -321,9 +320,9 @@ async fn list_tasks(call: ToolInvocation, wanted: ListTasksArgs) -> Result<Value
 
 async fn create_task(call: ToolInvocation, body: CreateTaskArgs) -> Result<Value, ToolError> {
     let CreateTaskArgs { project_id, name, description, acceptance_criteria, depends_on } = body;
-    // What a task may spend is for people to say.
+    // Only people set the budget of a task.
     let budget = Budget::default();
-    // So is what may be carried out unasked.
+    // Only people decide whether a plan needs approval.
     let approve_plan = None;
     let body = CreateTask {
         project_id,
@@ -515,7 +514,7 @@ async fn effective_preferences(
     Ok(json!(view))
 }
 
-/// What the manager may tell a running task; used by `pm.instruct`.
+/// Sends an instruction of the project manager to a running task; used by `pm.instruct`.
 pub(super) async fn send_instruction(
     call: ToolInvocation,
     task: TaskId,

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::{NativeTool, ToolError, ToolInvocation, ToolSpec};
 
-/// Most bytes of a difference that an agent is given.
+/// Maximum size of a diff that an agent receives.
 const MAX_DIFF_BYTES: usize = 256 * 1024;
 
 #[derive(Deserialize, ToSchema)]
@@ -19,9 +19,9 @@ struct OpenPullRequestArgs {
     /// The task whose work is delivered.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// One line that says what it is.
+    /// Title of the pull request, on one line.
     title: String,
-    /// What was done, as Markdown.
+    /// Description of the changes, as Markdown.
     body: String,
 }
 
@@ -39,7 +39,7 @@ struct GitDiffArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// Only of this file.
+    /// Only the diff of this file.
     #[serde(default)]
     path: Option<String>,
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 
-/// Gives work, and waits for some.
+/// Tool that waits for a handoff and claims it.
 pub(super) const CLAIM_TOOL_NAME: &str = "handoff.claim";
 
 pub(super) fn handoff_tools() -> Vec<NativeTool> {
@@ -66,7 +66,7 @@ pub(super) fn handoff_tools() -> Vec<NativeTool> {
     ]
 }
 
-/// The program that calls.
+/// Returns the calling program.
 fn calling_host(call: &ToolInvocation) -> Result<HandoffHost, ToolError> {
     let name = call.service.clone().unwrap_or_default();
     Ok(HandoffHost::new(name, call.agent.role)?)
@@ -96,7 +96,7 @@ async fn claim_handoff(call: ToolInvocation, body: ClaimHandoff) -> Result<Value
 
 async fn renew_handoff(call: ToolInvocation, body: RenewHandoff) -> Result<Value, ToolError> {
     let host = calling_host(&call)?;
-    // Whoever is busy does not ask for more.
+    // A busy program claims no further handoff, so the renewal records its presence.
     service_tokens::record_presence(&call.app, host.service_kind(), &host.name).await;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {

@@ -18,7 +18,7 @@ struct HelpOverviewArgs {}
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct HelpToolArgs {
-    /// The tool.
+    /// Name of the tool.
     tool: String,
 }
 
@@ -76,7 +76,7 @@ async fn explain_tool(
     HelpToolArgs { tool }: HelpToolArgs,
 ) -> Result<Value, ToolError> {
     let found = call.gate.catalogue.find_by_wire_name(&tool);
-    // What is not for the caller is not spoken of.
+    // Tools that the caller may not call are not revealed.
     let found = found.filter(|tool| check_tool_access(&call.agent, &call.gate, tool).is_ok());
     let found = found.ok_or_else(|| ToolError {
         code: "not_found",

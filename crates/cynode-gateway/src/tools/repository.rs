@@ -12,7 +12,7 @@ use super::{NativeTool, ToolError, ToolInvocation, ToolSpec};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ListFilesArgs {
-    /// The task whose project is meant.
+    /// The task whose project's repository is read.
     #[schema(value_type = String)]
     task_id: TaskId,
 }
@@ -20,10 +20,10 @@ struct ListFilesArgs {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ReadFileArgs {
-    /// The task whose project is meant.
+    /// The task whose project's repository is read.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// The file, from the root.
+    /// Path of the file, from the root.
     path: String,
 }
 

@@ -20,14 +20,14 @@ use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CreateScheduleArgs {
-    /// What it is called, as `weekly-updates`.
+    /// Name of the schedule, such as `weekly-updates`.
     #[schema(value_type = String)]
     name: TaskName,
-    /// When it is due: minute, hour, day of the month, month, day of the week, as `0 9 * * mon`.
+    /// Cron expression: minute, hour, day of the month, month, day of the week, such as `0 9 * * mon`.
     cron: String,
-    /// The time zone whose clock it goes by, as `Europe/Berlin`; `UTC` when it is left out.
+    /// Time zone of the cron expression, such as `Europe/Berlin`; `UTC` if omitted.
     timezone: Option<String>,
-    /// What is wanted each time, in words. You will be given them when it is due.
+    /// Instructions for each run, in words. You receive them when the schedule is due.
     #[schema(value_type = String)]
     description: Prose,
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use utoipa::{PartialSchema, ToSchema};
 
-/// The schema, whole: what it refers to is inside it.
+/// Returns the complete schema: referenced schemas are inside it.
 pub(super) fn tool_schema_of<T: ToSchema>() -> Value {
     let mut named = Vec::new();
     T::schemas(&mut named);
@@ -25,11 +25,11 @@ pub(super) fn tool_schema_of<T: ToSchema>() -> Value {
     schema
 }
 
-/// Makes references lead inside.
+/// Rewrites references so that they point inside the schema.
 fn inline_references(value: &mut Value) {
     match value {
         Value::Object(map) => {
-            // An example is for people who read our own documents.
+            // Examples are for readers of the API documentation only.
             map.remove("example");
             for (key, value) in map.iter_mut() {
                 match value {

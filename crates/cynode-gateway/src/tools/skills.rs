@@ -19,9 +19,9 @@ use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CreateSkillArgs {
-    /// What it is called, as `run-the-tests`.
+    /// Name of the skill, such as `run-the-tests`.
     name: String,
-    /// When it is of use.
+    /// Situations in which the skill is useful.
     description: String,
     /// The instructions.
     body: String,
@@ -47,7 +47,7 @@ struct UpdateSkillArgs {
     skill_id: SkillId,
     /// The version you read.
     version: i64,
-    /// When it is of use.
+    /// Situations in which the skill is useful.
     description: String,
     /// The instructions.
     body: String,

@@ -14,7 +14,7 @@ use crate::egress::{EgressError, EgressRequest};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct WebFetchArgs {
-    /// The address, http or https.
+    /// The URL, http or https.
     url: String,
 }
 
@@ -23,12 +23,12 @@ struct WebFetchArgs {
 struct ApiCallArgs {
     /// `GET`, `POST`, `PUT`, `PATCH`, `DELETE` or `HEAD`.
     method: String,
-    /// The address, http or https.
+    /// The URL, http or https.
     url: String,
-    /// Headers, as `name: value`.
+    /// Headers, each as `name: value`.
     #[serde(default)]
     headers: Vec<String>,
-    /// The body.
+    /// Body of the request.
     body: Option<String>,
 }
 

@@ -18,20 +18,20 @@ use utoipa::ToSchema;
 
 use super::{NativeTool, ToolError, ToolInvocation, ToolSpec, answer_value};
 
-/// Starts the workflow of a task. The program that drives tasks takes the lease; the project manager asks for it to be driven.
+/// Starts the workflow of a task. The program that drives tasks takes the lease; the project manager requests that the task be driven.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct StartWorkflowArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// The name of the runner; only a runner gives it.
+    /// Name of the runner; set by runners only.
     holder: Option<String>,
-    /// Names this attempt at driving; only a runner gives it.
+    /// Idempotency key of this attempt to drive the task; set by runners only.
     idempotency_key: Option<String>,
-    /// The process; only a runner gives it.
+    /// Instance id of the process; set by runners only.
     instance: Option<String>,
-    /// How long the lease lasts, 1 to 3600; only a runner gives it.
+    /// Duration of the lease in seconds, 1 to 3600; set by runners only.
     expires_in_seconds: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ struct StoreCheckpointArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// What a node did.
+    /// Result of a step.
     checkpoint: StepCheckpoint,
 }
 
@@ -51,11 +51,11 @@ struct RecordVerificationArgs {
     /// The task.
     #[schema(value_type = String)]
     task_id: TaskId,
-    /// The unit of the plan that was judged.
+    /// The unit of the plan that was verified.
     unit: Option<String>,
-    /// Whether it was judged good.
+    /// Result of the verification.
     status: VerificationStatus,
-    /// What was found.
+    /// Findings of the verification.
     #[serde(default)]
     findings: Vec<VerificationFinding>,
 }
@@ -117,7 +117,7 @@ pub(super) fn workflow_tools() -> Vec<NativeTool> {
 
 async fn start_workflow(call: ToolInvocation, body: StartWorkflowArgs) -> Result<Value, ToolError> {
     if call.agent.agent_kind() != AgentKind::Runner {
-        // Who drives is a matter of the token: whoever may only ask must not seem to be taken for a runner.
+        // The token decides who drives a task: a caller that may only request a start must not set a runner's fields.
         let given = [
             ("holder", body.holder.is_some()),
             ("idempotency_key", body.idempotency_key.is_some()),

@@ -11,15 +11,15 @@ use super::error::ExchangeFailure;
 use super::header::{self, HeaderMirror};
 use super::{UpstreamError, UpstreamTool};
 
-/// How many pages of a list are followed.
+/// Maximum number of pages of a tool list.
 pub(super) const MAX_PAGES: usize = 50;
-/// How many tools a server may have.
+/// Maximum number of tools of a server.
 pub(super) const MAX_TOOLS: usize = 2_000;
 
-/// Which arguments have to be mirrored into headers, by tool.
+/// Arguments that are mirrored into headers, by tool.
 pub(super) type HeaderMirrors = HashMap<String, Vec<HeaderMirror>>;
 
-/// The pages read so far.
+/// Pages of a tool list that were read so far.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamCatalog {
     names: HashSet<String>,
@@ -29,12 +29,12 @@ pub(super) struct UpstreamCatalog {
 }
 
 impl UpstreamCatalog {
-    /// Where the next page is; `None` for the first.
+    /// Returns the cursor of the next page. `None` for the first page.
     pub(super) fn next_cursor(&self) -> Option<&str> {
         self.cursor.as_deref()
     }
 
-    /// Takes a page in. All tools when it was the last one, otherwise what is to be asked next.
+    /// Adds a page. Returns all tools after the last page, and otherwise continues with the next page.
     pub(super) fn add_page(
         mut self,
         page: &RawValue,
@@ -66,13 +66,13 @@ impl UpstreamCatalog {
         })
     }
 
-    /// Adds one tool. What cannot be one is left out, so that it does not hide the others.
+    /// Adds one tool. An invalid one is skipped, so that it does not hide the others.
     fn push_tool(&mut self, raw: Value) {
         let Some(tool) = parse_tool(raw) else {
             tracing::warn!("a tool without a name or a schema is left out");
             return;
         };
-        // The first of a name wins: a later one could only be there to be taken for it.
+        // The first tool of a name wins: a later one could only be an impersonation.
         if !self.names.insert(tool.name.clone()) {
             tracing::warn!(tool.name, "a tool that is listed twice is left out");
             return;
@@ -81,8 +81,8 @@ impl UpstreamCatalog {
     }
 }
 
-/// Leaves out the tools whose `x-mcp-header` annotations are invalid, as the protocol demands of a
-/// client over HTTP, and says what is to be mirrored for the others.
+/// Removes the tools whose `x-mcp-header` annotations are invalid, as the protocol requires of a client over HTTP. Returns the arguments to
+/// mirror for the others.
 pub(super) fn extract_mirrors(tools: &mut Vec<UpstreamTool>) -> HeaderMirrors {
     let mut all = HeaderMirrors::new();
     tools.retain(|tool| match header::find_mirrors(&tool.input_schema) {

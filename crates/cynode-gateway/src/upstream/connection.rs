@@ -20,7 +20,7 @@ pub(super) enum UpstreamConnection {
 }
 
 impl UpstreamConnection {
-    /// Connects and finds out the era.
+    /// Connects and detects the era.
     pub(super) async fn open_connection(
         transport: &UpstreamTransport,
         clients: &HttpClients,
@@ -44,7 +44,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// All tools of the server.
+    /// Lists all tools of the server.
     pub(super) async fn list_tools(&self) -> Result<Vec<UpstreamTool>, ExchangeFailure> {
         match self {
             Self::Http(http) => http.list_tools().await,
@@ -63,10 +63,9 @@ impl UpstreamConnection {
         }
     }
 
-    /// What it means for the connection that an answer did not come in time.
+    /// Returns the effect of a timeout on the connection.
     ///
-    /// Over HTTP nothing: requests have nothing to do with each other. A process that does not
-    /// answer may hang, and nothing but its end frees what it holds.
+    /// Over HTTP it has none: requests are independent. A process that does not answer may hang, and only its end frees its resources.
     pub(super) const fn timeout_failure(&self) -> ExchangeFailure {
         match self {
             Self::Http(_) => ExchangeFailure::keep_connection(UpstreamError::Timeout),
@@ -74,7 +73,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Whether it can still be used, as far as can be seen without trying.
+    /// Returns whether the connection is still usable, as far as is known without a request.
     pub(super) fn is_open(&self) -> bool {
         match self {
             Self::Http(_) => true,
@@ -82,7 +81,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Takes leave of the server and waits for its end.
+    /// Closes the connection and waits for its end.
     pub(super) async fn close_connection(&self) {
         match self {
             Self::Http(http) => http.close_session().await,

@@ -5,69 +5,68 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-/// Why a call or a listing has no answer.
+/// Error of a call or a listing.
 ///
-/// A tool that ran and failed is not among these: that is a [`super::UpstreamReply::Result`]. No message
-/// repeats an address, a header or anything a server sent, except [`Self::Protocol`], whose message
-/// is the server's and is to be treated as such.
+/// A tool that ran and failed is not an error here: that is an [`super::UpstreamReply::Result`]. No message repeats a URL, a header or any
+/// text of a server, except [`Self::Protocol`], whose message comes from the server and is untrusted.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// No connection, or it broke. The call may have been carried out.
+    /// No connection, or it broke. The call may have been executed.
     #[error("the server cannot be reached")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The server did not answer in time. The call may have been carried out.
+    /// The server did not answer in time. The call may have been executed.
     #[error("the server did not answer in time")]
     Timeout,
-    /// The caller cancelled.
+    /// The caller cancelled the call.
     #[error("the call was cancelled")]
     Cancelled,
     /// The server answered with a JSON-RPC error.
     #[error("the server answered with error {code}: {message}")]
     Protocol {
-        /// The JSON-RPC code.
+        /// JSON-RPC error code.
         code: i64,
-        /// The server's message.
+        /// Message of the server.
         message: String,
-        /// The server's data, if any.
+        /// Data of the server, if any.
         data: Option<Box<RawValue>>,
     },
-    /// The server answered with an HTTP status and nothing else of use, such as 401.
+    /// The server answered with an HTTP status without an MCP message, such as 401.
     #[error("the server answered with HTTP status {status}")]
     Status {
-        /// The status.
+        /// HTTP status.
         status: u16,
     },
-    /// What the server sent is not MCP.
+    /// The server's answer is not MCP.
     #[error("the server sent something that is not MCP: {0}")]
     Malformed(&'static str),
     /// The answer is larger than [`super::MAX_ANSWER_BYTES`].
     #[error("the answer is larger than {limit} bytes")]
     TooLarge {
-        /// The limit that was passed.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// As many calls are in flight as the server may have.
+    /// The server has reached its maximum number of calls in flight.
     #[error("the server has too many calls in flight")]
     Overloaded,
-    /// The circuit breaker is open: the last attempts failed, and the server is left alone for a while.
+    /// The circuit breaker is open: the last attempts failed, and calls are refused for a pause.
     #[error("the server failed lately and is tried again in {retry_after:?}")]
     CircuitOpen {
-        /// When it is worth to try again.
+        /// Time until the next attempt.
         retry_after: Duration,
     },
-    /// The server's configuration cannot be used.
+    /// The server's configuration is invalid.
     #[error("the server's configuration cannot be used: {0}")]
     Misconfigured(&'static str),
-    /// The sandbox could not be started, and without it nothing is.
+    /// The sandbox could not be started. The server never runs without it.
     #[error("the sandbox cannot be started")]
     Sandbox(#[source] io::Error),
-    /// The server was forgotten, or we are shutting down.
+    /// The server was removed, or the gateway is shutting down.
     #[error("the connection was closed on our side")]
     Closed,
 }
 
 impl UpstreamError {
-    /// An [`Self::Unreachable`] from whatever the transport says.
+    /// Wraps an error of the transport as [`Self::Unreachable`].
     pub(super) fn from_transport(
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
@@ -75,20 +74,20 @@ impl UpstreamError {
     }
 }
 
-/// What a failed exchange means for the connection it was made on.
+/// Effect of a failed exchange on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionEffect {
-    /// None: the server answered, only not well.
+    /// No effect: the server answered, but with an error.
     Keep,
-    /// The server no longer knows the connection and did nothing: connect and ask again.
+    /// The server no longer knows the connection and executed nothing: reconnect and send the request again.
     Renew,
-    /// Nothing new goes over the connection; what is under way on it may come to its end.
+    /// No new request uses the connection; requests in flight may finish.
     Retire,
-    /// The connection is gone.
+    /// The connection is lost.
     Lose,
 }
 
-/// A failed exchange.
+/// A failed exchange, with its effect on the connection.
 #[derive(Debug)]
 pub(super) struct ExchangeFailure {
     pub(super) error: UpstreamError,

@@ -10,22 +10,22 @@ use serde_json::{Map, Value};
 
 use super::UpstreamError;
 
-/// The revision spoken.
+/// Header of the protocol version.
 pub(super) const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// The method of the request.
+/// Header of the request's method.
 pub(super) const METHOD_HEADER: HeaderName = HeaderName::from_static("mcp-method");
-/// The name of the tool.
+/// Header of the tool's name.
 pub(super) const NAME_HEADER: HeaderName = HeaderName::from_static("mcp-name");
-/// The session of the legacy era.
+/// Header of the session id of the legacy era.
 pub(super) const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// What prefixes the header of a mirrored argument.
+/// Prefix of the header of a mirrored argument.
 const PARAMETER_HEADER_PREFIX: &str = "mcp-param-";
 
-/// The keyword by which a tool's schema asks for an argument to be mirrored.
+/// Schema keyword of an argument that must be mirrored into a header.
 const MIRROR_KEYWORD: &str = "x-mcp-header";
 
-/// The headers an operator configured, checked: none of them may change what we say ourselves.
+/// Parses and validates the headers that an operator configured. They may not override the gateway's own headers.
 pub(super) fn parse_configured_headers(
     headers: &[(String, SecretString)],
 ) -> Result<HeaderMap, UpstreamError> {
@@ -63,18 +63,18 @@ fn is_protocol_header(name: &HeaderName) -> bool {
         )
 }
 
-/// An argument that a tool wants to see in a header.
+/// An argument that a tool mirrors into a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HeaderMirror {
-    /// Where it is in the arguments.
+    /// Path of the argument.
     path: Vec<String>,
     header: HeaderName,
 }
 
-/// The arguments that a tool's schema wants mirrored, or why the schema is not acceptable.
+/// Returns the arguments that a tool's schema mirrors. Fails if the schema is not acceptable.
 ///
-/// The keyword may stand only on a string, integer or boolean that is reached from the root
-/// through `properties` alone: elsewhere two readers could disagree on which value is meant.
+/// The keyword is valid only on a string, integer or boolean that is reached from the root through `properties` alone: elsewhere two
+/// readers could disagree about the value.
 pub(super) fn find_mirrors(schema: &Value) -> Result<Vec<HeaderMirror>, &'static str> {
     let mut mirrors = Vec::new();
     if let Value::Object(root) = schema {
@@ -165,14 +165,14 @@ pub(super) fn insert_mirrors(
     }
 }
 
-/// `text` as a header value, wrapped where it would not survive the way as it is.
+/// Converts `text` to a header value. It is base64-encoded if it would not survive as literal text.
 pub(super) fn to_header_value(text: &str) -> HeaderValue {
     let plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e))
         && text.trim_matches([' ', '\t']).len() == text.len()
         && !(text.starts_with("=?base64?") && text.ends_with("?="));
     let wrapped =
         if plain { None } else { Some(format!("=?base64?{}?=", BASE64.encode(text.as_bytes()))) };
-    // Both forms consist of visible ASCII alone, so the empty fallback is never taken.
+    // Both forms consist of visible ASCII alone, so the empty fallback is never used.
     HeaderValue::from_str(wrapped.as_deref().unwrap_or(text))
         .unwrap_or_else(|_| HeaderValue::from_static(""))
 }

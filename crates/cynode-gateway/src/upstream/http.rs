@@ -27,13 +27,13 @@ use super::{
     header,
 };
 
-/// How many bytes one stream may carry: an answer and the notifications around it.
+/// Maximum number of bytes of one stream: an answer and the notifications around it.
 const MAX_STREAM_BYTES: usize = 4 * MAX_ANSWER_BYTES;
 
-/// Room for the id, the name and the names of the fields of an event, besides its data.
+/// Additional bytes of an event for its id, its name and its field names.
 const SSE_FIELD_BYTES: usize = 1024;
 
-/// How long a message may take on whose answer nothing depends.
+/// Timeout of a best-effort message, whose answer is not needed.
 const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A server over HTTP whose era is known.
@@ -46,7 +46,7 @@ pub(super) struct HttpConnection {
 }
 
 impl HttpConnection {
-    /// Finds out the era, and agrees on a session if it is the legacy one.
+    /// Detects the era, and starts a session in the legacy era.
     pub(super) async fn open_connection(
         client: &Client,
         url: &str,
@@ -67,8 +67,7 @@ impl HttpConnection {
             .insert(header::VERSION_HEADER, HeaderValue::from_static(era.protocol_version()));
         let http = Self { link, era, next: AtomicU64::new(3), mirrors: RwLock::default() };
         match era {
-            // Which arguments go into headers is known from the list alone. A server whose list
-            // fails may still have tools that work.
+            // Only the list tells which arguments are mirrored into headers. A server whose list fails may still have working tools.
             UpstreamEra::Modern => match http.list_tools().await {
                 Ok(_) | Err(ExchangeFailure { effect: ConnectionEffect::Keep, .. }) => {}
                 Err(failure) => return Err(failure.error),
@@ -92,7 +91,7 @@ impl HttpConnection {
         }
     }
 
-    /// All tools of the server.
+    /// Lists all tools of the server.
     pub(super) async fn list_tools(&self) -> Result<Vec<UpstreamTool>, ExchangeFailure> {
         let mut tools = self.fetch_pages().await?;
         if self.era == UpstreamEra::Modern {
@@ -130,7 +129,7 @@ impl HttpConnection {
         else {
             return outcome;
         };
-        // Refused before it ran: the tool's schema wants other headers than when we read it.
+        // The server rejected the call before executing it: the tool's schema requires other headers than when it was last read.
         self.list_tools().await?;
         self.call_once(call).await
     }
@@ -151,7 +150,7 @@ impl HttpConnection {
         message::parse_reply(self.era, result).map_err(ExchangeFailure::keep_connection)
     }
 
-    /// Sends a request and waits for its answer. When nobody waits any more, the server is told.
+    /// Sends a request and waits for its answer. If the caller stops waiting, the server is notified.
     async fn send_request(
         &self,
         id: u64,
@@ -192,15 +191,15 @@ impl HttpConnection {
             .delete(self.link.url.clone())
             .headers(self.link.headers.clone())
             .timeout(BEST_EFFORT_TIMEOUT);
-        // Servers may refuse this; the session then ends by itself.
+        // Servers may reject this; the session then expires by itself.
         drop(request.send().await);
     }
 }
 
-/// Tells a legacy server that nobody waits for an answer any more, unless it has come.
+/// Notifies a legacy server that a request was cancelled, unless its answer has arrived.
 ///
-/// It does so when it is dropped, and so for all reasons there are: time, cancellation, and a
-/// caller that went away. A modern server sees the connection close and needs to be told nothing.
+/// It does so on drop, so it covers all causes: timeout, cancellation, and a disconnected caller. A modern server sees the connection close
+/// and needs no notification.
 struct HttpCancelGuard<'a> {
     http: &'a HttpConnection,
     id: u64,
@@ -218,7 +217,7 @@ impl Drop for HttpCancelGuard<'_> {
     }
 }
 
-/// Where the server is and what is sent with every request.
+/// Endpoint of a server, with the headers of every request.
 #[derive(Clone, Debug)]
 struct HttpEndpoint {
     client: Client,
@@ -237,7 +236,7 @@ impl HttpEndpoint {
         let url = Url::parse(url)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https"))
-            // Credentials belong into headers, where they are kept as secrets.
+            // Credentials belong in headers, where they are stored as secrets.
             .filter(|url| url.username().is_empty() && url.password().is_none())
             .ok_or(UpstreamError::Misconfigured("the address"))?;
         let mut headers = header::parse_configured_headers(headers)?;
@@ -246,7 +245,7 @@ impl HttpEndpoint {
         Ok(Self { client: client.clone(), url, headers, tasks: tasks.clone() })
     }
 
-    /// Asks in the words of the modern era; `None` if the server does not speak it.
+    /// Sends a discovery request of the modern era. Returns `None` if the server does not support it.
     async fn discover_era(&self) -> Result<Option<UpstreamEra>, UpstreamError> {
         let mut headers = self.headers.clone();
         headers.insert(header::VERSION_HEADER, HeaderValue::from_static(message::MODERN_VERSION));
@@ -257,7 +256,7 @@ impl HttpEndpoint {
             .map_err(|failure| failure.error)?;
         match self.read_answer(response, 1, None).await {
             Ok(result) => Ok(message::era_from_discovery(&result)),
-            // An outage or a closed door says nothing about the era.
+            // An outage or a rejection says nothing about the era.
             Err(ExchangeFailure { effect: ConnectionEffect::Lose, error }) => Err(error),
             Err(ExchangeFailure { error: UpstreamError::Status { status }, .. })
                 if matches!(status, 401 | 403 | 429 | 500..) =>
@@ -268,7 +267,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Greets a legacy server and keeps the session that it opens.
+    /// Sends the handshake of the legacy era and stores its session.
     async fn initialize_session(&mut self) -> Result<UpstreamEra, UpstreamError> {
         let response = self
             .post_body(self.headers.clone(), message::encode_initialize(2)?)
@@ -283,7 +282,7 @@ impl HttpEndpoint {
                 }
                 message::era_from_initialize(&result)
             }
-            // It was only slow to answer when it was asked first.
+            // The server was only slow to answer the first request.
             Err(failure) if message::supports_modern(&failure.error) => Ok(UpstreamEra::Modern),
             Err(failure) => Err(failure.error),
         }
@@ -293,7 +292,7 @@ impl HttpEndpoint {
         self.headers.contains_key(header::SESSION_HEADER)
     }
 
-    /// Whether the server is known to be modern; such a one may not ask us anything.
+    /// Returns whether the server is known to be modern. A modern server may not send requests.
     fn is_modern(&self) -> bool {
         self.headers
             .get(header::VERSION_HEADER)
@@ -311,9 +310,9 @@ impl HttpEndpoint {
         self.client.execute(request).await.map_err(transport_failure)
     }
 
-    /// Posts something on whose answer nothing depends, without waiting for it.
+    /// Posts a best-effort message without waiting for its answer.
     fn post_detached(&self, body: Vec<u8>) {
-        // Outside of a runtime nothing can be sent, and dropping must not panic.
+        // Outside of a runtime nothing can be sent, and drop must not panic.
         if tokio::runtime::Handle::try_current().is_err() {
             return;
         }
@@ -325,7 +324,7 @@ impl HttpEndpoint {
         });
     }
 
-    /// Reads the answer to request `id` out of a response.
+    /// Reads the answer to request `id` from a response.
     async fn read_answer(
         &self,
         response: Response,
@@ -368,8 +367,8 @@ impl HttpEndpoint {
         }
     }
 
-    /// What a refusal means for the connection. One in words that a modern server does not use is
-    /// a sign that it is none any more; the era is found out anew at the next call.
+    /// Classifies the effect of a rejection on the connection. An error that a modern server does not use shows that the server is no
+    /// longer modern; the next call detects the era again.
     fn classify_refusal(&self, status: StatusCode, error: UpstreamError) -> ExchangeFailure {
         let in_its_words = match &error {
             UpstreamError::Protocol { code, .. } => {
@@ -384,7 +383,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Reads events until the answer to request `id` is among them.
+    /// Reads events until the answer to request `id`.
     async fn read_stream(
         &self,
         mut response: Response,
@@ -404,7 +403,7 @@ impl HttpEndpoint {
                 if event.data.len() > MAX_ANSWER_BYTES {
                     return Err(too_large(MAX_ANSWER_BYTES));
                 }
-                // The first event of a stream may be empty, only there to give it an id.
+                // The first event of a stream may be empty and only carry an id.
                 if event.data.is_empty() || !event.is_message() {
                     continue;
                 }
@@ -420,10 +419,9 @@ impl HttpEndpoint {
         )))
     }
 
-    /// Reads a stream that has given its answer to its end, which is near, so that its connection
-    /// can be used again. The caller does not wait for this.
+    /// Reads a stream to its end after its answer, so that its connection can be reused. The caller does not wait for this.
     fn drain_stream(&self, mut response: Response) {
-        // Mostly the end has come along with the answer.
+        // Usually the end arrives together with the answer.
         if matches!(response.chunk().now_or_never(), Some(Ok(None) | Err(_))) {
             return;
         }
@@ -431,7 +429,7 @@ impl HttpEndpoint {
         self.tasks.spawn(timeout(BEST_EFFORT_TIMEOUT, rest));
     }
 
-    /// Takes in one message of a stream; gives back the answer if it is that.
+    /// Handles one message of a stream. Returns the answer, if the message is the answer.
     fn handle_event(
         &self,
         data: &[u8],
@@ -444,7 +442,7 @@ impl HttpEndpoint {
             }
             Ok(ServerMessage::Progress { token, progress: news }) if token == id => {
                 if let Some(progress) = progress {
-                    // A reader that is slow or gone must not hold up the call.
+                    // A slow or closed reader must not delay the call.
                     drop(progress.try_send(news));
                 }
                 None
@@ -461,7 +459,7 @@ impl HttpEndpoint {
     }
 }
 
-/// What a response carries.
+/// Content type of a response.
 #[derive(Clone, Copy)]
 enum ResponseKind {
     Json,
@@ -485,7 +483,7 @@ impl ResponseKind {
     }
 }
 
-/// Reads a body that must not pass [`MAX_ANSWER_BYTES`]. Most come in one piece and are not copied.
+/// Reads a body of at most [`MAX_ANSWER_BYTES`]. A body that arrives in one piece is not copied.
 async fn read_bounded(mut response: Response) -> Result<Bytes, ExchangeFailure> {
     let too_large =
         || ExchangeFailure::keep_connection(UpstreamError::TooLarge { limit: MAX_ANSWER_BYTES });
@@ -505,13 +503,13 @@ async fn read_bounded(mut response: Response) -> Result<Bytes, ExchangeFailure> 
     Ok(whole.freeze())
 }
 
-/// Reads a body that is the answer to request `id` and nothing else.
+/// Parses a body that is the answer to request `id` and nothing else.
 fn parse_single_answer(body: &[u8], id: u64) -> Result<Box<RawValue>, ExchangeFailure> {
     match message::parse_server_message(body).map_err(ExchangeFailure::keep_connection)? {
         ServerMessage::Answer { id: Some(theirs), outcome } if theirs == id => {
             settle_outcome(outcome)
         }
-        // The server could not tell which request it refuses; there is only one it can be.
+        // The server could not identify the request that it rejects. It can only be this one.
         ServerMessage::Answer { id: None, outcome: outcome @ Err(_) } => settle_outcome(outcome),
         ServerMessage::Answer { .. }
         | ServerMessage::Request { .. }
@@ -527,7 +525,7 @@ fn settle_outcome(
 ) -> Result<Box<RawValue>, ExchangeFailure> {
     match outcome {
         Ok(result) => Ok(result.to_owned()),
-        // It spoke this revision a while ago. Whatever it speaks now, it has done nothing.
+        // The server supported this version before. Whichever it supports now, it has executed nothing.
         Err(error @ UpstreamError::Protocol { code: message::UNSUPPORTED_VERSION, .. }) => {
             Err(ExchangeFailure::renew_connection(error))
         }
@@ -535,7 +533,7 @@ fn settle_outcome(
     }
 }
 
-/// The address is left out: it may hold a credential.
+/// Converts a transport error. The URL is omitted because it may hold a credential.
 fn transport_failure(error: reqwest::Error) -> ExchangeFailure {
     ExchangeFailure::lose_connection(UpstreamError::from_transport(error.without_url()))
 }

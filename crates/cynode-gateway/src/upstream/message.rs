@@ -1,4 +1,4 @@
-//! JSON-RPC messages: encodes requests and decodes responses; params and results pass through unchanged.
+//! JSON-RPC messages: encodes requests and decodes responses. Parameters and results pass through unchanged.
 
 use std::borrow::Cow;
 
@@ -7,28 +7,28 @@ use serde_json::value::RawValue;
 
 use super::{CallProgress, UpstreamCall, UpstreamError, UpstreamReply};
 
-/// The revision of the modern era.
+/// Protocol version of the modern era.
 pub(super) const MODERN_VERSION: &str = "2026-07-28";
-/// The revisions of the legacy era, the one we ask for first.
+/// Protocol versions of the legacy era. The first one is requested.
 pub(super) const LEGACY_VERSIONS: [&str; 4] =
     ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// A header does not say what the body says.
+/// Error code: a header contradicts the body.
 pub(super) const HEADER_MISMATCH: i64 = -32020;
-/// The revision is not one of the server's.
+/// Error code: the server does not support the protocol version.
 pub(super) const UNSUPPORTED_VERSION: i64 = -32022;
 
-/// Which protocol a connection speaks.
+/// Protocol era of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UpstreamEra {
-    /// Self-contained requests.
+    /// Requests are self-contained.
     Modern,
-    /// Requests after a handshake, at the revision agreed on in it.
+    /// Requests follow a handshake, which negotiated this version.
     Legacy(&'static str),
 }
 
 impl UpstreamEra {
-    /// The revision spoken.
+    /// Returns the protocol version.
     pub(super) const fn protocol_version(self) -> &'static str {
         match self {
             Self::Modern => MODERN_VERSION,
@@ -59,11 +59,11 @@ struct ClientImplementation {
     version: &'static str,
 }
 
-/// Whom servers see. The protocol wants a name; it is a value, not a field of our own.
+/// Client name that servers see. The protocol requires it as a value; it is not a proprietary field.
 const CLIENT_IMPLEMENTATION: ClientImplementation =
     ClientImplementation { name: "cynode", version: env!("CARGO_PKG_VERSION") };
 
-/// What the client can do: what the agent's own client said, or nothing.
+/// Capabilities of the client: those of the agent's client, or none.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum ClientCapabilities<'a> {
@@ -95,7 +95,7 @@ struct RequestMeta<'a> {
 }
 
 impl<'a> RequestMeta<'a> {
-    /// The context of a request: all of it in the modern era, nothing in the legacy one.
+    /// Creates the context of a request: complete in the modern era, empty in the legacy era.
     const fn new(era: UpstreamEra, capabilities: Option<&'a RawValue>) -> Self {
         match era {
             UpstreamEra::Modern => Self {
@@ -118,7 +118,7 @@ impl<'a> RequestMeta<'a> {
         }
     }
 
-    /// Leaves out what is empty.
+    /// Returns `None` for an empty context.
     fn non_empty(self) -> Option<Self> {
         let used = self.version.is_some() || self.progress.is_some() || self.traceparent.is_some();
         used.then_some(self)
@@ -134,11 +134,11 @@ fn encode_request<P: Serialize>(
 }
 
 fn encode_message<T: Serialize>(message: &T) -> Result<Vec<u8>, UpstreamError> {
-    // Plain structs and JSON that has been read before: writing them cannot fail.
+    // Plain structs and JSON that was already parsed: serialization cannot fail.
     serde_json::to_vec(message).map_err(UpstreamError::from_transport)
 }
 
-/// Asks what the server speaks, in the words of the modern era.
+/// Encodes the discovery request of the modern era.
 pub(super) fn encode_discover(id: u64) -> Result<Vec<u8>, UpstreamError> {
     #[derive(Serialize)]
     struct DiscoverParams<'a> {
@@ -152,7 +152,7 @@ pub(super) fn encode_discover(id: u64) -> Result<Vec<u8>, UpstreamError> {
     )
 }
 
-/// Greets a server of the legacy era. We offer it nothing.
+/// Encodes the handshake request of the legacy era. The gateway offers no capabilities.
 pub(super) fn encode_initialize(id: u64) -> Result<Vec<u8>, UpstreamError> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -169,7 +169,7 @@ pub(super) fn encode_initialize(id: u64) -> Result<Vec<u8>, UpstreamError> {
     encode_request(id, "initialize", params)
 }
 
-/// Ends the greeting.
+/// Encodes the notification that ends the handshake.
 pub(super) fn encode_initialized() -> Result<Vec<u8>, UpstreamError> {
     encode_message(&RpcNotification::<()> {
         jsonrpc: "2.0",
@@ -178,7 +178,7 @@ pub(super) fn encode_initialized() -> Result<Vec<u8>, UpstreamError> {
     })
 }
 
-/// Asks for a page of the tools.
+/// Encodes the request for a page of the tool list.
 pub(super) fn encode_list_tools(
     id: u64,
     era: UpstreamEra,
@@ -198,7 +198,7 @@ pub(super) fn encode_list_tools(
     )
 }
 
-/// Calls a tool. The request's id doubles as the token of its progress.
+/// Encodes a tool call. The request id is also the progress token.
 pub(super) fn encode_call_tool(
     id: u64,
     era: UpstreamEra,
@@ -217,7 +217,7 @@ pub(super) fn encode_call_tool(
         meta: Option<RequestMeta<'a>>,
     }
     if call.input.is_some() && era != UpstreamEra::Modern {
-        // It spoke the modern era when it asked. What it asked for cannot be told it any more.
+        // The server was modern when it requested the input. Its present era cannot carry the responses.
         return Err(UpstreamError::Malformed("the server takes no input responses"));
     }
     let mut meta = RequestMeta::new(era, call.capabilities);
@@ -233,7 +233,7 @@ pub(super) fn encode_call_tool(
     encode_request(id, "tools/call", params)
 }
 
-/// Withdraws a request.
+/// Encodes the cancellation of a request.
 pub(super) fn encode_cancelled(id: u64) -> Result<Vec<u8>, UpstreamError> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -247,7 +247,7 @@ pub(super) fn encode_cancelled(id: u64) -> Result<Vec<u8>, UpstreamError> {
     })
 }
 
-/// Answers what a server asks us: a ping with a pong, everything else with "method not found".
+/// Encodes the answer to a server's request: an empty result for a ping, "method not found" for everything else.
 pub(super) fn encode_answer_to(id: &RawValue, method: &str) -> Result<Vec<u8>, UpstreamError> {
     #[derive(Serialize)]
     struct PongResult {}
@@ -274,14 +274,14 @@ pub(super) fn encode_answer_to(id: &RawValue, method: &str) -> Result<Vec<u8>, U
     })
 }
 
-/// What a server sent.
+/// A message of a server.
 #[derive(Debug)]
 pub(super) enum ServerMessage<'a> {
-    /// An answer to one of our requests. Errors about a request it could not read have no id.
+    /// An answer to a request of the gateway. An error about a request that the server could not read has no id.
     Answer { id: Option<u64>, outcome: Result<&'a RawValue, UpstreamError> },
-    /// A request to us.
+    /// A request to the gateway.
     Request { id: &'a RawValue, method: Cow<'a, str> },
-    /// How far one of our requests has come.
+    /// Progress of a request of the gateway.
     Progress { token: u64, progress: CallProgress },
     /// Any other notification.
     Other,
@@ -309,7 +309,7 @@ struct ErrorObject<'a> {
     data: Option<&'a RawValue>,
 }
 
-/// Reads one message.
+/// Parses one message.
 pub(super) fn parse_server_message(bytes: &[u8]) -> Result<ServerMessage<'_>, UpstreamError> {
     let incoming: RawServerMessage<'_> = serde_json::from_slice(bytes)
         .map_err(|_| UpstreamError::Malformed("not a JSON-RPC message"))?;
@@ -354,7 +354,7 @@ fn parse_notification<'a>(method: &str, params: Option<&'a RawValue>) -> ServerM
     if method != "notifications/progress" {
         return ServerMessage::Other;
     }
-    // A token that is not a number of ours belongs to nobody here.
+    // A token that is not one of the gateway's numbers belongs to no request.
     params
         .and_then(|params| serde_json::from_str(params.get()).ok())
         .map_or(ServerMessage::Other, |ProgressParams { token, progress }| {
@@ -362,7 +362,7 @@ fn parse_notification<'a>(method: &str, params: Option<&'a RawValue>) -> ServerM
         })
 }
 
-/// What the server speaks according to its answer to [`encode_discover`]: `None` if not the modern era.
+/// Returns the era from the answer to [`encode_discover`]. `None` if it is not the modern era.
 pub(super) fn era_from_discovery(result: &RawValue) -> Option<UpstreamEra> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -377,7 +377,7 @@ pub(super) fn era_from_discovery(result: &RawValue) -> Option<UpstreamEra> {
         .then_some(UpstreamEra::Modern)
 }
 
-/// Whether an error says that the server speaks the modern era, in our revision.
+/// Returns whether an error shows that the server supports the modern era, in the gateway's version.
 pub(super) fn supports_modern(error: &UpstreamError) -> bool {
     #[derive(Deserialize)]
     struct UnsupportedVersionData {
@@ -391,7 +391,7 @@ pub(super) fn supports_modern(error: &UpstreamError) -> bool {
     })
 }
 
-/// The revision agreed on in a legacy greeting.
+/// Returns the era with the version that the legacy handshake negotiated.
 pub(super) fn era_from_initialize(result: &RawValue) -> Result<UpstreamEra, UpstreamError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -408,7 +408,7 @@ pub(super) fn era_from_initialize(result: &RawValue) -> Result<UpstreamEra, Upst
         .ok_or(UpstreamError::Malformed("the greeting names a revision that does not exist"))
 }
 
-/// What the result of a call is.
+/// Parses the result of a call.
 pub(super) fn parse_reply(
     era: UpstreamEra,
     result: Box<RawValue>,
@@ -428,7 +428,7 @@ pub(super) fn parse_reply(
             Ok(UpstreamReply::Result { result, is_error })
         }
         (UpstreamEra::Modern, Some("input_required")) => Ok(UpstreamReply::InputRequired(result)),
-        // Such as a task, which needs an extension that we did not declare.
+        // For example a task, which needs an extension that the gateway did not declare.
         (UpstreamEra::Modern, Some(_)) => {
             Err(UpstreamError::Malformed("a result of an unknown type"))
         }

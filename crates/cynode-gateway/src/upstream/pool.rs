@@ -1,5 +1,4 @@
-//! Connection pool: one connection per server, opened on first use and closed when it fails. A semaphore bounds the
-//! calls in flight.
+//! Connection pool: one connection per server, opened on first use and closed when it fails. A semaphore limits the calls in flight.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,16 +26,16 @@ use super::{
 };
 use cynode_core::sync::lock_unpoisoned;
 
-/// How long servers are given to end.
+/// Time that servers have to shut down.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a TCP connection, and TLS on it, may take to come about.
+/// Timeout for a TCP connection and its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest that anything may take, whatever a server's own limit says.
+/// Maximum timeout of a call, whatever a server's own timeout is.
 const MAX_CALL_TIMEOUT: Duration = Duration::from_hours(24);
 
-/// Circuit breaker of a server: exponential backoff from the first failure on. Only an answer closes it, so that a server
-/// that accepts connections and fails at every call is not called either.
+/// Circuit breaker of a server: exponential backoff from the first failure on. Only an answer closes it, so that calls also stop to a
+/// server that accepts connections and fails at every call.
 const SERVER_BREAKER: CircuitBreaker = CircuitBreaker::new(CircuitBreakerConfig {
     failure_threshold: 1,
     initial_pause: Duration::from_millis(500),
@@ -44,16 +43,16 @@ const SERVER_BREAKER: CircuitBreaker = CircuitBreaker::new(CircuitBreakerConfig 
     half_open: HalfOpen::AllCallers,
 });
 
-/// How many failures in a row open the breaker when the last is a broken connection. One says little: servers restart.
+/// Number of failures in a row that open the breaker if the last one is a broken connection. A single one is weak evidence: servers
+/// restart.
 const BROKEN_CONNECTION_THRESHOLD: u32 = 2;
 
-/// What is the same for all servers.
+/// Options that apply to all servers.
 #[derive(Clone, Debug)]
 pub struct UpstreamOptions {
-    /// The bubblewrap program. Without it servers that are processes are refused.
+    /// Path of the bubblewrap program. Without it, servers that are processes are refused.
     pub bubblewrap: PathBuf,
-    /// How long a server may think about a request of the modern era before it is taken for a legacy
-    /// one that ignores what it does not know.
+    /// Timeout of a modern request to an unknown server. After it, the server counts as a legacy one that ignores unknown requests.
     pub patience: Duration,
 }
 
@@ -63,10 +62,9 @@ impl Default for UpstreamOptions {
     }
 }
 
-/// The connections to all servers.
+/// Connections to all servers.
 ///
-/// Servers share nothing here but the HTTP client, whose connections are kept per host, and a map
-/// whose lock is held for no longer than a look into it takes.
+/// Servers share only the HTTP client, whose connections are pooled per host, and a map whose lock is held only for a lookup.
 pub struct UpstreamPool {
     clients: HttpClients,
     options: UpstreamOptions,
@@ -75,19 +73,18 @@ pub struct UpstreamPool {
     closed: CancellationToken,
 }
 
-/// The HTTP clients.
+/// HTTP clients with and without SSRF guard.
 #[derive(Debug)]
 pub(super) struct HttpClients {
-    /// For servers that an admin may have put anywhere.
+    /// Client for servers that an admin allows at any address.
     pub(super) anywhere: Client,
-    /// For all others: it finds no private addresses.
+    /// Client for all other servers: its resolver drops private addresses.
     pub(super) public: Client,
 }
 
 fn client_builder() -> ClientBuilder {
     Client::builder()
-        // A redirect would send a server's credential to where it does not belong, and a
-        // proxy from the environment would send everything.
+        // A redirect would send a server's credential to another host, and a proxy from the environment would receive all traffic.
         .redirect(Policy::none())
         .no_proxy()
         .connect_timeout(CONNECT_TIMEOUT)
@@ -95,13 +92,13 @@ fn client_builder() -> ClientBuilder {
 
 impl fmt::Debug for UpstreamPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Addresses may hold credentials.
+        // URLs may hold credentials.
         f.debug_struct("Upstreams").finish_non_exhaustive()
     }
 }
 
 impl UpstreamPool {
-    /// Nothing connected yet.
+    /// Creates a pool without connections.
     pub fn new(options: UpstreamOptions) -> Result<Self, UpstreamError> {
         let clients = HttpClients {
             anywhere: client_builder().build().map_err(UpstreamError::from_transport)?,
@@ -119,7 +116,7 @@ impl UpstreamPool {
         })
     }
 
-    /// All tools of a server.
+    /// Lists all tools of a server.
     #[tracing::instrument(name = "gateway.upstream.list_server_tools", skip_all, fields(server.id = %server.id))]
     pub async fn list_server_tools(
         &self,
@@ -150,8 +147,8 @@ impl UpstreamPool {
 
     /// Calls a tool of a server.
     ///
-    /// A call is made at most once, except that it is made again when the server is known not to
-    /// have carried it out. Dropping the future withdraws the call.
+    /// A call is sent at most once, except that it is sent again when the server is known not to have executed it. Dropping the future
+    /// cancels the call.
     #[tracing::instrument(name = "gateway.upstream.call_server_tool", skip_all, fields(server.id = %server.id))]
     pub async fn call_server_tool(
         &self,
@@ -183,10 +180,9 @@ impl UpstreamPool {
         }
     }
 
-    /// Ends everything that goes on with a server, because it was removed or switched off.
+    /// Closes the connection to a server that was removed or disabled.
     ///
-    /// Its process is killed and calls in flight end with [`UpstreamError::Closed`]. Must be
-    /// called within the runtime.
+    /// Its process is killed and calls in flight end with [`UpstreamError::Closed`]. Must be called within the runtime.
     pub fn drop_server(&self, id: Uuid) {
         let entry = lock_unpoisoned(&self.entries).remove(&id);
         if let Some(entry) = entry {
@@ -195,11 +191,11 @@ impl UpstreamPool {
         }
     }
 
-    /// Ends everything and waits until no process is left. Calls made later are refused.
+    /// Closes all connections and waits until no process is left. Later calls are refused.
     pub async fn shutdown_all(&self) {
         let entries: Vec<Arc<ServerEntry>> = {
             let mut entries = lock_unpoisoned(&self.entries);
-            // Within the lock, so that no entry is added after this.
+            // Inside the lock, so that no entry is added afterwards.
             self.closed.cancel();
             entries.drain().map(|(_, entry)| entry).collect()
         };
@@ -218,8 +214,7 @@ impl UpstreamPool {
         }
         match entries.get(&server.id) {
             Some(entry) if entry.is_for(server) => Ok(Arc::clone(entry)),
-            // A changed server gets a new connection. Calls on the old one come to their end and
-            // take it with them.
+            // A changed server gets a new connection. Calls on the old connection finish, and the last of them closes it.
             Some(_) | None => {
                 let entry = Arc::new(ServerEntry::new(server, self.closed.child_token()));
                 entries.insert(server.id, Arc::clone(&entry));
@@ -242,8 +237,7 @@ impl UpstreamPool {
         })
     }
 
-    /// The server's connection, opened now if there is none. Who comes while it is being opened
-    /// waits for it rather than opening another.
+    /// Returns the server's connection, and opens it if needed. Concurrent callers wait for the same connection instead of opening another.
     async fn get_or_connect(
         &self,
         entry: &ServerEntry,
@@ -270,7 +264,7 @@ impl UpstreamPool {
     }
 }
 
-/// The attempts to do one thing: one, or two when the first was not carried out.
+/// Attempts of one operation: one, or two if the first was not executed.
 struct CallAttempts<'a> {
     upstreams: &'a UpstreamPool,
     entry: &'a ServerEntry,
@@ -284,7 +278,7 @@ impl CallAttempts<'_> {
         self.upstreams.get_or_connect(self.entry, self.deadline).await
     }
 
-    /// Notes how an attempt went. Breaks unless another one is due.
+    /// Records the result of an attempt. Breaks unless another attempt is due.
     fn settle_attempt<T>(
         &mut self,
         connection: &Arc<UpstreamConnection>,
@@ -303,13 +297,13 @@ impl CallAttempts<'_> {
     }
 }
 
-/// What is known of one server.
+/// State of one server.
 #[derive(Debug)]
 struct ServerEntry {
     transport: UpstreamTransport,
     max_in_flight: usize,
     slots: Semaphore,
-    /// Held while connecting, by the one who does.
+    /// Held by the caller that connects.
     connecting: AsyncMutex<()>,
     state: Mutex<ServerConnectionState>,
     closed: CancellationToken,
@@ -342,10 +336,10 @@ impl ServerEntry {
         self.slots.try_acquire().map_err(|_| UpstreamError::Overloaded)
     }
 
-    /// The connection, if there is one; an error, if none is to be opened for now.
+    /// Returns the connection, if there is one. Fails if the circuit breaker is open.
     fn current_connection(&self) -> Result<Option<Arc<UpstreamConnection>>, UpstreamError> {
         let mut state = lock_unpoisoned(&self.state);
-        // A process that ended while nobody used it is simply started again.
+        // A process that ended while it was idle is restarted.
         state.connection.take_if(|connection| !connection.is_open());
         match (&state.connection, state.breaker.retry_after(Instant::now().into_std())) {
             (Some(connection), _) => Ok(Some(Arc::clone(connection))),
@@ -354,7 +348,7 @@ impl ServerEntry {
         }
     }
 
-    /// Notes how connecting went.
+    /// Records the result of connecting.
     fn record_connect(
         &self,
         opened: Result<UpstreamConnection, UpstreamError>,
@@ -366,7 +360,7 @@ impl ServerEntry {
                 state.connection = Some(Arc::clone(&connection));
                 Ok(connection)
             }
-            // Time does not heal these, and the reason is worth more than a pause.
+            // Retrying later does not fix these errors, and their message is more useful than an open breaker.
             Err(error @ (UpstreamError::Misconfigured(_) | UpstreamError::Sandbox(_))) => {
                 Err(error)
             }
@@ -377,7 +371,7 @@ impl ServerEntry {
         }
     }
 
-    /// Notes how an exchange went on `connection`.
+    /// Records the result of an exchange on `connection`.
     fn record_exchange(
         &self,
         connection: &Arc<UpstreamConnection>,
@@ -385,11 +379,11 @@ impl ServerEntry {
     ) {
         let mut state = lock_unpoisoned(&self.state);
         let mut give_up = || {
-            // Another call may have given it up already, and a third have opened the next one.
+            // Another call may already have dropped the connection, and a third may have opened the next one.
             state.connection.take_if(|current| Arc::ptr_eq(current, connection)).is_some()
         };
         match failure {
-            // No answer is no proof of health.
+            // A timeout does not prove that the server is healthy.
             Some(ExchangeFailure {
                 effect: ConnectionEffect::Keep,
                 error: UpstreamError::Timeout,

@@ -12,12 +12,12 @@ use tokio::process::Command;
 
 use super::UpstreamError;
 
-/// Where programs are looked for inside.
+/// Value of `PATH` inside the sandbox.
 const SANDBOX_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The one folder a server may write to besides `/tmp`; both are gone with it.
+/// The only writable folder besides `/tmp`; both are removed with the sandbox.
 const SANDBOX_HOME: &str = "/home/tool";
 
-/// What is needed of `/etc` to load libraries, and nothing that names our users or secrets.
+/// Paths in `/etc` that are needed to load libraries. None of them names users or holds secrets.
 const SYSTEM_ETC_PATHS: [&str; 6] = [
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
@@ -26,7 +26,7 @@ const SYSTEM_ETC_PATHS: [&str; 6] = [
     "/etc/localtime",
     "/etc/mime.types",
 ];
-/// What is needed of it to use the network.
+/// Paths in `/etc` that are needed to use the network.
 const NETWORK_ETC_PATHS: [&str; 7] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -37,7 +37,7 @@ const NETWORK_ETC_PATHS: [&str; 7] = [
     "/etc/ca-certificates",
 ];
 
-/// What runs in the sandbox, and with what.
+/// Program that runs in the sandbox, with its environment and files.
 #[derive(Debug)]
 pub(super) struct SandboxProgram<'a> {
     pub(super) name: &'a str,
@@ -47,7 +47,7 @@ pub(super) struct SandboxProgram<'a> {
     pub(super) network: bool,
 }
 
-/// The command that runs `program` in a sandbox made by `bubblewrap`.
+/// Builds the command that runs `program` in a sandbox made by `bubblewrap`.
 pub(super) fn build_command(
     bubblewrap: &Path,
     program: &SandboxProgram<'_>,
@@ -77,10 +77,9 @@ fn add_namespace_args(command: &mut Command, network: bool) {
     if network {
         command.arg("--share-net");
     }
-    // The server's first process dies with bubblewrap, bubblewrap with the thread that started it,
-    // and all the others with the first one, whose namespace they live in. That thread is one of
-    // the runtime's workers, which live as long as the runtime, unless something in the program
-    // makes use of `block_in_place`.
+    // The server's first process dies with bubblewrap, bubblewrap with the thread that started it, and all other processes with the first
+    // one, because they live in its PID namespace. That thread is one of the runtime's workers, which live as long as the runtime, unless
+    // code in this program uses `block_in_place`.
     command.args(["--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
     command.args(["--uid", "1000", "--gid", "1000", "--hostname", "sandbox"]);
 }
@@ -88,7 +87,7 @@ fn add_namespace_args(command: &mut Command, network: bool) {
 fn add_filesystem_args(command: &mut Command, program: &SandboxProgram<'_>) {
     command.args(["--ro-bind", "/usr", "/usr"]);
     for folder in ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"] {
-        // On most systems these lead into `/usr`; as links they need nothing bound.
+        // On most systems these are links into `/usr`; as links they need no bind mount.
         match std::fs::read_link(folder) {
             Ok(target) => command.arg("--symlink").arg(target).arg(folder),
             Err(_) => command.args(["--ro-bind-try", folder, folder]),
@@ -103,12 +102,12 @@ fn add_filesystem_args(command: &mut Command, program: &SandboxProgram<'_>) {
     for file in program.files {
         command.args([OsStr::new("--ro-bind"), file.as_os_str(), file.as_os_str()]);
     }
-    // The folders that bubblewrap made for the above are in memory and would be writable.
+    // The folders that bubblewrap created for the mounts above are in memory and would be writable.
     command.args(["--remount-ro", "/", "--chdir", SANDBOX_HOME]);
 }
 
-/// Sets the environment on bubblewrap itself, which hands it down unchanged: on its command line,
-/// where `--setenv` would put it, every user of the machine could read the secrets in it.
+/// Sets the environment on bubblewrap itself, which passes it on unchanged: on its command line, where `--setenv` would put it, every user
+/// of the machine could read the secrets in it.
 fn set_environment(
     command: &mut Command,
     env: &[(String, SecretString)],
@@ -119,7 +118,7 @@ fn set_environment(
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             return Err(UpstreamError::Misconfigured("a variable of the environment"));
         }
-        // These would be obeyed by bubblewrap already, outside of the sandbox.
+        // These would already affect bubblewrap itself, outside of the sandbox.
         if name.starts_with("LD_") || name == "GLIBC_TUNABLES" {
             return Err(UpstreamError::Misconfigured("a variable that the loader obeys"));
         }
@@ -128,14 +127,13 @@ fn set_environment(
     Ok(())
 }
 
-/// Kills the first process inside the sandbox that bubblewrap's process `outside` waits for, and
-/// with it all the others inside.
+/// Kills the first process inside the sandbox, the child of bubblewrap's process `outside`, and with it all other processes inside.
 pub(super) fn kill_sandbox(outside: u32) {
     for inside in child_pids(outside) {
         let Some(pid) = Pid::from_raw(inside) else { continue };
         let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        // A number may pass to another process at any time, the handle does not. If the number is
-        // still that of a child now, then so is what the handle was opened for.
+        // A PID may be reused for another process at any time; the handle stays with its process. If the PID is still that of a child now,
+        // the handle was opened for that child.
         if child_pids(outside).contains(&inside) {
             let sent = pidfd_send_signal(handle, Signal::KILL);
             tracing::debug!(ok = sent.is_ok(), "a sandbox was killed");

@@ -1,5 +1,5 @@
-//! Upstream MCP servers that run as sandboxed processes and exchange lines of JSON. Backpressure: a bounded queue holds
-//! what the server has not read yet.
+//! Upstream MCP servers that run as sandboxed processes and exchange lines of JSON. Backpressure: a bounded queue holds the messages that
+//! the server has not read yet.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -26,15 +26,15 @@ use super::{
 };
 use cynode_core::sync::lock_unpoisoned;
 
-/// How many messages may wait for the server to read them.
+/// Maximum number of messages that wait for the server to read them.
 const OUTBOX_CAPACITY: usize = 64;
-/// How long a server may take to end by itself when it is no longer spoken to.
+/// Time that a server has to exit by itself after its input is closed.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long the processes of a sandbox may take to be gone once they are killed.
+/// Time that the processes of a sandbox have to disappear after they are killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
-/// How much of what a server complains about is logged.
+/// Maximum number of bytes of a server's stderr that are logged.
 const MAX_STDERR_BYTES: usize = 64 * 1024;
-/// How much of one line of it is.
+/// Maximum number of bytes of one line of stderr that are logged.
 const MAX_STDERR_LINE_BYTES: usize = 1024;
 
 /// A running server whose era is known.
@@ -45,7 +45,7 @@ pub(super) struct StdioConnection {
 }
 
 impl StdioConnection {
-    /// Starts the server and finds out its era.
+    /// Starts the server and detects its era.
     pub(super) async fn open_connection(
         options: &UpstreamOptions,
         program: &SandboxProgram<'_>,
@@ -62,7 +62,7 @@ impl StdioConnection {
                     return Ok(Self { pipe, era });
                 }
             }
-            // Some legacy servers end when they do not understand the first thing they hear.
+            // Some legacy servers exit when they do not understand the first request.
             Ok(Err(ExchangeFailure { effect: ConnectionEffect::Lose, .. })) => {
                 pipe = ProcessPipe::spawn_process(bubblewrap, program, tasks)?;
             }
@@ -71,7 +71,7 @@ impl StdioConnection {
         let id = pipe.next_id();
         let era = match pipe.send_request(id, message::encode_initialize(id)?, None).await {
             Ok(result) => message::era_from_initialize(&result)?,
-            // It was only slow to start when it was asked first.
+            // The server was only slow to start when it got the first request.
             Err(failure) if message::supports_modern(&failure.error) => UpstreamEra::Modern,
             Err(failure) => return Err(failure.error),
         };
@@ -83,7 +83,7 @@ impl StdioConnection {
         Ok(Self { pipe, era })
     }
 
-    /// All tools of the server.
+    /// Lists all tools of the server.
     pub(super) async fn list_tools(&self) -> Result<Vec<UpstreamTool>, ExchangeFailure> {
         let mut catalog = UpstreamCatalog::default();
         loop {
@@ -109,19 +109,19 @@ impl StdioConnection {
         message::parse_reply(self.era, result).map_err(ExchangeFailure::keep_connection)
     }
 
-    /// Whether the server still runs.
+    /// Returns whether the server still runs.
     pub(super) fn is_open(&self) -> bool {
         self.pipe.board.lock().ending.is_none()
     }
 
-    /// Ends the server and waits until it has.
+    /// Ends the server and waits for its exit.
     pub(super) async fn close_process(&self) {
         self.pipe.stop.token().cancel();
         self.pipe.board.ended.cancelled().await;
     }
 }
 
-/// Why a server no longer answers.
+/// Reason why a server no longer answers.
 #[derive(Clone, Copy, Debug)]
 enum ProcessEnd {
     Exited,
@@ -139,13 +139,13 @@ impl ProcessEnd {
     }
 }
 
-/// The way to a process and back. Dropping it ends the process.
+/// Channel to a process. Dropping it ends the process.
 #[derive(Debug)]
 struct ProcessPipe {
     board: Arc<PendingRequests>,
     outbox: mpsc::Sender<Vec<u8>>,
     next: AtomicU64,
-    /// Ends the process, and is told to when the pipe is dropped.
+    /// Ends the process when the channel is dropped.
     stop: DropGuard,
 }
 
@@ -171,8 +171,8 @@ impl ProcessPipe {
             answers: outbox.downgrade(),
             stop: stop.clone(),
         };
-        // It outlives this by what it takes to end the process. Should the runtime not, then the
-        // process is killed when the task is dropped.
+        // The task outlives the channel by the time it takes to end the process. If the runtime ends first, the process is killed when the
+        // task is dropped.
         tasks.spawn(keeper.supervise_process(stdin, stdout, stderr, queue));
         Ok(Self { board, outbox, next: AtomicU64::new(1), stop: stop.drop_guard() })
     }
@@ -186,7 +186,7 @@ impl ProcessPipe {
         sent.map_err(|_| self.board.process_end().to_failure())
     }
 
-    /// Sends a request and waits for its answer. When nobody waits any more, the server is told.
+    /// Sends a request and waits for its answer. If the caller stops waiting, the server is notified.
     async fn send_request(
         &self,
         id: u64,
@@ -204,7 +204,7 @@ impl ProcessPipe {
     }
 }
 
-/// Strikes a request off the board, and tells the server if it was still on it.
+/// Removes a request from the pending ones on drop, and notifies the server if the request was still pending.
 struct StdioCancelGuard<'a> {
     pipe: &'a ProcessPipe,
     id: u64,
@@ -214,13 +214,13 @@ impl Drop for StdioCancelGuard<'_> {
     fn drop(&mut self) {
         let open = self.pipe.board.lock().waiting.remove(&self.id).is_some();
         if open && let Ok(body) = message::encode_cancelled(self.id) {
-            // A server that does not read what it was sent before will not read this either.
+            // A server that has not read earlier messages will not read this one either.
             drop(self.pipe.outbox.try_send(to_line(body)));
         }
     }
 }
 
-/// Who waits for what.
+/// Requests that wait for an answer.
 #[derive(Debug, Default)]
 struct PendingRequests {
     entries: Mutex<PendingState>,
@@ -258,14 +258,14 @@ impl PendingRequests {
         self.lock().ending.unwrap_or(ProcessEnd::Exited)
     }
 
-    /// Lets everybody who waits know that nothing will come.
+    /// Fails all pending requests.
     fn fail_pending(&self, ending: ProcessEnd) {
         let mut entries = self.lock();
         entries.ending = Some(ending);
         entries.waiting.clear();
     }
 
-    /// Takes in one line from the server; gives back what is to be answered.
+    /// Handles one line from the server. Returns the answer to send, if any.
     fn handle_line(&self, line: &[u8]) -> Option<Vec<u8>> {
         match message::parse_server_message(line) {
             Ok(ServerMessage::Answer { id: Some(id), outcome }) => {
@@ -278,7 +278,7 @@ impl PendingRequests {
                 if let Some(PendingRequest { progress: Some(channel), .. }) =
                     self.lock().waiting.get(&token)
                 {
-                    // A reader that is slow or gone must not hold up the others.
+                    // A slow or closed reader must not delay other requests.
                     drop(channel.try_send(progress));
                 }
                 None
@@ -311,7 +311,7 @@ impl ProcessSupervisor {
         stderr: ChildStderr,
         queue: mpsc::Receiver<Vec<u8>>,
     ) {
-        // Also when this future is dropped, those who wait have to learn of it.
+        // Pending requests must also fail when this future is dropped.
         let board = Arc::clone(&self.board);
         let _end = EndOnDrop(&board);
         let mut stdout = BufReader::with_capacity(64 * 1024, stdout);
@@ -327,17 +327,15 @@ impl ProcessSupervisor {
         if !left {
             self.kill_process().await;
         }
-        // Those inside the sandbox follow its first process in their own time. The pipe ends when
-        // the last of them has.
+        // The other processes inside the sandbox follow its first process with a delay. The pipe closes when the last of them has exited.
         let mut nowhere = tokio::io::sink();
         let rest = tokio::io::copy_buf(&mut stdout, &mut nowhere);
         let gone = timeout(KILL_TIMEOUT, rest).await.is_ok();
         tracing::debug!(?ending, left, gone, "a server's process has ended");
     }
 
-    /// Kills the sandbox from within, so that bubblewrap, which waits for it outside, buries it.
-    /// Were bubblewrap killed instead, this would fall to the machine's first process, and where
-    /// that is we, or one that does not care, the dead would pile up.
+    /// Kills the sandbox from within, so that bubblewrap, which waits for it outside, reaps it. If bubblewrap were killed instead, the
+    /// machine's first process would have to reap it. Where that is this program, or an init that does not reap, zombies would pile up.
     async fn kill_process(&mut self) {
         if let Some(outside) = self.child.id() {
             sandbox::kill_sandbox(outside);
@@ -376,7 +374,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Writes until the server reads no more.
+/// Writes messages until the server stops reading.
 async fn write_messages(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = queue.recv().await {
         if stdin.write_all(&line).await.is_err() {
@@ -385,8 +383,8 @@ async fn write_messages(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Vec<u8>
     }
 }
 
-/// Logs what the server complains about, up to a bound, and reads on without end: a full pipe
-/// would stop the server, and its end is noticed elsewhere.
+/// Logs the stderr of the server up to a limit, and keeps reading afterwards: a full pipe would block the server. Another task detects the
+/// server's end.
 async fn log_stderr(mut stderr: impl AsyncBufRead + Unpin) {
     let mut logged = 0;
     let mut line = Vec::new();
@@ -403,16 +401,16 @@ async fn log_stderr(mut stderr: impl AsyncBufRead + Unpin) {
     }
 }
 
-/// How reading a line went.
+/// Result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
 enum LineRead {
     Whole,
-    /// The buffer holds the first part; the rest is still to be read.
+    /// The buffer holds the first part; the rest is unread.
     TooLong,
     End,
 }
 
-/// Reads up to the end of a line, which is left out, or up to `limit`.
+/// Reads up to the end of a line, which is excluded, or up to `limit`.
 async fn read_line(
     source: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,
@@ -439,8 +437,7 @@ async fn read_line(
     }
 }
 
-/// A message as a line. In JSON a line break can only be white space, so that replacing it changes
-/// nothing of what is said.
+/// Encodes a message as a line. In JSON a line break can only be white space, so replacing it does not change the meaning.
 fn to_line(mut message: Vec<u8>) -> Vec<u8> {
     for byte in &mut message {
         if matches!(byte, b'\n' | b'\r') {

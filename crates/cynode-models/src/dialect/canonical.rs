@@ -1,4 +1,4 @@
-//! The words that all dialects are turned into: what is asked, what is answered, and what goes wrong.
+//! Canonical form between all dialects: request, response, events and errors.
 
 mod answer;
 mod collect;

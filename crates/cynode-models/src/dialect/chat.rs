@@ -1,6 +1,6 @@
 //! `OpenAI` Chat Completions.
 //!
-//! Beside the official fields it knows `reasoning_content`, with which local servers and some providers tell thoughts.
+//! Beside the official fields it supports `reasoning_content`, in which local servers and some providers send reasoning.
 
 mod answer;
 mod decode;

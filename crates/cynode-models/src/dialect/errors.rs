@@ -1,4 +1,4 @@
-//! Errors on the wire: statuses, bodies, and the forms in the middle of a stream.
+//! Errors on the wire: statuses, bodies, and error events of a stream.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 use super::{Dialect, fields::text_field};
 use crate::dialect::canonical::{ModelError, ModelErrorKind};
 
-/// An error as a client gets it, before anything has been answered.
+/// Error as a client receives it, before any part of the response was sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WireError {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The body.
+    /// Body of the response.
     pub body: Value,
-    /// For `retry-after`, where waiting helps.
+    /// Value of `retry-after`, if waiting helps.
     pub retry_after: Option<Duration>,
-    /// For `x-should-retry`, which the official clients obey; `None` leaves it to them.
+    /// Value of `x-should-retry`, which the official clients obey. `None` leaves the decision to them.
     pub should_retry: Option<bool>,
 }
 
-/// What agents look for when a conversation has become too long.
+/// Code that agents search for when a conversation exceeds the context window.
 const CONTEXT_LENGTH_CODE: &str = crate::dialect::canonical::CONTEXT_LENGTH_CODE;
 const PROMPT_TOO_LONG_MESSAGE: &str = "prompt is too long";
 
@@ -41,7 +41,7 @@ pub(super) fn encode_wire_error(dialect: Dialect, error: &ModelError) -> WireErr
     }
 }
 
-/// The status of each kind. The two ways of having nothing left to spend are those at which coding agents stop.
+/// Returns the HTTP status of each kind. For an exhausted quota or budget it is the status at which coding agents stop.
 const fn http_status(dialect: Dialect, kind: ModelErrorKind) -> u16 {
     match kind {
         ModelErrorKind::BadRequest | ModelErrorKind::ContentRefused => 400,
@@ -64,7 +64,7 @@ const fn http_status(dialect: Dialect, kind: ModelErrorKind) -> u16 {
     }
 }
 
-/// The `error` object of both `OpenAI` dialects.
+/// Encodes the `error` object of both `OpenAI` dialects.
 pub(super) fn openai_error_object(dialect: Dialect, error: &ModelError) -> Value {
     let kind = match error.kind {
         ModelErrorKind::BadRequest
@@ -83,10 +83,10 @@ pub(super) fn openai_error_object(dialect: Dialect, error: &ModelError) -> Value
     json!({ "message": error.message, "type": kind, "param": null, "code": openai_error_code(dialect, error) })
 }
 
-/// The finer word, where the kind alone would not be understood.
+/// Returns the specific code, if clients would not understand the kind alone.
 pub(super) fn openai_error_code(dialect: Dialect, error: &ModelError) -> Option<String> {
     let code = match (error.kind, dialect) {
-        // Clients of Responses look for this one and for no other.
+        // Clients of Responses recognize only this code.
         (ModelErrorKind::BudgetExhausted | ModelErrorKind::QuotaExhausted, Dialect::Responses) => {
             "insufficient_quota"
         }
@@ -98,7 +98,7 @@ pub(super) fn openai_error_code(dialect: Dialect, error: &ModelError) -> Option<
     Some(code.to_owned())
 }
 
-/// Our word for each kind. Where clients of `OpenAI` know one already, it is theirs.
+/// Returns the code of each kind. It is a code that clients of `OpenAI` already know, where there is one.
 const fn default_error_code(kind: ModelErrorKind) -> Option<&'static str> {
     match kind {
         ModelErrorKind::BadRequest => None,
@@ -117,7 +117,7 @@ const fn default_error_code(kind: ModelErrorKind) -> Option<&'static str> {
     }
 }
 
-/// The `error` object of Messages.
+/// Encodes the `error` object of Messages.
 pub(super) fn anthropic_error_object(error: &ModelError) -> Value {
     let kind = match error.kind {
         ModelErrorKind::BadRequest | ModelErrorKind::ContentRefused => "invalid_request_error",
@@ -145,19 +145,19 @@ pub(super) fn anthropic_error_object(error: &ModelError) -> Value {
     object
 }
 
-/// What an error of Chat or Responses means. A `status` of 0 is an error in the middle of a stream.
+/// Decodes an error of Chat or Responses. A `status` of 0 is an error event of a stream.
 pub(super) fn decode_openai_error(
     status: u16,
     body: &Value,
     retry_after: Option<Duration>,
 ) -> ModelError {
     let object = body.get("error").unwrap_or(body);
-    // Some servers give a number, and some give the error as bare text.
+    // Some servers send a number, and some send the error as bare text.
     let code = match object.get("code") {
         Some(Value::String(code)) if !code.is_empty() => Some(code.clone()),
         _ => None,
     };
-    // llama.cpp's word for it.
+    // The type that llama.cpp sends.
     let too_long = text_field(object, "type") == "exceed_context_size_error";
     let code = code.or_else(|| too_long.then(|| CONTEXT_LENGTH_CODE.to_owned()));
     let message = object.as_str().unwrap_or_else(|| text_field(object, "message"));
@@ -169,7 +169,7 @@ pub(super) fn decode_openai_error(
     build_model_error(kind, message, status, retry_after, code)
 }
 
-/// What an error of Messages means. A `status` of 0 is an error in the middle of a stream.
+/// Decodes an error of Messages. A `status` of 0 is an error event of a stream.
 pub(super) fn decode_anthropic_error(
     status: u16,
     body: &Value,
@@ -236,7 +236,7 @@ fn kind_of_code(code: &str) -> Option<ModelErrorKind> {
 
 fn kind_of_openai_type(status: u16, kind: &str) -> Option<ModelErrorKind> {
     match kind {
-        // A word for half of all errors: where there is a status, that says more.
+        // This type covers half of all errors. If there is a status, the status is more specific.
         "invalid_request_error" if status == 0 => Some(ModelErrorKind::BadRequest),
         "insufficient_quota" => Some(ModelErrorKind::QuotaExhausted),
         "tokens" | "requests" | "rate_limit_error" => Some(ModelErrorKind::RateLimited),

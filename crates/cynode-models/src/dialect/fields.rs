@@ -1,11 +1,11 @@
-//! Reading JSON objects that other people write: tolerant of what is absent, exact about what is there.
+//! Decodes JSON objects of other parties: tolerates absent fields, validates present ones.
 
 use serde_json::{Map, Number, Value};
 
 use super::Dialect;
 use crate::dialect::canonical::{ContentPart, DialectExtras, ModelError};
 
-/// An object of which some fields have been read.
+/// An object that tracks which of its fields have been read.
 #[derive(Debug)]
 pub(super) struct JsonFields<'a> {
     map: &'a Map<String, Value>,
@@ -23,7 +23,7 @@ impl<'a> JsonFields<'a> {
         }
     }
 
-    /// The field, if it is there and not null.
+    /// Returns the field, if it is present and not null.
     pub(super) fn get_value(&mut self, name: &'static str) -> Option<&'a Value> {
         self.seen.push(name);
         self.map.get(name).filter(|value| !value.is_null())
@@ -88,7 +88,7 @@ impl<'a> JsonFields<'a> {
         }
     }
 
-    /// An object inside this one.
+    /// Returns the nested object `name`.
     pub(super) fn get_object(&mut self, name: &'static str) -> Result<Option<Self>, ModelError> {
         self.get_value(name)
             .map(JsonFields::from_value)
@@ -101,7 +101,7 @@ impl<'a> JsonFields<'a> {
             .map_err(|error| error.with_context(format!("`{name}`")))
     }
 
-    /// What nobody has read.
+    /// Returns the fields that have not been read.
     pub(super) fn into_extras(self, from: Dialect) -> DialectExtras {
         let unread = self
             .map
@@ -114,12 +114,12 @@ impl<'a> JsonFields<'a> {
     }
 }
 
-/// The number at `pointer`, or nothing used.
+/// Returns the number at `pointer`, or 0.
 pub(super) fn token_count_at(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// The text of a field, if it is one.
+/// Returns the text of a field, or an empty text.
 pub(super) fn text_field<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
@@ -139,7 +139,7 @@ fn json_type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Content that is text or a list of what `part` reads; anything else is refused with the dialect's own words.
+/// Decodes content that is text or a list of parts, which `part` decodes. Rejects anything else with the dialect's own message.
 pub(super) fn decode_content_parts(
     value: Option<&Value>,
     wrong: &'static str,

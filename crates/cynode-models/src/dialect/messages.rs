@@ -13,11 +13,11 @@ pub use self::{
 };
 pub(super) use self::{decode_stream::MessagesStreamDecoder, encode_stream::MessagesStreamEncoder};
 
-/// The fewest tokens that a model may be given to think.
+/// Minimum thinking budget, in tokens.
 const MIN_THINKING_BUDGET_TOKENS: u64 = 1024;
 
-/// The budget for thinking that an answer of at most `limit` tokens leaves, which must be smaller; `None` when that is too
-/// little to think at all.
+/// Returns the thinking budget for an output limit of `limit` tokens. The budget must be smaller than the limit. Returns `None` if the
+/// limit leaves less than the minimum.
 pub(crate) fn clamp_thinking_budget(budget: u64, limit: u64) -> Option<u64> {
     if budget < limit {
         return Some(budget);

@@ -1,12 +1,12 @@
-//! Parts one after the other.
+//! Orders the parts of a stream, so that one part is open at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::dialect::canonical::CanonicalEvent;
 
-/// Holds events back until the parts before theirs are complete.
+/// Holds back events until the parts before theirs are complete.
 ///
-/// A provider may write several calls of tools at once; Messages knows one open block at a time.
+/// A provider may write several tool calls at once; Messages supports one open block at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PartSequencer {
     open: Option<usize>,
@@ -15,10 +15,10 @@ pub(super) struct PartSequencer {
 }
 
 impl PartSequencer {
-    /// Takes an event and gives those that may go on.
+    /// Takes an event and returns the events that may be sent now.
     pub(super) fn push_event(&mut self, event: CanonicalEvent) -> Vec<CanonicalEvent> {
         let Some(index) = event.part_index() else {
-            // The end: nothing may be left behind.
+            // At the end, all events that were held back are sent.
             let ended = matches!(event, CanonicalEvent::Ended { .. });
             let mut events = if ended { self.flush_waiting() } else { Vec::new() };
             events.push(event);
@@ -50,7 +50,7 @@ impl PartSequencer {
         }
     }
 
-    /// Opens the parts that waited, up to the first that is not complete.
+    /// Releases the parts that wait, up to the first that is not complete.
     fn release_waiting(&mut self, events: &mut Vec<CanonicalEvent>) {
         while let Some(index) = self.waiting.pop_front() {
             let held = self.held.remove(&index).unwrap_or_default();

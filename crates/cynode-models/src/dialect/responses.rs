@@ -1,6 +1,6 @@
 //! `OpenAI` Responses.
 //!
-//! Everything here is stateless: what refers to a stored response is refused, and nothing is asked to be stored.
+//! This implementation is stateless: references to a stored response are rejected, and no response is stored.
 
 mod answer;
 mod decode;

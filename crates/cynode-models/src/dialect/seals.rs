@@ -1,15 +1,14 @@
-//! Seals of one provider, carried by a client that speaks another dialect.
+//! Seals of one provider, carried by a client that uses another dialect.
 //!
-//! A client gives thoughts back with its next request. If the provider's dialect is not the client's, the seal travels in
-//! the place that the client's dialect has for seals, marked with where it belongs, so that it is never shown to a provider
-//! that did not make it.
+//! A client sends reasoning back with its next request. If the provider's dialect is not the client's, the seal travels in the field that
+//! the client's dialect has for seals, with a prefix that names its origin. So it is never sent to a provider that did not make it.
 
 use super::Dialect;
 use crate::dialect::canonical::ReasoningSeal;
 
 const SEAL_PREFIX: &str = "cynode.";
 
-/// The text that stands for `seal` in `dialect`.
+/// Encodes `seal` as text for `dialect`.
 pub(super) fn encode_seal(seal: &ReasoningSeal, dialect: Dialect) -> String {
     if seal.by == dialect {
         return seal.data.clone();
@@ -19,7 +18,7 @@ pub(super) fn encode_seal(seal: &ReasoningSeal, dialect: Dialect) -> String {
     format!("{SEAL_PREFIX}{}.{kind}.{id}.{}", seal.by.as_str(), seal.data)
 }
 
-/// The seal that `text` stands for in `dialect`.
+/// Decodes the seal from `text` of `dialect`.
 pub(super) fn decode_seal(text: &str, dialect: Dialect, id: Option<&str>) -> ReasoningSeal {
     parse_prefixed_seal(text).unwrap_or_else(|| ReasoningSeal {
         by: dialect,

@@ -1,4 +1,4 @@
-//! Streams of each dialect, behind one type each.
+//! Stream decoder and stream encoder of all dialects.
 
 use bytes::Bytes;
 use cynode_net::sse::SseEvent;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Dialect, ResponseContext, chat, messages, responses};
 use crate::dialect::canonical::{CanonicalEvent, ModelError};
 
-/// Reads a provider's stream. Nothing comes after [`CanonicalEvent::Ended`] or [`CanonicalEvent::Failed`].
+/// Decodes a provider's stream. No event follows [`CanonicalEvent::Ended`] or [`CanonicalEvent::Failed`].
 #[derive(Clone, Debug)]
 pub struct StreamDecoder {
     inner: DialectStreamDecoder,
@@ -22,12 +22,12 @@ enum DialectStreamDecoder {
 }
 
 impl StreamDecoder {
-    /// A reader that fails at content which has no word of ours.
+    /// Creates a decoder that fails at content without a canonical form.
     pub fn new(dialect: Dialect) -> Self {
         Self::for_dialect(dialect, false)
     }
 
-    /// A reader that passes over content which has no word of ours.
+    /// Creates a decoder that skips content without a canonical form.
     pub(crate) fn new_lenient(dialect: Dialect) -> Self {
         Self::for_dialect(dialect, true)
     }
@@ -45,7 +45,7 @@ impl StreamDecoder {
         Self { inner, done: false }
     }
 
-    /// Reads one event of the stream.
+    /// Decodes one event of the stream.
     pub fn decode_event(&mut self, event: &SseEvent) -> Vec<CanonicalEvent> {
         let mut out = Vec::new();
         if !self.done {
@@ -58,7 +58,7 @@ impl StreamDecoder {
         self.truncate_after_end(out)
     }
 
-    /// The stream has ended. If the answer had not, that is an error.
+    /// Handles the end of the stream. Returns an error event if the response was not complete.
     pub fn finish_stream(&mut self) -> Vec<CanonicalEvent> {
         let mut out = Vec::new();
         if !self.done {
@@ -86,7 +86,7 @@ impl StreamDecoder {
     }
 }
 
-/// Writes a client's stream.
+/// Encodes a client's stream.
 #[derive(Clone, Debug)]
 pub struct StreamEncoder {
     inner: DialectStreamEncoder,
@@ -100,7 +100,7 @@ enum DialectStreamEncoder {
 }
 
 impl StreamEncoder {
-    /// A writer of `dialect`.
+    /// Creates an encoder for `dialect`.
     pub fn new(dialect: Dialect, reply: ResponseContext) -> Self {
         let inner = match dialect {
             Dialect::Chat => DialectStreamEncoder::Chat(chat::ChatStreamEncoder::new(reply)),
@@ -114,7 +114,7 @@ impl StreamEncoder {
         Self { inner }
     }
 
-    /// The bytes that say `event`; there may be none.
+    /// Encodes `event`. The result may be empty.
     pub fn encode_event(&mut self, event: CanonicalEvent) -> Bytes {
         let mut out = Vec::new();
         match &mut self.inner {
@@ -125,7 +125,7 @@ impl StreamEncoder {
         Bytes::from(out)
     }
 
-    /// Bytes that say only that the stream is alive.
+    /// Returns a keep-alive event.
     pub const fn ping_bytes(&self) -> &'static [u8] {
         match self.inner {
             DialectStreamEncoder::Chat(_) | DialectStreamEncoder::Responses(_) => b": ping\n\n",
@@ -134,7 +134,7 @@ impl StreamEncoder {
     }
 }
 
-/// An event of the stream is not what streams are made of.
+/// Returns the failure of an event that is not JSON.
 pub(super) fn invalid_json_event() -> CanonicalEvent {
     CanonicalEvent::Failed(ModelError::upstream_error(
         "an event of the provider's stream is not JSON",

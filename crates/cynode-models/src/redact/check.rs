@@ -1,38 +1,38 @@
-//! Whether something that stands where a secret may stand looks like one.
+//! Checks whether a text at the position of a secret looks like a secret.
 
-/// Anything will do.
+/// Accepts any text.
 pub(super) fn accepts_any(_: &[u8], _: &[u8]) -> bool {
     true
 }
 
-/// Digits and letters: what a generator gives, not a word with hyphens.
+/// Accepts digits mixed with letters, as generators produce them. Rejects words with hyphens.
 pub(super) fn looks_random(secret: &[u8], _: &[u8]) -> bool {
     let digits = secret.iter().filter(|byte| byte.is_ascii_digit()).count();
     let letters = secret.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
     digits >= 1 && letters >= 4 && distinct_byte_count(secret) >= 8 && !is_word_sequence(secret)
 }
 
-/// Hexadecimal digits of a generator, not `000…` and not a run of one digit.
+/// Accepts hexadecimal digits of a generator. Rejects `000…` and other runs of one digit.
 pub(super) fn looks_varied(secret: &[u8], _: &[u8]) -> bool {
     distinct_byte_count(secret) >= 6
 }
 
-/// A JSON Web Token whose claims are those of a Kubernetes service account.
+/// Accepts a JSON Web Token whose claims are those of a Kubernetes service account.
 pub(super) fn is_kubernetes_token(secret: &[u8], _: &[u8]) -> bool {
-    // "kubernetes" in base64 at its three places
+    // "kubernetes" in base64, at each of the three alignments
     ["a3ViZXJuZXRlc", "t1YmVybmV0ZX", "rdWJlcm5ldGVz"]
         .iter()
         .any(|part| secret.windows(part.len()).any(|window| window == part.as_bytes()))
 }
 
-/// A private key in PEM, once more in base64.
+/// Accepts a PEM private key that is base64-encoded once more.
 pub(super) fn is_private_key(secret: &[u8], _: &[u8]) -> bool {
     let opening = &secret[..secret.len().min(64) / 4 * 4];
     let decoded = data_encoding::BASE64.decode(opening).unwrap_or_default();
     decoded.windows(7).any(|window| window == b"PRIVATE")
 }
 
-/// Base64 whose first bytes are those of a token, at one of the three places of a group.
+/// Accepts base64 whose first decoded bytes are those of a token, at one of the three alignments.
 pub(super) fn is_encoded_token(secret: &[u8], _: &[u8]) -> bool {
     ["", "AA", "AAA"].iter().any(|before| {
         let plain = |byte: &u8| match byte {
@@ -49,14 +49,14 @@ pub(super) fn is_encoded_token(secret: &[u8], _: &[u8]) -> bool {
     })
 }
 
-/// The password of a URL: not a variable of a template.
+/// Accepts the password of a URL. Rejects template variables.
 pub(super) fn is_url_password(secret: &[u8], _: &[u8]) -> bool {
     !is_template(secret) && !secret.iter().all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.'))
 }
 
-/// A value in quotes beside a name that announces a secret.
+/// Accepts a quoted value next to a name that suggests a secret.
 pub(super) fn is_quoted_secret(secret: &[u8], _: &[u8]) -> bool {
-    // enough to judge by, and cheap on hostile text
+    // a prefix is enough for the check, and bounds the work on hostile text
     let secret = &secret[..secret.len().min(256)];
     if is_template(secret)
         || is_path_or_url(secret)
@@ -73,7 +73,7 @@ pub(super) fn is_quoted_secret(secret: &[u8], _: &[u8]) -> bool {
     mixed && shannon_entropy(secret) >= 2.6 && !is_mostly_words(secret)
 }
 
-/// As [`quoted`], where any argument of a function could stand.
+/// Checks like [`is_quoted_secret`], at a position where any function argument could be.
 pub(super) fn is_argument_secret(secret: &[u8], after: &[u8]) -> bool {
     looks_random(secret, after)
         && word_parts(secret).count() < 2
@@ -82,7 +82,7 @@ pub(super) fn is_argument_secret(secret: &[u8], after: &[u8]) -> bool {
         && class_change_ratio(secret) >= 0.25
 }
 
-/// As [`quoted`], without the quotes: `NAME=value`.
+/// Checks like [`is_quoted_secret`], without quotes: `NAME=value`.
 pub(super) fn is_tight_assignment(secret: &[u8], after: &[u8]) -> bool {
     let named = secret.last().is_some_and(|byte| b"={([<!".contains(byte));
     let digit = secret.iter().any(u8::is_ascii_digit);
@@ -93,7 +93,7 @@ pub(super) fn is_tight_assignment(secret: &[u8], after: &[u8]) -> bool {
         && !is_code_expression(secret)
 }
 
-/// As [`tight`], where code could stand as well: `name: Type,`, `name = CONSTANT;`.
+/// Checks like [`is_tight_assignment`], at a position where code could be as well: `name: Type,`, `name = CONSTANT;`.
 pub(super) fn is_loose_assignment(secret: &[u8], after: &[u8]) -> bool {
     let identifier = secret.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
         && !secret[0].is_ascii_digit();
@@ -122,7 +122,7 @@ fn is_template(secret: &[u8]) -> bool {
         .any(|part| has(part))
 }
 
-/// A path or an address.
+/// Returns whether the text is a path or a URL.
 fn is_path_or_url(secret: &[u8]) -> bool {
     let starts = |part: &[u8]| secret.starts_with(part);
     starts(b"/")
@@ -133,7 +133,7 @@ fn is_path_or_url(secret: &[u8]) -> bool {
         || secret.windows(3).any(|window| window == b"://")
 }
 
-/// `a::b`, `a->b`, `a.b*2`, `A_CONSTANT_2`: an expression.
+/// Returns whether the text is an expression of code: `a::b`, `a->b`, `a.b*2`, `A_CONSTANT_2`.
 fn is_code_expression(secret: &[u8]) -> bool {
     let has = |part: &[u8]| secret.windows(part.len()).any(|window| window == part);
     let name = |part: &[u8]| {
@@ -158,7 +158,7 @@ fn is_uuid(secret: &[u8]) -> bool {
         })
 }
 
-/// Words with separators, each perhaps with a number behind it: `oauth2-token_v3`.
+/// Returns whether the text is words with separators, each with an optional number after it: `oauth2-token_v3`.
 fn is_word_sequence(secret: &[u8]) -> bool {
     secret.split(|byte| b"._/:-@+ ,".contains(byte)).filter(|part| !part.is_empty()).all(|part| {
         let letters = part.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
@@ -167,7 +167,7 @@ fn is_word_sequence(secret: &[u8]) -> bool {
     })
 }
 
-/// Letters in the case of words: `word`, `WORD`, `SomeWords`, and with the vowels of words.
+/// Returns whether the letters look like words: `word`, `WORD`, `SomeWords`, with the vowels of words.
 fn is_wordlike(letters: &[u8]) -> bool {
     let humps = letters
         .windows(2)
@@ -176,7 +176,7 @@ fn is_wordlike(letters: &[u8]) -> bool {
     humps.count() * 4 <= letters.len() && (letters.len() < 8 || vowels * 6 >= letters.len())
 }
 
-/// At least half of it are words between hyphens and the like: `made-up-secret-12345`.
+/// Returns whether at least half of the text is words between separators: `made-up-secret-12345`.
 fn is_mostly_words(secret: &[u8]) -> bool {
     word_parts(secret).map(<[u8]>::len).sum::<usize>() * 2 >= secret.len()
 }
@@ -188,14 +188,14 @@ fn word_parts(secret: &[u8]) -> impl Iterator<Item = &[u8]> {
     secret.split(|byte| b"._/:-".contains(byte)).filter(word)
 }
 
-/// A number with its type: `251658240i32`.
+/// Returns whether the text is a number with its type: `251658240i32`.
 fn is_typed_number(secret: &[u8]) -> bool {
     let digits = secret.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'_').count();
     let suffix = &secret[digits..];
     digits > 0 && suffix.len() <= 5 && suffix.first().is_none_or(|byte| b"iufUL".contains(byte))
 }
 
-/// How often the letters change between small, capital and digit, not counting `Ab`: low for names.
+/// Returns how often the characters change between lower case, upper case and digit, not counting `Ab`. It is low for names.
 fn class_change_ratio(secret: &[u8]) -> f64 {
     let class = |byte: u8| match byte {
         b'a'..=b'z' => 0,
@@ -224,7 +224,7 @@ fn distinct_byte_count(secret: &[u8]) -> usize {
     seen.iter().filter(|seen| **seen).count()
 }
 
-/// How many of: small letters, capitals, digits, others.
+/// Returns how many of these classes occur: lower case, upper case, digits, others.
 fn char_class_count(secret: &[u8]) -> usize {
     let any = |is: fn(&u8) -> bool| usize::from(secret.iter().any(is));
     any(u8::is_ascii_lowercase)
@@ -233,7 +233,7 @@ fn char_class_count(secret: &[u8]) -> usize {
         + any(|byte| !byte.is_ascii_alphanumeric())
 }
 
-/// Bits for each byte, by how often each occurs.
+/// Returns the Shannon entropy in bits per byte.
 fn shannon_entropy(secret: &[u8]) -> f64 {
     let mut counts = [0_usize; 256];
     for byte in secret {

@@ -1,10 +1,10 @@
-//! Secrets in JSON values.
+//! Redaction of JSON values.
 
 use serde_json::{Map, Value};
 
 use super::{RedactionCounts, Redactor};
 
-/// JSON in a string in JSON in a string …: deeper than this it is only text.
+/// Maximum nesting of JSON inside JSON strings. Deeper levels are treated as text.
 const MAX_DEPTH: usize = 4;
 
 /// Redacts every string of a value.
@@ -56,7 +56,7 @@ fn redact_object(
     }
 }
 
-/// A string, or strings in a list, under a key that announces a secret.
+/// Redacts a string, or the strings of a list, under a key that names a secret.
 fn redact_assigned_value(
     redactor: &Redactor,
     key: &str,
@@ -95,7 +95,7 @@ fn redact_string(
         let Ok(mut inner) = serde_json::from_str::<Value>(text) else { return };
         let mut within = RedactionCounts::default();
         redact_nested(redactor, &mut inner, depth + 1, &mut within);
-        // written anew only if the text as it stands hid something
+        // the text is rewritten only if the nested JSON held a secret
         if !within.is_empty() {
             found.merge_counts(within);
             *text = inner.to_string();

@@ -1,67 +1,67 @@
-//! The table of rules: how secrets of each kind look, as their issuers document it.
+//! Table of rules: the format of each kind of secret, as its issuer documents it.
 //!
-//! A row names *anchors*, the letters by which the scanner notices it. Either they are the start of
-//! the secret, or they stand before it and what is between follows a pattern. Patterns have no upper
-//! bounds of their own: `limit` bounds them all, so that a stream knows what to wait for.
+//! A row names *anchors*, the characters that the scanner searches for. Either an anchor is the start of the secret, or it precedes the
+//! secret and a pattern describes the text between them. Patterns have no upper bounds of their own: `limit` bounds them all, so that a
+//! stream knows how much to hold back.
 
 use super::check::{self, accepts_any};
 
-/// A check by code, after the patterns matched: the secret, and what comes after it.
+/// A check in code, after the patterns matched. Its arguments are the secret and the text after it.
 type SecretCheck = fn(&[u8], &[u8]) -> bool;
 
-/// One kind of secret in one of its forms.
+/// One format of one kind of secret.
 pub(super) struct RuleRow {
-    /// What placeholders call it.
+    /// Name of the kind in placeholders.
     pub(super) kind: &'static str,
-    /// Who names a span that several rules found: the higher one.
+    /// Priority for naming a span that several rules found: the highest rank names it.
     pub(super) rank: u8,
-    /// What must stand before the anchor.
+    /// Condition on the text before the anchor.
     pub(super) edge: AnchorEdge,
-    /// How many letters and digits before the anchor belong to the secret.
+    /// Number of letters and digits before the anchor that belong to the secret.
     pub(super) back: usize,
     pub(super) anchors: RuleAnchors,
     pub(super) head: AnchorPosition,
-    /// The secret, or the rest of it.
+    /// Pattern of the secret, or of the rest of it.
     pub(super) secret: &'static str,
-    /// How many bytes at the end of `secret` only show that it ends.
+    /// Number of bytes at the end of `secret` that only mark its end.
     pub(super) trim: usize,
-    /// How long it can be.
+    /// Maximum length in bytes.
     pub(super) limit: usize,
     pub(super) check: SecretCheck,
 }
 
-/// What stands before an anchor.
+/// Condition on the text before an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AnchorEdge {
-    /// Anything.
+    /// Any text.
     Any,
-    /// Nothing that would make the anchor the middle of a word.
+    /// No character that would put the anchor in the middle of a word.
     Word,
-    /// As `Word`, and none of these either, but at the start of a line. They join what a run of
-    /// letters is made of, and without this each part of a long run would be tried.
+    /// As `Word`, and none of these characters either, except at the start of a line. They join the parts of a run of letters, and without
+    /// this condition each part of a long run would be tried.
     Apart(&'static [u8]),
     /// A digit.
     Digit,
 }
 
-/// Where the anchor stands.
+/// Position of the anchor relative to the secret.
 #[derive(Clone, Copy)]
 pub(super) enum AnchorPosition {
-    /// It is the start of the secret.
+    /// The anchor is the start of the secret.
     InSecret,
-    /// It stands before the secret, and this pattern between them.
+    /// The anchor precedes the secret, with this pattern between them.
     Before(&'static str),
 }
 
-/// The letters to look for.
+/// Texts to search for.
 #[derive(Clone, Copy)]
 pub(super) enum RuleAnchors {
     List(&'static [&'static str]),
-    /// Words that announce a secret, in three spellings.
+    /// Words that suggest a secret, in three spellings.
     Words,
 }
 
-/// Words that announce a secret.
+/// Words that suggest a secret.
 const SECRET_NAME_WORDS: &[&str] = &[
     "pass",
     "Pass",
@@ -113,7 +113,7 @@ impl RuleAnchors {
         }
     }
 
-    /// The anchors as they are written in a pattern.
+    /// Returns the anchors in the syntax of patterns.
     pub(super) fn to_patterns(self) -> Vec<String> {
         self.as_slice().iter().map(|anchor| escape_pattern(anchor)).collect()
     }
@@ -130,7 +130,7 @@ fn escape_pattern(text: &str) -> String {
     out
 }
 
-/// A secret that starts with a known prefix.
+/// Creates a rule for a secret that starts with a known prefix.
 const fn prefix_rule(
     kind: &'static str,
     anchors: &'static [&'static str],
@@ -150,7 +150,7 @@ const fn prefix_rule(
     }
 }
 
-/// A secret after known words and a pattern.
+/// Creates a rule for a secret after known words and a pattern.
 const fn lead_rule(
     kind: &'static str,
     anchors: &'static [&'static str],
@@ -160,7 +160,7 @@ const fn lead_rule(
     RuleRow { head: AnchorPosition::Before(between), ..prefix_rule(kind, anchors, secret) }
 }
 
-/// A secret that is assigned to a name with one of the words.
+/// Creates a rule for a secret that is assigned to a name with one of the words.
 const fn assignment_rule(
     kind: &'static str,
     anchors: &'static [&'static str],
@@ -169,7 +169,7 @@ const fn assignment_rule(
     lead_rule(kind, anchors, ASSIGN_PATTERN, secret)
 }
 
-/// A guess: what is assigned to a name that announces a secret.
+/// Creates a guess: a value that is assigned to a name that suggests a secret.
 const fn guess_rule(between: &'static str, secret: &'static str, check: SecretCheck) -> RuleRow {
     RuleRow {
         kind: GUESS_KIND,
@@ -180,7 +180,7 @@ const fn guess_rule(between: &'static str, secret: &'static str, check: SecretCh
     }
 }
 
-/// The kind of guesses.
+/// Kind name of guesses.
 pub(super) const GUESS_KIND: &str = "secret";
 
 impl RuleRow {
@@ -209,44 +209,43 @@ impl RuleRow {
     }
 }
 
-/// The rest of a name, and what assigns: `_2" : "`, also with quotes escaped as often as it takes.
+/// Rest of a name, and an assignment: `_2" : "`, also with quotes escaped several times.
 const ASSIGN_PATTERN: &str = r#"[A-Za-z0-9_.-]{0,32}\\{0,8}["'`]?\]?[ \t]{0,4}(?:=>|:=|\?=|[:=,(])(?:[ \t]|\\{0,8}[nt]|\r?\n){0,4}\\{0,8}["'`]?"#;
 
 /// As [`ASSIGN_PATTERN`], and a quote must follow.
 const ASSIGN_QUOTED_PATTERN: &str = r#"[A-Za-z0-9_-]{0,24}\\{0,8}["'`]?\]?[ \t]{0,8}(?:=>|:=|\?=|==|!=|[:=])[ \t\n]{0,8}[bru]?#?\\{0,8}["'`]"#;
 
-/// An argument in quotes: `set_token("`, `"TOKEN", "`.
+/// A quoted argument: `set_token("`, `"TOKEN", "`.
 const ARGUMENT_PATTERN: &str =
     r#"[A-Za-z0-9_-]{0,24}\\{0,8}["'`]?[ \t]{0,2}[(,][ \t\n]{0,8}[bru]?#?\\{0,8}["'`]"#;
 
-/// As settings are written: `NAME=`.
+/// Assignment in configuration files: `NAME=`.
 const ASSIGN_TIGHT_PATTERN: &str = r"[A-Za-z0-9_-]{0,24}(?::=|\?=|=)";
 
-/// As settings and code are written: `name: `, `name = `.
+/// Assignment in configuration files and code: `name: `, `name = `.
 const ASSIGN_LOOSE_PATTERN: &str =
     r"[A-Za-z0-9_-]{0,24}(?:[ \t]{0,4}(?::=|\?=|[:=])[ \t]{1,4}|[ \t]{1,4}=|:| (?:is|was):? )";
 
-/// A value without quotes, and what shows that it is a name in code: an assignment, a call.
+/// A value without quotes, and characters that reveal code: an assignment, a call.
 const BARE_VALUE_PATTERN: &str =
     r#"[^\x00-\x20\x7f"'`\\<>,;&(){}\[\]:=][^\x00-\x20\x7f"'`\\<>,;&(){}\[\]]{7,}(?: ?[={(\[<!])?"#;
 
-/// Between the opening of a private key and its end: base64 with line ends as text has them, as JSON
-/// escapes them, and with the marks of differences, quotations and numbered lines.
+/// Body of a private key: base64 with line ends as text, as JSON escapes, and with the prefixes of diffs, quotations and line numbers.
 const PEM_BODY_PATTERN: &str = concat!(
     r#"(?:[\s\\nrt"'+,>|0-9-]{0,120}"#,
     r"(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset|MessageID)[ :][ -\[\]-~]{0,120}[\s\\nrt>|+-]{1,96}){0,5}",
     r"[A-Za-z0-9+/]{16}[A-Za-z0-9+/\\]*={0,2})",
     r#"(?:[\s\\"'+,>|-]{1,96}(?:[0-9]{1,5}[\s|>:]{1,8})?[A-Za-z0-9+/\\]{8,}={0,2})*"#,
-    // the last line may be short, and is followed by a checksum or the end
+    // the last line may be short; a checksum or the end follows it
     r#"(?:(?:[\s\\"'+,>|0-9-]{1,96}[A-Za-z0-9+/\\]{1,80}={0,2})?"#,
     r#"(?:[\s\\"'+,>|0-9nr-]{1,96}=[A-Za-z0-9+/]{4})?"#,
     r#"[\s\\"'+,>|0-9nr-]{0,96}-----END [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"#,
     r#"|[\s\\"'+,>|0-9-]{1,96}[A-Za-z0-9+/\\]{4,80}={0,2})?"#,
 );
 
-/// The rules. The order does not matter.
+/// The rules, in any order.
 pub(super) const RULE_TABLE: &[RuleRow] = &[
-    // our own
+    // CyNode
     prefix_rule(
         "cynode_token",
         &[
@@ -267,7 +266,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
     .with_rank(3),
     lead_rule("restate_key", &["key_"], "", r"[A-Za-z0-9]{16,}\.[A-Za-z0-9_-]{16,}")
         .with_edge(AnchorEdge::Word),
-    // clouds
+    // cloud providers
     prefix_rule("aws_access_key_id", &["AKIA"], "[A-Z0-9]{16}").with_check(check::looks_varied),
     prefix_rule("aws_access_key_id", &["ASIA", "ABIA", "ACCA"], "[A-Z0-9]{16}")
         .with_edge(AnchorEdge::Apart(b"+/"))
@@ -352,7 +351,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
     prefix_rule("scaleway_key", &["SCW"], "[A-Z0-9]{17}")
         .with_edge(AnchorEdge::Word)
         .with_check(check::looks_varied),
-    // code and packages
+    // code hosting and package registries
     prefix_rule("github_token", &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], "[A-Za-z0-9_]{30,}"),
     prefix_rule("github_token", &["github_pat_"], "[A-Za-z0-9_]{22,}"),
     prefix_rule(
@@ -406,7 +405,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
         "[A-Za-z0-9-]{40,}",
     ),
     prefix_rule("tailscale_key", &["tskey-"], "[A-Za-z0-9-]{16,}").with_check(check::looks_random),
-    // models
+    // model providers
     prefix_rule("anthropic_key", &["sk-ant-"], "[A-Za-z0-9_-]{16,}").with_rank(3),
     prefix_rule(
         "openai_key",
@@ -428,7 +427,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
     prefix_rule("tavily_key", &["tvly-"], "[A-Za-z0-9_-]{20,}").with_check(check::looks_random),
     prefix_rule("wandb_key", &["wandb_v1_"], "[A-Za-z0-9_]{40,}"),
     prefix_rule("nvidia_key", &["nvapi-"], "[A-Za-z0-9_-]{50,}"),
-    // messages
+    // messaging
     prefix_rule(
         "slack_token",
         &["xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xapp-"],
@@ -477,7 +476,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
         .with_check(check::looks_varied),
     assignment_rule("twilio_token", &["TWILIO", "twilio", "Twilio"], "[0-9a-f]{32,}")
         .with_check(check::looks_varied),
-    // money and shops
+    // payment and commerce
     prefix_rule(
         "stripe_key",
         &["sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"],
@@ -503,7 +502,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
         "[0-9a-f-]{36}",
     ),
     prefix_rule("easypost_key", &["EZAK", "EZTK"], "[A-Za-z0-9]{54,}").with_edge(AnchorEdge::Word),
-    // watching
+    // monitoring
     assignment_rule(
         "datadog_key",
         &[
@@ -536,7 +535,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
         &["dt0c01.", "dt0s01.", "dt0s02."],
         r"[A-Z0-9]{8,24}\.[A-Z0-9]{60,}",
     ),
-    // work
+    // project management and collaboration
     prefix_rule("linear_key", &["lin_api_", "lin_oauth_", "lin_wh_"], "[A-Za-z0-9]{32,}"),
     prefix_rule("notion_token", &["ntn_"], "[A-Za-z0-9]{40,}").with_edge(AnchorEdge::Word),
     prefix_rule("notion_token", &["secret_"], "[A-Za-z0-9]{43,}")
@@ -568,7 +567,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
     prefix_rule("facebook_token", &["EAAC", "EAAB"], "[A-Za-z0-9]{60,}")
         .with_edge(AnchorEdge::Apart(b"+/"))
         .with_check(check::looks_random),
-    // forms
+    // generic formats
     prefix_rule("jwt", &["eyJ"], r"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){0,3}")
         .with_edge(AnchorEdge::Apart(b"-"))
         .with_limit(16 * 1024),
@@ -600,12 +599,12 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
         r"(?:[\r\n]|\\[rn])[A-Za-z0-9+/=:.,@ \r\n\\-]{64,}",
     )
     .with_limit(32 * 1024),
-    // a token of a few services in base64, at each of the three places of a group
+    // base64 of tokens of a few services, at each of the three alignments
     prefix_rule("encoded_token", BASE64_TOKEN_PREFIXES, "[A-Za-z0-9+/_-]{24,}={0,2}")
         .with_limit(1024)
         .with_rank(1)
         .with_check(check::is_encoded_token),
-    // addresses
+    // URLs and connection strings
     lead_rule(
         "database_password",
         &[
@@ -640,7 +639,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
     .with_trim(1)
     .with_rank(1)
     .with_check(check::is_url_password),
-    // headers and files
+    // headers and configuration files
     lead_rule(
         "authorization",
         &["Authorization", "authorization", "AUTHORIZATION"],
@@ -686,7 +685,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
     .with_limit(4096)
     .with_rank(1)
     .with_check(check::looks_random),
-    // what is assigned to a name that announces a secret
+    // values that are assigned to a name that suggests a secret
     guess_rule(ASSIGN_QUOTED_PATTERN, r#"[^\x00-\x20\x7f"'`\\<>]{8,}"#, check::is_quoted_secret)
         .with_limit(16 * 1024),
     guess_rule(ARGUMENT_PATTERN, r#"[^\x00-\x20\x7f"'`\\<>]{16,}"#, check::is_argument_secret)
@@ -707,7 +706,7 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
     .with_check(check::is_tight_assignment),
 ];
 
-/// The first three letters of a Discord token: base64 of the digits of an id.
+/// First three characters of a Discord token: base64 of the digits of an id.
 const DISCORD_TOKEN_PREFIXES: &[&str] = &[
     "MTA", "MTE", "MTI", "MTM", "MTQ", "MTU", "MTY", "MTc", "MTg", "MTk", "MjA", "MjE", "MjI",
     "MjM", "MjQ", "MjU", "MjY", "Mjc", "Mjg", "Mjk", "MzA", "MzE", "MzI", "MzM", "MzQ", "MzU",
@@ -718,7 +717,7 @@ const DISCORD_TOKEN_PREFIXES: &[&str] = &[
     "ODg", "ODk", "OTA", "OTE", "OTI", "OTM", "OTQ", "OTU", "OTY", "OTc", "OTg", "OTk",
 ];
 
-/// Prefixes of tokens in base64: the letters that do not depend on what is around them.
+/// Base64 of token prefixes: the characters that do not depend on the surrounding bytes.
 const BASE64_TOKEN_PREFIXES: &[&str] = &[
     "4b3hiL",
     "4b3hwL",
@@ -765,17 +764,17 @@ const BASE64_TOKEN_PREFIXES: &[&str] = &[
     "zay1wcm9qL",
 ];
 
-/// 32 hexadecimal digits before the anchor.
+/// Accepts 32 hexadecimal digits before the anchor.
 fn is_mailchimp_key(secret: &[u8], _: &[u8]) -> bool {
     secret.len() >= 36 && secret[..32].iter().all(u8::is_ascii_hexdigit)
 }
 
-/// 36 hexadecimal digits before the anchor.
+/// Accepts 36 hexadecimal digits before the anchor.
 fn is_newrelic_key(secret: &[u8], _: &[u8]) -> bool {
     secret.len() == 40 && secret[..36].iter().all(u8::is_ascii_hexdigit)
 }
 
-/// A name and a password in base64.
+/// Accepts a user name and a password in base64.
 fn is_basic_credential(secret: &[u8], _: &[u8]) -> bool {
     let plain: Vec<u8> = secret.iter().copied().filter(|byte| *byte != b'=').collect();
     let whole = &plain[..plain.len() / 4 * 4];

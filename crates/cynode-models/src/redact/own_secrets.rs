@@ -1,4 +1,4 @@
-//! Secrets that CyNode holds itself, and the clothes they may wear.
+//! Secrets that CyNode holds itself, and the encodings in which they may appear.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -7,45 +7,45 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::placeholder::MAX_KIND_BYTES;
 
-/// Shorter secrets are not looked for.
+/// Minimum length of a secret that is searched for.
 const MIN_SECRET_BYTES: usize = 8;
 
-/// Longer literals are looked for piece by piece, so that a stream need not hold them back whole.
+/// Maximum length of a literal. A longer one is split, so that a stream need not hold it back completely.
 const MAX_LITERAL_BYTES: usize = 4096;
 
-/// How many bytes of a literal are its anchor.
+/// Length of the anchor of a literal.
 const ANCHOR_BYTES: usize = 8;
 
-/// A secret that is known by value.
+/// A secret whose value is known.
 #[derive(Clone, Debug)]
 pub struct KnownSecret {
-    /// What placeholders call it. Letters, digits and `_`; anything else becomes `_`.
+    /// Name of the secret in placeholders. Letters, digits and `_`; any other character becomes `_`.
     pub name: String,
-    /// What must not be seen.
+    /// Value that must be redacted.
     pub value: SecretString,
 }
 
-/// All texts that give a known secret away.
+/// All texts that reveal a known secret.
 pub(super) struct SecretLiterals {
     names: Vec<(String, SecretString)>,
     literals: Vec<SecretLiteral>,
 }
 
-/// One text and the known secret that it gives away.
+/// One text, and the known secret that it reveals.
 pub(super) struct SecretLiteral {
     pub(super) bytes: Vec<u8>,
     pub(super) known: usize,
 }
 
 impl SecretLiteral {
-    /// What the scanner looks for first.
+    /// Returns the bytes that the scanner searches for first.
     pub(super) fn anchor_bytes(&self) -> &[u8] {
         &self.bytes[..self.bytes.len().min(ANCHOR_BYTES)]
     }
 }
 
 impl SecretLiterals {
-    /// The literals, and the names of secrets that are too short.
+    /// Builds the literals. Also returns the names of secrets that are too short.
     pub(super) fn new(known: impl IntoIterator<Item = KnownSecret>) -> (Self, Vec<String>) {
         let mut names = Vec::new();
         let mut unguarded = Vec::new();
@@ -76,7 +76,7 @@ impl SecretLiterals {
     }
 }
 
-/// A name that fits into a placeholder.
+/// Converts a name to one that fits into a placeholder.
 fn to_placeholder_label(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
     name.chars().map(plain).take(MAX_KIND_BYTES).collect()
@@ -85,12 +85,12 @@ fn to_placeholder_label(name: &str) -> String {
 fn split_literal(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let last = text.len().saturating_sub(MIN_SECRET_BYTES);
     (0..text.len()).step_by(MAX_LITERAL_BYTES).map(move |start| {
-        // the last piece may reach back into the one before it, so as not to be too short
+        // the last piece may overlap the previous one, so that it is not too short
         &text[start.min(last)..text.len().min(start + MAX_LITERAL_BYTES)]
     })
 }
 
-/// The value as it is and as programs write it.
+/// Returns the value and its common encodings.
 fn encodings_of(value: &str) -> Vec<Vec<u8>> {
     let bytes = value.as_bytes();
     let once = escape_json(value);
@@ -120,7 +120,7 @@ fn escape_json(value: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// As `json_escaped`, for writers that keep to ASCII.
+/// Escapes as `escape_json` does, for writers that emit ASCII only.
 fn escape_unicode(value: &str) -> String {
     let mut out = String::new();
     let mut units = [0; 2];
@@ -150,8 +150,7 @@ fn encode_percent(bytes: &[u8], hex: &data_encoding::Encoding, plain: &[u8]) -> 
     out
 }
 
-/// The letters of a base64 text that depend on the value alone, when `shift` bytes of a group of
-/// three come before it.
+/// Returns the characters of a base64 text that depend on the value alone, when `shift` bytes of a group of three precede it.
 fn encode_base64_at(bytes: &[u8], shift: usize, base: &data_encoding::Encoding) -> Vec<u8> {
     let mut padded = vec![0; shift];
     padded.extend_from_slice(bytes);

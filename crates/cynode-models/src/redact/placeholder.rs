@@ -1,4 +1,4 @@
-//! What stands in place of a secret.
+//! Placeholders that replace secrets.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -11,20 +11,20 @@ use super::{
     scan::{SecretSpan, SpanSource},
 };
 
-/// How a placeholder starts.
+/// Prefix of every placeholder.
 pub(super) const PLACEHOLDER_PREFIX: &str = "[redacted:";
 
-/// The kind of what a stream held back for too long.
+/// Kind of text that a stream held back for too long.
 pub(super) const UNBROKEN_KIND: &str = "unbroken";
 
-/// Kinds are not longer than this.
+/// Maximum length of a kind.
 pub(super) const MAX_KIND_BYTES: usize = 48;
 
-/// The secret of an installation that keys the fingerprints.
+/// Secret key of an installation for the fingerprints.
 #[derive(Clone)]
 pub struct FingerprintKey([u8; 32]);
 
-/// Knows the names and writes the placeholders.
+/// Names of all kinds. Writes and recognizes placeholders.
 pub(super) struct PlaceholderLabels {
     key: FingerprintKey,
     rules: Vec<Arc<str>>,
@@ -33,19 +33,19 @@ pub(super) struct PlaceholderLabels {
     all: BTreeSet<Arc<str>>,
 }
 
-/// What a text that may be a placeholder turned out to be.
+/// Result of matching a text against a placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlaceholderMatch {
-    /// A placeholder of ours that ends here.
+    /// A placeholder that ends at this offset.
     Placeholder(usize),
-    /// Something else.
+    /// Not a placeholder.
     Other,
-    /// The text ends too early to know.
+    /// Undecided: the text ends too early.
     Unknown,
 }
 
 impl FingerprintKey {
-    /// Takes 256 random bits that stay the same for an installation.
+    /// Creates a key from 256 random bits. They must stay the same for an installation.
     pub const fn new(key: [u8; 32]) -> Self {
         Self(key)
     }
@@ -83,7 +83,7 @@ impl PlaceholderLabels {
         Self { key, rules, known, unbroken, all }
     }
 
-    /// Writes the placeholder of a span and tells its kind.
+    /// Writes the placeholder of a span and returns its kind.
     pub(super) fn write_span(&self, span: &SecretSpan, text: &str, out: &mut String) -> Arc<str> {
         let (kind, fingerprint) = match span.who {
             SpanSource::Known(index) => {
@@ -99,20 +99,20 @@ impl PlaceholderLabels {
         kind.clone()
     }
 
-    /// Writes the placeholder of what a stream gave up on.
+    /// Writes the placeholder of text that a stream held back for too long.
     pub(super) fn write_unbroken(&self, held: &str, out: &mut String) -> Arc<str> {
         write_placeholder(&self.unbroken, &self.key.fingerprint_of(held.as_bytes()), out);
         self.unbroken.clone()
     }
 
-    /// Writes a placeholder for a whole string that a rule named.
+    /// Writes a placeholder for a whole string that a rule matched.
     pub(super) fn write_whole(&self, rule: usize, secret: &str, out: &mut String) -> Arc<str> {
         let kind = &self.rules[rule];
         write_placeholder(kind, &self.key.fingerprint_of(secret.as_bytes()), out);
         kind.clone()
     }
 
-    /// Whether a placeholder starts at `at`, where [`PLACEHOLDER_PREFIX`] was seen.
+    /// Checks whether a placeholder starts at `at`, where [`PLACEHOLDER_PREFIX`] was found.
     pub(super) fn match_placeholder(
         &self,
         text: &[u8],

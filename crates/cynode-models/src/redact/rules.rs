@@ -1,4 +1,4 @@
-//! The rules, compiled.
+//! Compiled rules.
 
 use std::{fmt, sync::Arc};
 
@@ -17,7 +17,7 @@ use super::{
     kinds::{AnchorPosition, GUESS_KIND, RULE_TABLE, RuleAnchors, RuleRow},
 };
 
-/// The rules for kinds of secrets. Compile them once and share them.
+/// Compiled rules for all kinds of secrets. Compile them once and share them.
 pub struct RedactionRules {
     dfa: DFA,
     caches: Pool<Cache, CacheFactory>,
@@ -27,25 +27,25 @@ pub struct RedactionRules {
 pub(super) type CacheFactory =
     Box<dyn Fn() -> Cache + Send + Sync + std::panic::UnwindSafe + std::panic::RefUnwindSafe>;
 
-/// A row of the table and its automata.
+/// A row of the table and its patterns.
 pub(super) struct CompiledRule {
     pub(super) row: &'static RuleRow,
     lead: Option<PatternID>,
     secret: PatternID,
 }
 
-/// What is known about a rule at an anchor.
+/// Result of a rule at an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternVerdict {
-    /// The secret is here.
+    /// The rule found a secret.
     Secret { start: usize, end: usize },
-    /// There is none.
+    /// The rule found no secret.
     Nothing,
-    /// The text ends too early to know.
+    /// Undecided: the text ends too early.
     Unknown,
 }
 
-/// How far an automaton came.
+/// Result of one pattern.
 enum PatternRun {
     End(usize),
     Nothing,
@@ -71,7 +71,7 @@ impl RedactionRules {
         }
         let dfa = DFA::builder()
             .configure(DFA::config().starts_for_each_pattern(true).cache_capacity(DFA_CACHE_BYTES))
-            // secrets are ASCII: without Unicode's tables the automaton stays small
+            // secrets are ASCII: without Unicode tables the automaton stays small
             .syntax(syntax::Config::new().unicode(false).utf8(false))
             .thompson(thompson::Config::new().utf8(false))
             .build_many(&patterns)
@@ -81,7 +81,7 @@ impl RedactionRules {
         Ok(Arc::new(Self { dfa, caches: Pool::new(make), table: rules }))
     }
 
-    /// The name of each rule.
+    /// Returns the kind of each rule.
     pub(super) fn kind_names(&self) -> impl Iterator<Item = &'static str> {
         self.table.iter().map(|rule| rule.row.kind)
     }
@@ -90,12 +90,12 @@ impl RedactionRules {
         &self.table
     }
 
-    /// What a scan needs to run the automata.
+    /// Returns the cache that a scan needs to run the automaton.
     pub(super) fn acquire_cache(&self) -> PoolGuard<'_, Cache, CacheFactory> {
         self.caches.get()
     }
 
-    /// The rule by which a value is a secret because its name announces one.
+    /// Returns the rule that treats a value as a secret because its name suggests one.
     pub(super) fn guess_rule(&self, name: &str, value: &str) -> Option<usize> {
         let announced = RuleAnchors::Words.as_slice().iter().any(|word| name.contains(word));
         let fits = announced && value.len() >= 8 && !value.contains(char::is_whitespace);
@@ -103,7 +103,7 @@ impl RedactionRules {
         (fits && check::is_quoted_secret(value.as_bytes(), &[])).then_some(index)
     }
 
-    /// Tries a rule at an anchor. What is between `back` and the anchor belongs to the secret.
+    /// Applies a rule at an anchor. The text between `back` and the anchor belongs to the secret.
     pub(super) fn apply_rule(
         &self,
         cache: &mut Cache,
@@ -135,7 +135,7 @@ impl RedactionRules {
         }
     }
 
-    /// Runs one pattern from `at` until it is decided, at most over `limit` bytes.
+    /// Runs one pattern from `at` until it is decided, over at most `limit` bytes.
     fn run_pattern(
         &self,
         cache: &mut Cache,
@@ -152,7 +152,7 @@ impl RedactionRules {
         let stop = text.len().min(at + limit);
         let mut last = None;
         for (place, byte) in text[..stop].iter().enumerate().skip(at) {
-            // the automaton may clear its cache, but is never told to give up
+            // the automaton may clear its cache, but is never configured to give up
             let Ok(next) = self.dfa.next_state(cache, state, *byte) else { break };
             state = next;
             if state.is_match() {
@@ -172,10 +172,10 @@ impl RedactionRules {
     }
 }
 
-/// How much memory the automaton of a scan may take before it forgets and starts again.
+/// Maximum memory of the automaton's cache. A full cache is cleared.
 const DFA_CACHE_BYTES: usize = 16 << 20;
 
-/// What stands before a secret is not longer than this.
+/// Maximum length of the text before a secret.
 const MAX_LEAD_BYTES: usize = 320;
 
 impl fmt::Debug for RedactionRules {

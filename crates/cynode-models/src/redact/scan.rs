@@ -1,4 +1,4 @@
-//! The pass over a text: anchors, findings, and what cannot be decided yet.
+//! Scanner: finds anchors and secrets in one pass over a text, and the point from which the text is undecided.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -13,23 +13,23 @@ use super::{
     rules::{PatternVerdict, RedactionRules},
 };
 
-/// How many letters and digits before an anchor can belong to a secret.
+/// Maximum number of letters and digits before an anchor that belong to a secret.
 pub(super) const MAX_BACK_BYTES: usize = 40;
 
-/// How many bytes before an anchor the scanner may look at to see whether a word starts there.
+/// Number of bytes before an anchor that the scanner reads to see whether a word starts there.
 pub(super) const LOOKBEHIND_BYTES: usize = 12;
 
-/// With more anchors than this the automaton trades speed for memory.
+/// Maximum number of anchors for the fast automaton. Beyond it, a slower automaton saves memory.
 const MAX_DENSE_ANCHORS: usize = 4000;
 
-/// Finds secrets.
+/// Finds secrets in text.
 pub(super) struct SecretScanner {
     rules: Arc<RedactionRules>,
     literals: SecretLiterals,
     anchors: AhoCorasick,
-    /// What each anchor may be the start of.
+    /// Possible findings of each anchor.
     targets: Vec<Vec<AnchorTarget>>,
-    /// The anchors in order, to see whether a text ends within one.
+    /// The anchors in sorted order, to detect a text that ends within one.
     sorted: Vec<Vec<u8>>,
     longest: usize,
 }
@@ -41,40 +41,40 @@ enum AnchorTarget {
     Literal(usize),
 }
 
-/// A text to look at.
+/// A text to scan.
 #[derive(Clone, Copy)]
 pub(super) struct ScanView<'a> {
     pub(super) text: &'a str,
-    /// Where to begin. What is before only shows whether a word starts here.
+    /// Start of the scan. The text before it only shows whether a word starts here.
     pub(super) from: usize,
-    /// A placeholder ends just before `from`.
+    /// Whether a placeholder ends just before `from`.
     pub(super) after_placeholder: bool,
-    /// Whether the text is known to its end.
+    /// Whether the text is complete: no more text follows.
     pub(super) complete: bool,
 }
 
-/// What was found.
+/// Result of a scan.
 pub(super) struct ScanResult {
-    /// Apart from each other and in order.
+    /// Spans that do not overlap, in order.
     pub(super) spans: Vec<SecretSpan>,
-    /// Up to here everything is decided.
+    /// Offset up to which everything is decided.
     pub(super) decided: usize,
 }
 
-/// A part of the text that must go.
+/// A part of the text that must be redacted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SecretSpan {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Where the scanner must begin to find it again.
+    /// Offset from which a scan finds the span again.
     anchor: usize,
     rank: u8,
-    /// Who names it, and the part that it is named by.
+    /// Source that names the span. `named` is the part that this source found.
     pub(super) who: SpanSource,
     pub(super) named: (usize, usize),
 }
 
-/// Who found a span.
+/// Source of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpanSource {
     Known(usize),
@@ -82,13 +82,13 @@ pub(super) enum SpanSource {
 }
 
 impl SecretSpan {
-    /// Who of several names what they found together: the highest rank, then the longest.
+    /// Returns the priority for naming overlapping findings: the highest rank, then the longest.
     fn naming_priority(&self) -> (u8, usize) {
         (self.rank, self.named.1 - self.named.0)
     }
 }
 
-/// An anchor in the text: where, and which.
+/// Position and index of an anchor in the text.
 type AnchorHit = (usize, usize);
 
 impl<'a> ScanView<'a> {
@@ -134,7 +134,7 @@ impl SecretScanner {
         &self.rules
     }
 
-    /// Looks at a text.
+    /// Scans a text.
     pub(super) fn scan_text(&self, view: ScanView<'_>, labels: &PlaceholderLabels) -> ScanResult {
         let bytes = view.as_bytes();
         let mut hits: Vec<AnchorHit> = self
@@ -176,7 +176,7 @@ impl SecretScanner {
         ScanResult { spans, decided: undecided }
     }
 
-    /// Our own placeholders in the text: they stay.
+    /// Finds placeholders in the text. They stay unchanged.
     fn find_placeholders(
         &self,
         view: ScanView<'_>,
@@ -252,7 +252,7 @@ impl SecretScanner {
         {
             return ScanFinding::Nothing;
         }
-        // a piece of a known secret may begin and end within a letter
+        // a piece of a known secret may begin or end within a character
         let (start, end) = (view.text.floor_char_boundary(at), view.text.ceil_char_boundary(end));
         let who = SpanSource::Known(literal.known);
         ScanFinding::Found(SecretSpan {
@@ -265,7 +265,7 @@ impl SecretScanner {
         })
     }
 
-    /// Where an anchor may have begun that the text does not show whole.
+    /// Returns the offset from which the text may be the incomplete start of an anchor.
     fn undecided_tail(&self, view: ScanView<'_>) -> usize {
         let bytes = view.as_bytes();
         let earliest = bytes.len().saturating_sub(self.longest - 1).max(view.from);
@@ -285,21 +285,21 @@ enum ScanFinding {
     Unknown(usize),
 }
 
-/// Adds a finding. What overlaps becomes one.
+/// Adds a finding. Overlapping findings are merged.
 fn insert_span(spans: &mut Vec<SecretSpan>, mut span: SecretSpan) {
     let first = spans.partition_point(|other| other.end <= span.start);
     let last = spans.partition_point(|other| other.start < span.end);
     for other in spans.drain(first..last.max(first)) {
         let (start, end) = (other.start.min(span.start), other.end.max(span.end));
         let anchor = other.anchor.min(span.anchor);
-        // of equals the longer one names it, then the first
+        // of equal ranks the longer one names the span, then the first
         let named = if span.naming_priority() > other.naming_priority() { span } else { other };
         span = SecretSpan { start, end, anchor, ..named };
     }
     spans.insert(first, span);
 }
 
-/// The last placeholder that starts at or before `at`.
+/// Returns the last placeholder that starts at or before `at`.
 fn last_placeholder_before(kept: &[Range<usize>], at: usize) -> Option<&Range<usize>> {
     kept[..kept.partition_point(|kept| kept.start <= at)].last()
 }
@@ -309,7 +309,7 @@ fn overlaps_placeholder(kept: &[Range<usize>], span: &Range<usize>) -> bool {
     kept.get(next).is_some_and(|kept| kept.start < span.end)
 }
 
-/// Whether what stands before `at` lets a secret start there.
+/// Returns whether the text before `at` allows a secret to start there.
 fn is_at_edge(view: ScanView<'_>, spans: &[SecretSpan], edge: AnchorEdge, at: usize) -> bool {
     match edge {
         AnchorEdge::Any => true,
@@ -325,7 +325,7 @@ fn is_at_edge(view: ScanView<'_>, spans: &[SecretSpan], edge: AnchorEdge, at: us
     }
 }
 
-/// Whether a secret ends just before `at`.
+/// Returns whether a secret ends just before `at`.
 fn follows_secret(view: ScanView<'_>, spans: &[SecretSpan], at: usize) -> bool {
     let next = spans.partition_point(|span| span.end < at);
     (view.after_placeholder && at == view.from)
@@ -336,21 +336,21 @@ fn bytes_behind(view: ScanView<'_>, at: usize) -> &[u8] {
     &view.as_bytes()[at.saturating_sub(LOOKBEHIND_BYTES)..at]
 }
 
-/// Whether joints tie what comes next to a word before them.
+/// Returns whether joining characters connect the next text to a word before them.
 fn is_joined_to_word(behind: &[u8], joints: &[u8]) -> bool {
     let count = behind.iter().rev().take_while(|byte| joints.contains(byte)).count();
     count == LOOKBEHIND_BYTES || (count > 0 && !can_word_start(&behind[..behind.len() - count]))
 }
 
-/// Where the letters and digits before `at` begin, not more than `most` of them.
+/// Returns the start of the letters and digits before `at`, at most `most` of them.
 fn word_start_before(bytes: &[u8], from: usize, at: usize, most: usize) -> usize {
     let run =
         bytes[from..at].iter().rev().take(most).take_while(|byte| byte.is_ascii_alphanumeric());
     at - run.count()
 }
 
-/// Whether a word can start after this: after nothing, after no letter, or after a letter that is
-/// the end of an escape (`\n`, `\u0022`, `%3D`, a colour of a terminal).
+/// Returns whether a word can start after this text: after no text, after a character that is no letter, or after a letter that is the end
+/// of an escape (`\n`, `\u0022`, `%3D`, a terminal colour).
 fn can_word_start(behind: &[u8]) -> bool {
     let Some((last, rest)) = behind.split_last() else { return true };
     if !(last.is_ascii_alphanumeric() || *last == b'_') {

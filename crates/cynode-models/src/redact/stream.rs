@@ -1,24 +1,24 @@
-//! Text that comes in pieces.
+//! Redaction of text that arrives in pieces.
 
 use super::{
     RedactionCounts, RedactionResult, Redactor,
     scan::{LOOKBEHIND_BYTES, ScanView},
 };
 
-/// More is never held back. Longer than any rule needs; only an unbroken chain of secrets that
-/// overlap each other can reach it, and then all that was held is taken out as one.
+/// Maximum number of bytes held back. No rule needs as much; only an unbroken chain of overlapping secrets can reach it, and then all text
+/// held back is redacted as one secret.
 const MAX_HELD_BYTES: usize = 64 * 1024;
 
-/// Takes secrets out of a stream of text, wherever it is cut.
+/// Redacts secrets in a stream of text, wherever it is split.
 ///
-/// All pieces given out together are what [`Redactor::text`] makes of all pieces taken in together.
-/// Held back is only what may be a part of a secret: mostly nothing or the last word.
+/// The concatenated output equals the output of [`Redactor::redact_text`] for the concatenated input. Only text that may be part of a
+/// secret is held back: usually nothing or the last word.
 #[derive(Debug)]
 pub struct StreamRedactor {
     redactor: Redactor,
-    /// The last bytes that were given out, then what is held back.
+    /// The last bytes of the output, then the text that is held back.
     text: String,
-    /// Where the held back part begins.
+    /// Start of the text that is held back.
     from: usize,
     after_placeholder: bool,
     found: RedactionCounts,
@@ -35,7 +35,7 @@ impl StreamRedactor {
         }
     }
 
-    /// Takes the next piece and gives out what is decided.
+    /// Takes the next piece and returns the text that is decided.
     pub fn push_text(&mut self, piece: &str) -> String {
         self.text.push_str(piece);
         let mut out = self.advance_scan(false);
@@ -49,18 +49,18 @@ impl StreamRedactor {
         out
     }
 
-    /// Gives out the rest, and what was found in the whole stream.
+    /// Returns the remaining text, and the secrets found in the whole stream.
     pub fn finish(mut self) -> RedactionResult<String> {
         let value = self.advance_scan(true);
         RedactionResult { value, found: self.found }
     }
 
-    /// How many bytes are held back.
+    /// Returns the number of bytes held back.
     pub fn held_bytes(&self) -> usize {
         self.text.len() - self.from
     }
 
-    /// What was found so far.
+    /// Returns the secrets found so far.
     pub fn redaction_counts(&self) -> &RedactionCounts {
         &self.found
     }
@@ -89,7 +89,7 @@ impl StreamRedactor {
         out
     }
 
-    /// Forgets what was given out, but for the few bytes that the scanner looks back at.
+    /// Drops the text that was output, except the few bytes that the scanner looks back at.
     fn trim_to_lookbehind(&mut self, decided: usize) {
         let keep = self.text.floor_char_boundary(decided.saturating_sub(LOOKBEHIND_BYTES));
         self.text.drain(..keep);

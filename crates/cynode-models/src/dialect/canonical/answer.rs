@@ -3,53 +3,53 @@ use serde::{Deserialize, Serialize};
 
 use super::{CanonicalEvent, ContentPart, PartStart, ToolCall, ToolInput};
 
-/// What a model answered.
+/// Response of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CanonicalResponse {
-    /// The provider's name for it.
+    /// Id of the response, as the provider sent it.
     pub id: String,
-    /// The model that answered, as the provider names it.
+    /// Name of the model, as the provider sent it.
     pub model: String,
-    /// Words, thoughts, calls.
+    /// Content: text, reasoning, tool calls.
     pub parts: Vec<ContentPart>,
-    /// Why it ended.
+    /// Reason why the response ended.
     pub stop: StopReason,
-    /// What was used; `None` when the provider did not say.
+    /// Token usage. `None` if the provider did not report it.
     pub usage: Option<TokenUsage>,
 }
 
-/// Why an answer ended.
+/// Reason why a response ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The model has said what it had to say.
+    /// The model finished its turn.
     EndTurn,
-    /// The answer may not be longer.
+    /// The response reached the output limit.
     MaxTokens,
-    /// A word was said at which the answer ends: which one, if the provider tells.
+    /// The model produced a stop sequence: which one, if the provider reports it.
     StopSequence(Option<String>),
-    /// The model waits for its tools.
+    /// The model waits for the results of its tool calls.
     ToolCalls,
-    /// The model declined, or a filter did.
+    /// The model refused, or a content filter did.
     Refusal,
-    /// The provider wants to be asked to go on.
+    /// The provider paused the turn and expects a request to continue it.
     Pause,
-    /// The conversation fills all that the model can see.
+    /// The conversation fills the context window.
     ContextWindow,
 }
 
-/// Tokens used.
+/// Token usage of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenUsage {
-    /// All that went in, cached or not.
+    /// Number of all input tokens, cached or not.
     pub input: u64,
-    /// Of these, what was read from a cache.
+    /// Number of input tokens that were read from a cache.
     pub cached_input: u64,
-    /// Of these, what was written to a cache.
+    /// Number of input tokens that were written to a cache.
     pub cache_written: u64,
-    /// All that came out, thoughts too.
+    /// Number of all output tokens, including reasoning.
     pub output: u64,
-    /// Of these, thoughts.
+    /// Number of output tokens that were used for reasoning.
     pub reasoning: u64,
 }
 
@@ -66,7 +66,7 @@ impl From<TokenUsage> for TokenCounts {
 }
 
 impl CanonicalResponse {
-    /// The events with which the same answer would have come piece by piece.
+    /// Returns the events of a stream with the same content.
     pub fn to_events(&self) -> Vec<CanonicalEvent> {
         let (id, model) = (self.id.clone(), self.model.clone());
         let mut events = vec![CanonicalEvent::Started { id, model, usage: None }];
@@ -77,7 +77,7 @@ impl CanonicalResponse {
         events
     }
 
-    /// Whether the model waits for tools.
+    /// Returns whether the model waits for tools.
     pub(crate) fn has_tool_calls(parts: &[ContentPart]) -> bool {
         parts.iter().any(|part| matches!(part, ContentPart::ToolCall(_)))
     }
@@ -109,7 +109,7 @@ fn append_part_events(index: usize, part: &ContentPart, events: &mut Vec<Canonic
                 (PartStart::Reasoning { id }, [Some(text), seal].into_iter().flatten().collect())
             }
         },
-        // A model says none of these.
+        // A model produces none of these.
         ContentPart::Image(_)
         | ContentPart::Document(_)
         | ContentPart::ToolResult(_)

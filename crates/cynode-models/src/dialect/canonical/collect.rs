@@ -5,7 +5,7 @@ use super::{
     ReasoningPart, StopReason, TokenUsage, ToolCall, ToolInput,
 };
 
-/// Puts the pieces of an answer together.
+/// Assembles the events of a streamed response.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseAssembler {
     id: String,
@@ -16,7 +16,7 @@ pub struct ResponseAssembler {
 }
 
 impl ResponseAssembler {
-    /// Takes one piece.
+    /// Adds one event.
     pub fn push_event(&mut self, event: &CanonicalEvent) {
         match event {
             CanonicalEvent::Started { id, model, usage } => {
@@ -49,12 +49,12 @@ impl ResponseAssembler {
         }
     }
 
-    /// The part at `index`, as far as it has come.
+    /// Returns the part at `index`, as far as it has arrived.
     pub fn get_part(&self, index: usize) -> Option<&ContentPart> {
         self.parts.get(&index)
     }
 
-    /// The answer, if it came to its end.
+    /// Returns the response if it is complete.
     pub fn finish_response(self) -> Result<CanonicalResponse, ModelError> {
         let stop = self.end.unwrap_or_else(|| Err(stream_cut_short_error()))?;
         let parts = self.parts.into_values().filter(|part| !is_empty_part(part)).collect();
@@ -62,7 +62,7 @@ impl ResponseAssembler {
     }
 }
 
-/// Words that were never said are not a part.
+/// Returns whether a part has no content. Such a part is dropped.
 fn is_empty_part(part: &ContentPart) -> bool {
     match part {
         ContentPart::Text(text) => text.text.is_empty(),
@@ -76,7 +76,7 @@ fn is_empty_part(part: &ContentPart) -> bool {
     }
 }
 
-/// The stream stopped before the answer did.
+/// Returns the error of a stream that ended before its response did.
 pub(crate) fn stream_cut_short_error() -> ModelError {
     ModelError::upstream_error("the provider's stream ended before the answer did")
 }

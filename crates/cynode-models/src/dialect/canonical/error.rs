@@ -2,54 +2,54 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Why there is no answer, or no more of it, in words that fit every dialect.
+/// Error of a request or of a stream, in a form that fits every dialect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
-    /// What kind of failure it is.
+    /// Kind of failure.
     pub kind: ModelErrorKind,
-    /// What the caller is told.
+    /// Message for the caller.
     pub message: String,
-    /// When it is worth trying again, if anybody said.
+    /// Time after which a retry is useful, if it is known.
     pub retry_after: Option<Duration>,
-    /// A finer word than the kind, as the provider or we put it.
+    /// Code that is more specific than the kind, set by the provider or by CyNode.
     pub code: Option<String>,
 }
 
-/// The kinds of failure that a caller can tell apart.
+/// Kinds of failure that a caller can distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelErrorKind {
-    /// The request is wrong, or cannot be said in the provider's dialect.
+    /// The request is invalid, or the provider's dialect cannot express it.
     BadRequest,
-    /// The key is missing or wrong.
+    /// The API key is missing or invalid.
     Unauthorized,
-    /// The key is right, and may not do this.
+    /// The API key is valid, but lacks the permission.
     Forbidden,
-    /// There is no such model.
+    /// The model does not exist.
     NotFound,
-    /// The body has too many bytes.
+    /// The body is too large.
     TooLarge,
-    /// Too many requests; later ones will be served.
+    /// Rate limit: too many requests. Later ones will be served.
     RateLimited,
-    /// The provider's account has nothing left to spend.
+    /// The quota of the provider's account is exhausted.
     QuotaExhausted,
-    /// Our own budget has nothing left to spend.
+    /// CyNode's own budget is exhausted.
     BudgetExhausted,
-    /// The provider has too much to do.
+    /// The provider is overloaded.
     Overloaded,
-    /// The provider failed, or said something that is not its dialect.
+    /// The provider failed, or its response is not valid in its dialect.
     Upstream,
-    /// The provider took too long.
+    /// The provider did not respond in time.
     Timeout,
-    /// The provider cannot be reached.
+    /// The provider is unreachable.
     Unavailable,
-    /// The provider will not work on this content.
+    /// The provider refuses this content.
     ContentRefused,
 }
 
 impl ModelErrorKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 13] = [
         Self::BadRequest,
         Self::Unauthorized,
@@ -67,44 +67,44 @@ impl ModelErrorKind {
     ];
 }
 
-/// The code of a prompt that does not fit the model. Agents look for it and make their conversation shorter.
+/// Code of a prompt that exceeds the context window. Agents react to it by shortening their conversation.
 pub(crate) const CONTEXT_LENGTH_CODE: &str = "context_length_exceeded";
 
 impl ModelError {
-    /// An error of `kind` that says `message`.
+    /// Creates an error of `kind` with `message`.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after: None, code: None }
     }
 
-    /// The same with a finer word.
+    /// Sets a more specific code.
     #[must_use]
     pub fn with_code(self, code: impl Into<String>) -> Self {
         Self { code: Some(code.into()), ..self }
     }
 
-    /// The same with a time to wait.
+    /// Sets the time after which a retry is useful.
     #[must_use]
     pub fn with_retry_after(self, after: Duration) -> Self {
         Self { retry_after: Some(after), ..self }
     }
 
-    /// The caller's request is wrong.
+    /// Creates the error of an invalid request.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(ModelErrorKind::BadRequest, message)
     }
 
-    /// The provider said something that cannot be understood.
+    /// Creates the error of an invalid response of a provider.
     pub(crate) fn upstream_error(message: impl Into<String>) -> Self {
         Self::new(ModelErrorKind::Upstream, message)
     }
 
-    /// The same, found at `place` of a larger value.
+    /// Prefixes the message with the position `place` in the enclosing value.
     pub(crate) fn with_context(mut self, place: impl std::fmt::Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }
 
-    /// The same mistake, made by the provider.
+    /// Turns an error about a request into the same error about a provider's response.
     pub(crate) fn into_upstream_error(self) -> Self {
         let message = format!("the provider's answer is not understood: {}", self.message);
         Self { kind: ModelErrorKind::Upstream, message, ..self }

@@ -2,112 +2,112 @@ use serde::{Deserialize, Serialize};
 
 use super::{ModelError, ReasoningSeal, StopReason, TokenUsage};
 
-/// One piece of an answer that comes piece by piece.
+/// One event of a streamed response.
 ///
-/// The order: `Started`; for each part `PartStarted`, its deltas, `PartEnded` (parts may overlap, an index is used once);
-/// then `Ended`, or `Failed` at any time. Nothing follows these two.
+/// The order: `Started`; for each part `PartStarted`, its deltas, `PartEnded` (parts may overlap, an index is used once); then `Ended`, or
+/// `Failed` at any time. No event follows these two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CanonicalEvent {
-    /// The model begins.
+    /// The response starts.
     Started {
-        /// The provider's name for the answer.
+        /// Id of the response, as the provider sent it.
         id: String,
-        /// The model that answers.
+        /// Name of the model.
         model: String,
-        /// What is known already of what is used.
+        /// Token usage, as far as it is known at the start.
         usage: Option<TokenUsage>,
     },
-    /// A part begins.
+    /// A part starts.
     PartStarted {
-        /// The place of the part.
+        /// Index of the part.
         index: usize,
-        /// What it is.
+        /// Kind of the part.
         opening: PartStart,
     },
-    /// More words.
+    /// More text.
     TextDelta {
-        /// The place of the part.
+        /// Index of the part.
         index: usize,
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// More words of a refusal.
+    /// More text of a refusal.
     RefusalDelta {
-        /// The place of the part.
+        /// Index of the part.
         index: usize,
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// More of a thought.
+    /// More text of reasoning.
     ReasoningDelta {
-        /// The place of the part.
+        /// Index of the part.
         index: usize,
-        /// The words.
+        /// The text.
         text: String,
     },
-    /// The provider's mark on a thought.
+    /// The provider's seal of a reasoning part.
     Sealed {
-        /// The place of the part.
+        /// Index of the part.
         index: usize,
-        /// The mark.
+        /// The seal.
         seal: ReasoningSeal,
     },
-    /// More of what a tool is given.
+    /// More text of the arguments of a tool call.
     ArgumentsDelta {
-        /// The place of the part.
+        /// Index of the part.
         index: usize,
         /// The text.
         text: String,
     },
     /// A part is complete.
     PartEnded {
-        /// The place of the part.
+        /// Index of the part.
         index: usize,
     },
-    /// The answer is complete.
+    /// The response is complete.
     Ended {
-        /// Why.
+        /// Reason why the response ended.
         stop: StopReason,
-        /// What was used, if the provider says.
+        /// Token usage, if the provider reports it.
         usage: Option<TokenUsage>,
     },
-    /// There will be no more.
+    /// The response failed. No event follows.
     Failed(ModelError),
 }
 
-/// What kind of part begins.
+/// Kind of a part that starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartStart {
-    /// Words.
+    /// Text.
     Text,
     /// A refusal.
     Refusal,
-    /// A thought.
+    /// Reasoning.
     Reasoning {
-        /// The provider's name for it, where there is one.
+        /// Id of the reasoning part, if the provider sent one.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         id: Option<String>,
     },
-    /// A thought that only its provider can read, whole.
+    /// Complete reasoning that only its provider can read.
     Redacted(ReasoningSeal),
-    /// A call of a tool.
+    /// A tool call.
     ToolCall {
-        /// What the result refers to.
+        /// Id of the call, which the result refers to.
         id: String,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// The group that the tool is in, if it is in one.
+        /// Namespace of the tool, if it has one.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         namespace: Option<String>,
-        /// Whether it is given free text.
+        /// Whether the tool takes free text.
         free: bool,
     },
 }
 
 impl CanonicalEvent {
-    /// The part that it belongs to.
+    /// Returns the index of the part that the event belongs to.
     pub const fn part_index(&self) -> Option<usize> {
         match self {
             Self::PartStarted { index, .. }
@@ -121,7 +121,7 @@ impl CanonicalEvent {
         }
     }
 
-    /// Whether it is a delta without content.
+    /// Returns whether the event is a delta without content.
     pub(crate) fn is_empty_delta(&self) -> bool {
         match self {
             Self::TextDelta { text, .. }

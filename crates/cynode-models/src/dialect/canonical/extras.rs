@@ -4,10 +4,10 @@ use serde_json::{Map, Value};
 use super::ModelError;
 use crate::dialect::{Dialect, is_openai};
 
-/// Fields that have no word of ours, with the dialect that they were said in.
+/// Fields without a canonical form, with the dialect that they come from.
 ///
-/// Written in the same dialect they come out as they came in. Another dialect leaves out what is only a hint, and refuses
-/// the rest: what a caller asked for is never lost without a word.
+/// The same dialect encodes them unchanged. Another dialect drops fields that are only hints, and rejects the rest: a caller's requirement
+/// is never lost silently.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DialectExtras {
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -16,46 +16,46 @@ pub struct DialectExtras {
     fields: Map<String, Value>,
 }
 
-/// Where extra fields stand.
+/// Position of extra fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExtrasLevel {
     Request,
     Message,
     Part,
     Tool,
-    /// How a model thinks: all of it is hints.
+    /// Thinking configuration: all its extra fields are hints.
     Thinking,
 }
 
 impl DialectExtras {
-    /// `fields` as said in `from`.
+    /// Creates extras with `fields` of the dialect `from`.
     pub fn new(from: Dialect, fields: Map<String, Value>) -> Self {
         Self { from: (!fields.is_empty()).then_some(from), fields }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 
-    /// These and `others`, both said in `from`.
+    /// Merges these fields with `others`. Both come from the dialect `from`.
     pub(crate) fn merge_with(mut self, others: &Self, from: Dialect) -> Self {
         self.fields.extend(others.fields.iter().map(|(name, value)| (name.clone(), value.clone())));
         Self::new(from, self.fields)
     }
 
-    /// These without a field that only says what is so anyway.
+    /// Removes a field that only holds its default value.
     pub(crate) fn without_default(mut self, name: &str, default: &str) -> Self {
         self.fields.retain(|field, value| field != name || *value != default);
         if self.fields.is_empty() { Self::default() } else { self }
     }
 
-    /// The field called `name`.
+    /// Returns the field `name`.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.fields.get(name)
     }
 
-    /// Adds to `out` what `to` understands; refuses what it does not and must not lose.
+    /// Adds the fields that `to` supports to `out`. Rejects unsupported fields that must not be lost.
     pub(crate) fn write_into(
         &self,
         level: ExtrasLevel,
@@ -78,7 +78,7 @@ impl DialectExtras {
     }
 }
 
-/// What both `OpenAI` dialects call by one name.
+/// Returns whether both `OpenAI` dialects have a field of this name with the same meaning.
 fn is_shared_field(level: ExtrasLevel, name: &str) -> bool {
     match level {
         ExtrasLevel::Request => matches!(
@@ -97,7 +97,7 @@ fn is_shared_field(level: ExtrasLevel, name: &str) -> bool {
     }
 }
 
-/// What another dialect may leave out: it changes cost, speed, caching or bookkeeping, not what is asked.
+/// Returns whether another dialect may drop the field: it affects cost, speed, caching or bookkeeping, not the content of the request.
 fn is_hint(level: ExtrasLevel, from: Dialect, name: &str) -> bool {
     match level {
         ExtrasLevel::Request => match from {
@@ -159,7 +159,7 @@ fn is_hint(level: ExtrasLevel, from: Dialect, name: &str) -> bool {
     }
 }
 
-/// Values that ask for nothing.
+/// Returns whether the value requests nothing.
 fn is_neutral(name: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,

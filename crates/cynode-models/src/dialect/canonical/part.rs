@@ -4,80 +4,80 @@ use serde_json::Value;
 use super::DialectExtras;
 use crate::dialect::Dialect;
 
-/// One piece of a message or of an answer.
+/// One part of a message or of a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentPart {
-    /// Words.
+    /// Text.
     Text(TextPart),
-    /// A picture.
+    /// An image.
     Image(ImagePart),
     /// A document.
     Document(DocumentPart),
-    /// The model wants a tool to be called.
+    /// A tool call of the model.
     ToolCall(ToolCall),
-    /// What a tool gave back.
+    /// The result of a tool call.
     ToolResult(ToolResult),
-    /// What the model thought on the way.
+    /// Reasoning of the model.
     Reasoning(ReasoningPart),
-    /// The words with which the model declined.
+    /// Text of a refusal.
     Refusal(String),
-    /// Something that only its own dialect understands.
+    /// A value that only its own dialect supports.
     Foreign(ForeignValue),
 }
 
 impl ContentPart {
-    /// Plain words.
+    /// Creates a part of plain text.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self::Text(TextPart::from_text(text))
     }
 }
 
-/// Words, as the instructions and messages are made of.
+/// Text of instructions and messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextPart {
-    /// The words.
+    /// The text.
     pub text: String,
-    /// What the dialect adds, such as a mark for caching.
+    /// Extra fields of the dialect, such as a cache marker.
     #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
     pub extras: DialectExtras,
 }
 
 impl TextPart {
-    /// Words and nothing else.
+    /// Creates a text without extra fields.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self { text: text.into(), extras: DialectExtras::default() }
     }
 }
 
-/// A picture.
+/// An image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImagePart {
-    /// Where it is.
+    /// Location of the image.
     pub source: ImageSource,
-    /// What the dialect adds.
+    /// Extra fields of the dialect.
     #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
     pub extras: DialectExtras,
 }
 
-/// Where a picture is.
+/// Location of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageSource {
-    /// At an address that the provider fetches.
+    /// A URL that the provider fetches.
     Url(String),
-    /// In the message.
+    /// Embedded in the message.
     Base64 {
-        /// Such as `image/png`.
+        /// Media type, such as `image/png`.
         media_type: String,
-        /// The bytes.
+        /// The bytes in base64.
         data: String,
     },
-    /// In the provider's own store: only that provider knows it.
+    /// A file at the provider: only that provider can resolve it.
     File {
-        /// Whose store.
+        /// Dialect of the provider.
         from: Dialect,
-        /// Its name there.
+        /// Id of the file.
         id: String,
     },
 }
@@ -85,57 +85,57 @@ pub enum ImageSource {
 /// A document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DocumentPart {
-    /// Where it is.
+    /// Location of the document.
     pub source: DocumentSource,
-    /// What it is called.
+    /// Name of the document.
     pub name: Option<String>,
-    /// What the dialect adds.
+    /// Extra fields of the dialect.
     #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
     pub extras: DialectExtras,
 }
 
-/// Where a document is.
+/// Location of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DocumentSource {
-    /// At an address that the provider fetches.
+    /// A URL that the provider fetches.
     Url(String),
-    /// In the message.
+    /// Embedded in the message.
     Base64 {
-        /// Such as `application/pdf`.
+        /// Media type, such as `application/pdf`.
         media_type: String,
-        /// The bytes.
+        /// The bytes in base64.
         data: String,
     },
-    /// In the message, as words.
+    /// Embedded in the message, as text.
     Text(String),
-    /// In the provider's own store: only that provider knows it.
+    /// A file at the provider: only that provider can resolve it.
     File {
-        /// Whose store.
+        /// Dialect of the provider.
         from: Dialect,
-        /// Its name there.
+        /// Id of the file.
         id: String,
     },
 }
 
-/// A call of a tool, as the model wrote it.
+/// A tool call, as the model wrote it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// What the result refers to.
+    /// Id of the call, which the result refers to.
     pub id: String,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// The group that the tool is in, if it is in one.
+    /// Namespace of the tool, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub namespace: Option<String>,
-    /// What the tool is given.
+    /// Input of the tool.
     pub input: ToolInput,
-    /// What the dialect adds.
+    /// Extra fields of the dialect.
     #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
     pub extras: DialectExtras,
 }
 
-/// What a tool is given, as text: it is the model's, and nobody here writes it anew.
+/// Input of a tool, as the text that the model wrote. It is never re-serialized.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolInput {
@@ -145,49 +145,49 @@ pub enum ToolInput {
     Free(String),
 }
 
-/// What a tool gave back.
+/// Result of a tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {
-    /// The call.
+    /// Id of the call.
     pub id: String,
-    /// Words, pictures, documents.
+    /// Text, images, documents.
     pub parts: Vec<ContentPart>,
-    /// Whether the tool failed. Only Messages can say it.
+    /// Whether the tool failed. Only Messages can express it.
     pub is_error: bool,
-    /// Whether a custom tool gave it.
+    /// Whether the result comes from a custom tool.
     pub custom: bool,
-    /// What the dialect adds.
+    /// Extra fields of the dialect.
     #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
     pub extras: DialectExtras,
 }
 
-/// What the model thought on the way.
+/// Reasoning of the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasoningPart {
-    /// The thought, or a summary of it; empty when the provider keeps it to itself.
+    /// The reasoning, or a summary of it. Empty if the provider does not reveal it.
     pub text: String,
-    /// With what the provider knows its own thought again.
+    /// Seal by which the provider recognizes its own reasoning.
     pub seal: Option<ReasoningSeal>,
 }
 
-/// A provider's mark on a thought. Nobody but that provider can read or check it.
+/// A provider's seal of a reasoning part: a signature or encrypted content. Only that provider can read or verify it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasoningSeal {
-    /// The dialect of the provider that made it.
+    /// Dialect of the provider that made the seal.
     pub by: Dialect,
-    /// The name of the thought, where there is one.
+    /// Id of the reasoning part, if it has one.
     pub id: Option<String>,
-    /// The mark itself.
+    /// Data of the seal.
     pub data: String,
-    /// Whether the thought is inside the mark and nowhere else.
+    /// Whether the seal is the only place that holds the reasoning.
     pub redacted: bool,
 }
 
-/// Something that only its own dialect understands.
+/// A value that only its own dialect supports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForeignValue {
-    /// The dialect.
+    /// The dialect of the value.
     pub from: Dialect,
-    /// The thing, as it was said.
+    /// The value, unchanged.
     pub value: Value,
 }

@@ -3,45 +3,45 @@ use serde_json::{Number, Value};
 
 use super::{ContentPart, DialectExtras, ForeignValue, TextPart};
 
-/// What a model is asked.
+/// Request to a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CanonicalRequest {
-    /// The model's id.
+    /// Id of the model.
     pub model: String,
-    /// What stands before the conversation.
+    /// Instructions before the conversation.
     pub instructions: Vec<TextPart>,
     /// The conversation so far.
     pub messages: Vec<CanonicalMessage>,
-    /// What the model may call.
+    /// Tools that the model may call.
     pub tools: Vec<CanonicalTool>,
-    /// Whether it must.
+    /// Whether the model must call a tool.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether it may call several at once.
+    /// Whether the model may call several tools at once.
     pub parallel_tool_calls: Option<bool>,
-    /// The form of the answer, if it is not free.
+    /// Output format. `None` for free text.
     pub output: Option<OutputFormat>,
-    /// How long the answer may be.
+    /// Maximum number of output tokens.
     pub max_output_tokens: Option<u32>,
-    /// How freely words are chosen.
+    /// Sampling temperature.
     pub temperature: Option<Number>,
-    /// The other way to say it.
+    /// Nucleus sampling: probability mass of the candidate tokens.
     pub top_p: Option<Number>,
-    /// Words at which the answer ends.
+    /// Stop sequences.
     pub stop: Vec<String>,
-    /// For answers that can be had again.
+    /// Sampling seed, for reproducible responses.
     pub seed: Option<i64>,
-    /// How much the model thinks.
+    /// Thinking configuration.
     pub thinking: Option<ThinkingConfig>,
-    /// How many words it makes: low, medium, high.
+    /// Verbosity of the response: low, medium, high.
     pub verbosity: Option<String>,
-    /// For whom it is asked, as the client puts it.
+    /// End user of the request, as the client names them.
     pub user: Option<String>,
-    /// Whether the answer comes piece by piece.
+    /// Whether the response is streamed.
     pub stream: bool,
-    /// Whether the pieces end with what was used.
+    /// Whether the stream ends with the token usage.
     pub include_usage: bool,
-    /// What only the client's dialect knows.
+    /// Extra fields of the client's dialect.
     #[serde(skip_serializing_if = "DialectExtras::is_empty")]
     pub extras: DialectExtras,
 }
@@ -49,27 +49,27 @@ pub struct CanonicalRequest {
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CanonicalMessage {
-    /// Who speaks.
+    /// Role of the speaker.
     pub role: MessageRole,
-    /// What is said.
+    /// Content of the turn.
     pub parts: Vec<ContentPart>,
-    /// What the dialect adds.
+    /// Extra fields of the dialect.
     #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
     pub extras: DialectExtras,
 }
 
 impl CanonicalMessage {
-    /// A turn and nothing else.
+    /// Creates a turn without extra fields.
     pub fn new(role: MessageRole, parts: Vec<ContentPart>) -> Self {
         Self { role, parts, extras: DialectExtras::default() }
     }
 }
 
-/// Who speaks.
+/// Role of the speaker of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageRole {
-    /// Whoever made the application, in the middle of a conversation.
+    /// The developer of the application, in the middle of a conversation.
     System,
     /// The user.
     User,
@@ -79,15 +79,15 @@ pub enum MessageRole {
     Tool,
 }
 
-/// What the model may call.
+/// A tool that the model may call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CanonicalTool {
-    /// Called with a JSON object.
+    /// A tool that is called with a JSON object.
     Function(FunctionTool),
-    /// Called with free text.
+    /// A tool that is called with free text.
     Custom(CustomTool),
-    /// Several under one name.
+    /// Several tools under one name.
     Namespace(ToolNamespace),
     /// A tool that the provider itself runs or defines.
     Foreign(ForeignValue),
@@ -96,15 +96,15 @@ pub enum CanonicalTool {
 /// A tool that is called with a JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FunctionTool {
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the tool.
     pub description: Option<String>,
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub parameters: Value,
-    /// Whether the provider holds the model to the schema.
+    /// Whether the provider enforces the schema.
     pub strict: bool,
-    /// What the dialect adds.
+    /// Extra fields of the dialect.
     #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
     pub extras: DialectExtras,
 }
@@ -112,122 +112,122 @@ pub struct FunctionTool {
 /// A tool that is called with free text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CustomTool {
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the tool.
     pub description: Option<String>,
-    /// What the text must look like.
+    /// Required format of the text.
     pub format: Option<CustomToolFormat>,
-    /// What the dialect adds.
+    /// Extra fields of the dialect.
     #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
     pub extras: DialectExtras,
 }
 
-/// Tools under one name.
+/// Several tools under one name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolNamespace {
-    /// Its name.
+    /// Name of the namespace.
     pub name: String,
-    /// What its tools are for.
+    /// Purpose of the tools.
     pub description: Option<String>,
-    /// Its tools.
+    /// Tools of the namespace.
     pub tools: Vec<CanonicalTool>,
-    /// What the dialect adds.
+    /// Extra fields of the dialect.
     #[serde(skip_serializing_if = "DialectExtras::is_empty", default)]
     pub extras: DialectExtras,
 }
 
-/// What the text for a custom tool must look like.
+/// Required format of the text for a custom tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CustomToolFormat {
-    /// Anything.
+    /// Any text.
     Text,
-    /// What a grammar allows.
+    /// Text that matches a grammar.
     Grammar {
         /// `lark` or `regex`.
         syntax: String,
-        /// The grammar.
+        /// Definition of the grammar.
         definition: String,
     },
 }
 
-/// Whether a tool must be called.
+/// Whether the model must call a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// As the model likes.
+    /// The model decides.
     Auto,
-    /// None may be called.
+    /// The model must not call a tool.
     None,
-    /// At least one must be called.
+    /// The model must call at least one tool.
     Required,
-    /// This one must be called.
+    /// The model must call this tool.
     One(String),
-    /// A choice that only its own dialect knows.
+    /// A choice that only its own dialect supports.
     Foreign(ForeignValue),
 }
 
-/// The form of an answer.
+/// Output format of a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputFormat {
     /// Any JSON object.
     JsonObject,
-    /// JSON by a schema.
+    /// JSON that matches a schema.
     JsonSchema {
-        /// What the form is called.
+        /// Name of the format.
         name: Option<String>,
-        /// What it is for.
+        /// Purpose of the format.
         description: Option<String>,
-        /// The schema.
+        /// JSON Schema of the output.
         schema: Value,
-        /// Whether the provider holds the model to it.
+        /// Whether the provider enforces the schema.
         strict: bool,
     },
 }
 
-/// How much the model thinks.
+/// Thinking configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThinkingConfig {
-    /// How hard.
+    /// Reasoning effort.
     pub effort: Option<ReasoningEffort>,
-    /// In which way, where the dialect can say it.
+    /// Thinking mode, if the dialect has one.
     pub mode: Option<ThinkingMode>,
-    /// How the thoughts are told, where the dialect can say it.
+    /// Form of the reasoning summary, if the dialect has one.
     pub summary: Option<String>,
-    /// What the dialect adds.
+    /// Extra fields of the dialect.
     #[serde(skip_serializing_if = "DialectExtras::is_empty")]
     pub extras: DialectExtras,
 }
 
-/// How hard the model thinks.
+/// Reasoning effort of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningEffort {
-    /// Not at all.
+    /// No reasoning.
     None,
-    /// Hardly.
+    /// Minimal effort.
     Minimal,
-    /// A little.
+    /// Low effort.
     Low,
-    /// Somewhat.
+    /// Medium effort.
     Medium,
-    /// Hard.
+    /// High effort.
     High,
-    /// Harder.
+    /// Very high effort.
     Xhigh,
-    /// As hard as it can.
+    /// Maximum effort.
     Max,
 }
 
 impl ReasoningEffort {
-    /// Every effort, least first.
+    /// All efforts, lowest first.
     pub const ALL: [Self; 7] =
         [Self::None, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::Xhigh, Self::Max];
 
-    /// The word on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -240,22 +240,22 @@ impl ReasoningEffort {
         }
     }
 
-    /// The effort called `word`.
+    /// Returns the effort with this name.
     pub fn from_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|effort| effort.as_str() == word)
     }
 }
 
-/// The way of thinking in Messages.
+/// Thinking mode of Messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThinkingMode {
-    /// As the model sees fit.
+    /// The model decides how much it thinks.
     Adaptive,
-    /// Only between calls of tools.
+    /// The model thinks only between tool calls.
     BetweenTools,
-    /// At most so many tokens.
+    /// The model thinks for at most this number of tokens.
     Budget(u32),
-    /// Not at all.
+    /// Thinking is disabled.
     Disabled,
 }

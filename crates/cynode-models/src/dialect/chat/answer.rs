@@ -10,7 +10,7 @@ use crate::dialect::{
     fields::{JsonFields, text_field, token_count_at},
 };
 
-/// What a provider answered.
+/// Decodes a provider's response.
 pub fn decode_response(body: &Value) -> Result<CanonicalResponse, ModelError> {
     if body.get("error").is_some_and(|error| !error.is_null()) {
         return Err(Dialect::Chat.decode_error(0, body, None));
@@ -57,7 +57,7 @@ fn decode_parts(message: &Value) -> Result<Vec<ContentPart>, ModelError> {
     Ok(parts)
 }
 
-/// Why the answer ended. Not every server says `tool_calls` when it should.
+/// Decodes the stop reason. Not every server sends `tool_calls` when it should.
 pub(super) fn decode_stop_reason(reason: &str, parts: &[ContentPart]) -> StopReason {
     let refuses = parts.iter().any(|part| matches!(part, ContentPart::Refusal(_)));
     match reason {
@@ -80,7 +80,7 @@ pub(super) fn decode_usage(usage: &Value) -> TokenUsage {
     }
 }
 
-/// The answer for a client.
+/// Encodes a response for a client.
 pub fn encode_response(answer: &CanonicalResponse, reply: &ResponseContext) -> Value {
     let mut out = Map::new();
     out.insert("id".into(), json!(response_id(&answer.id, reply)));
@@ -102,7 +102,7 @@ pub fn encode_response(answer: &CanonicalResponse, reply: &ResponseContext) -> V
     Value::Object(out)
 }
 
-/// The provider's id, or ours if it gave none.
+/// Returns the provider's id, or CyNode's own id if the provider sent none.
 pub(in crate::dialect) fn response_id<'a>(id: &'a str, reply: &'a ResponseContext) -> &'a str {
     if id.is_empty() { &reply.id } else { id }
 }
@@ -119,7 +119,7 @@ fn encode_message(parts: &[ContentPart]) -> Value {
                 add(&mut thoughts, &thought.text);
             }
             ContentPart::ToolCall(call) => calls.push(encode_tool_call(call)),
-            // Thoughts without words, and what a model does not say.
+            // Reasoning without text, and content that a model does not produce.
             ContentPart::Reasoning(_)
             | ContentPart::Image(_)
             | ContentPart::Document(_)
@@ -160,7 +160,7 @@ pub(super) fn encode_finish_reason(stop: &StopReason, parts: &[ContentPart]) -> 
         StopReason::EndTurn | StopReason::StopSequence(_) | StopReason::Pause => "stop",
         StopReason::MaxTokens | StopReason::ContextWindow => "length",
         StopReason::ToolCalls => "tool_calls",
-        // With words of its own a refusal is an answer like another.
+        // A refusal with text of its own ends like any other response.
         StopReason::Refusal if parts.iter().any(|part| matches!(part, ContentPart::Refusal(_))) => {
             "stop"
         }

@@ -16,7 +16,7 @@ use crate::dialect::{
 
 const DIALECT: Dialect = Dialect::Chat;
 
-/// What a client asks.
+/// Decodes a client's request.
 pub fn decode_request(body: &Value) -> Result<CanonicalRequest, ModelError> {
     let mut fields =
         JsonFields::from_value(body).map_err(|error| error.with_context("the request"))?;
@@ -169,7 +169,7 @@ fn decode_tool(value: &Value) -> Result<CanonicalTool, ModelError> {
     }
 }
 
-/// The schema of a function that takes nothing.
+/// Returns the schema of a function without parameters.
 pub(in crate::dialect) fn empty_parameter_schema() -> Value {
     serde_json::json!({ "type": "object", "properties": {} })
 }
@@ -187,7 +187,7 @@ fn decode_tool_format(mut fields: JsonFields<'_>) -> Result<CustomToolFormat, Mo
     }
 }
 
-/// What stands before the conversation, and the conversation.
+/// Decodes the instructions and the conversation.
 fn decode_conversation(
     list: &[Value],
 ) -> Result<(Vec<TextPart>, Vec<CanonicalMessage>), ModelError> {
@@ -199,11 +199,11 @@ fn decode_conversation(
         let mut message = decode_message(value).map_err(within)?;
         mark_custom_results(&mut message, &mut free);
         match (message.role, messages.last_mut()) {
-            // A system message has nothing but text.
+            // A system message holds only text.
             (MessageRole::System, None) => {
                 instructions.extend(message.parts.into_iter().filter_map(into_text_part));
             }
-            // The results of one turn belong together.
+            // The results of one turn are one message.
             (MessageRole::Tool, Some(last)) if last.role == MessageRole::Tool => {
                 last.parts.extend(message.parts);
             }
@@ -213,7 +213,7 @@ fn decode_conversation(
     Ok((instructions, messages))
 }
 
-/// Marks the results of tools for free text, which here look like all others. `free` has the ids of their calls so far.
+/// Marks the results of custom tools, which look like all others in this dialect. `free` holds the ids of the custom tool calls so far.
 fn mark_custom_results(message: &mut CanonicalMessage, free: &mut BTreeSet<String>) {
     for part in &mut message.parts {
         match part {
@@ -247,7 +247,7 @@ fn decode_message(value: &Value) -> Result<CanonicalMessage, ModelError> {
     };
     let mut parts = Vec::new();
     if role == MessageRole::Assistant {
-        // The older servers call it the one, the newer the other.
+        // Servers use one name or the other.
         let (long, short) = (fields.get_text("reasoning_content")?, fields.get_text("reasoning")?);
         if let Some(text) = long.or(short).filter(|text| !text.is_empty()) {
             parts.push(ContentPart::Reasoning(ReasoningPart { text: text.to_owned(), seal: None }));
@@ -276,7 +276,7 @@ fn decode_tool_message(mut fields: JsonFields<'_>) -> Result<CanonicalMessage, M
     Ok(CanonicalMessage::new(MessageRole::Tool, vec![ContentPart::ToolResult(result)]))
 }
 
-/// A call of a tool, in a message or in an answer.
+/// Decodes a tool call, in a message or in a response.
 pub(super) fn decode_tool_call(value: &Value) -> Result<ToolCall, ModelError> {
     let mut fields = JsonFields::from_value(value)?;
     let id = fields.require_string("id")?;
@@ -297,7 +297,7 @@ pub(super) fn decode_tool_call(value: &Value) -> Result<ToolCall, ModelError> {
     Ok(ToolCall { id, name, namespace: None, input, extras: fields.into_extras(DIALECT) })
 }
 
-/// Arguments are text; a few servers give the object itself.
+/// Returns the arguments as text. A few servers send the object itself.
 pub(super) fn arguments_text(value: Option<&Value>) -> String {
     match value {
         None => String::new(),
@@ -344,12 +344,12 @@ fn decode_part(value: &Value) -> Result<ContentPart, ModelError> {
     }
 }
 
-/// The extra fields of an object and of the object around it.
+/// Merges the extra fields of an object and of its enclosing object.
 fn merge_extras(inner: DialectExtras, outer: &DialectExtras) -> DialectExtras {
     inner.merge_with(outer, DIALECT)
 }
 
-/// A picture's address, which may hold the picture.
+/// Parses the URL of an image. The URL may embed the image.
 pub(in crate::dialect) fn parse_image_source(url: &str) -> ImageSource {
     match split_data_url(url) {
         Some((media_type, data)) => {
@@ -359,7 +359,7 @@ pub(in crate::dialect) fn parse_image_source(url: &str) -> ImageSource {
     }
 }
 
-/// A document's bytes.
+/// Parses the data of a file.
 pub(in crate::dialect) fn parse_file_source(data: &str) -> Result<DocumentSource, ModelError> {
     match split_data_url(data) {
         Some((media_type, data)) => {

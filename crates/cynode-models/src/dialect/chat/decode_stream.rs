@@ -13,18 +13,18 @@ use crate::dialect::{
     fields::text_field,
 };
 
-/// Reads the chunks of a provider.
+/// Decodes the chunks of a provider.
 #[derive(Clone, Debug, Default)]
 pub(in crate::dialect) struct ChatStreamDecoder {
     started: bool,
-    /// The next part's place.
+    /// Index of the next part.
     next: usize,
-    /// The part that words go to now.
+    /// The part that receives text now.
     open: Option<(TextKind, usize)>,
-    /// The newest call of a tool at each of the provider's indices: its id and its part's place. They stay open until the
-    /// end: nothing says that one is complete, and a provider may write several at once.
+    /// The newest tool call at each of the provider's indices: its id and the index of its part. Calls stay open until the end: no event
+    /// marks a call as complete, and a provider may write several at once.
     calls: BTreeMap<u64, (String, usize)>,
-    /// A stand-in for each part, enough to tell why the answer ended.
+    /// A stub of each part, enough to derive the stop reason.
     kinds: Vec<ContentPart>,
     reason: Option<String>,
     usage: Option<TokenUsage>,
@@ -63,7 +63,7 @@ impl ChatStreamDecoder {
         if let Some(used) = chunk.get("usage").filter(|used| used.is_object()) {
             self.usage = Some(decode_usage(used));
         }
-        // Only the first answer is ever asked for.
+        // Only one choice is ever requested.
         let Some(choice) = chunk.pointer("/choices/0") else { return };
         if let Some(delta) = choice.get("delta") {
             self.decode_delta(delta, out);
@@ -120,7 +120,7 @@ impl ChatStreamDecoder {
         let free = call.get("custom").is_some();
         let function = call.get(if free { "custom" } else { "function" }).unwrap_or(&Value::Null);
         let (id, name) = (text_field(call, "id"), text_field(function, "name"));
-        // Some servers give every call the same index, others every piece of a call another id: a new call has both a new id
+        // Some servers send the same index for every call, others send another id with every piece of a call: a new call has both a new id
         // and a name.
         let anew = |known: &str| !id.is_empty() && id != known && !name.is_empty();
         let index = match self.calls.get(&place) {
@@ -147,7 +147,7 @@ impl ChatStreamDecoder {
         }
     }
 
-    /// Begins a part; words before it are complete.
+    /// Starts a part. Text before it is complete.
     fn start_part(
         &mut self,
         opening: PartStart,
@@ -164,7 +164,7 @@ impl ChatStreamDecoder {
         index
     }
 
-    /// The provider says no more.
+    /// Handles the end of the provider's stream.
     pub(in crate::dialect) fn finish_stream(&mut self, out: &mut Vec<CanonicalEvent>) {
         let Some(reason) = self.reason.take() else {
             out.push(CanonicalEvent::Failed(stream_cut_short_error()));

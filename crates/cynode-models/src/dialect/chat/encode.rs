@@ -17,7 +17,7 @@ use crate::{
 
 const DIALECT: Dialect = Dialect::Chat;
 
-/// The request for a provider, or why it cannot be said.
+/// Encodes a request for a provider. Fails if the dialect cannot express it.
 pub fn encode_request(
     request: &CanonicalRequest,
     target: &ProviderCapabilities,
@@ -67,20 +67,20 @@ pub fn encode_request(
     }
     if request.stream {
         out.insert("stream".into(), json!(true));
-        // What was used must be known, whether or not the client asked.
+        // CyNode needs the token usage, whether or not the client requested it.
         out.insert("stream_options".into(), json!({ "include_usage": true }));
     }
     request.extras.write_into(ExtrasLevel::Request, DIALECT, &mut out)?;
     Ok(Value::Object(out))
 }
 
-/// How hard to think, in a dialect that has nothing but this word for it.
+/// Returns the reasoning effort for a dialect that has no other thinking option.
 pub(in crate::dialect) fn resolve_effort(thinking: &ThinkingConfig) -> Option<ReasoningEffort> {
     let by_mode = match thinking.mode {
         Some(ThinkingMode::Budget(0..=4096)) => Some(ReasoningEffort::Low),
         Some(ThinkingMode::Budget(4097..=16384)) => Some(ReasoningEffort::Medium),
         Some(ThinkingMode::Budget(_)) => Some(ReasoningEffort::High),
-        // The provider's own default: not every model can be told to stop thinking.
+        // The provider's default applies: not every model can disable thinking.
         Some(ThinkingMode::Adaptive | ThinkingMode::BetweenTools | ThinkingMode::Disabled)
         | None => None,
     };
@@ -96,7 +96,7 @@ fn encode_response_format(output: &OutputFormat) -> Value {
     }
 }
 
-/// Name, description, schema and strictness, as both `OpenAI` dialects have them.
+/// Encodes name, description, schema and strictness, as both `OpenAI` dialects have them.
 pub(in crate::dialect) fn encode_schema_fields(output: &OutputFormat) -> Map<String, Value> {
     let mut out = Map::new();
     if let OutputFormat::JsonSchema { name, description, schema, strict } = output {
@@ -121,7 +121,7 @@ fn encode_tool_choice(choice: &ToolChoice) -> Result<Value, ModelError> {
     })
 }
 
-/// The refusal of a choice that only its own dialect knows.
+/// Returns the error for a tool choice that only its own dialect supports.
 pub(in crate::dialect) fn foreign_choice_error(choice: &Value) -> ModelError {
     let kind = choice.get("type").and_then(Value::as_str).unwrap_or("another");
     ModelError::bad_request(format!(
@@ -163,7 +163,7 @@ fn encode_messages(
     Ok(out)
 }
 
-/// One plain text as text, anything else as a list.
+/// Encodes one plain text as text, anything else as a list.
 fn encode_texts<'a>(
     parts: impl ExactSizeIterator<Item = &'a TextPart>,
 ) -> Result<Value, ModelError> {
@@ -216,7 +216,7 @@ fn encode_part(part: &ContentPart) -> Result<Value, ModelError> {
     }
 }
 
-/// The refusal of content that only its own dialect knows.
+/// Returns the error for content that only its own dialect supports.
 pub(in crate::dialect) fn foreign_part_error(value: &Value) -> ModelError {
     let kind = value.get("type").and_then(Value::as_str).unwrap_or("unknown");
     ModelError::bad_request(format!(

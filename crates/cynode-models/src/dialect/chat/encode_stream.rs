@@ -10,13 +10,13 @@ use crate::dialect::{
     stream::write_sse_event,
 };
 
-/// Writes chunks for a client.
+/// Encodes chunks for a client.
 #[derive(Clone, Debug)]
 pub(in crate::dialect) struct ChatStreamEncoder {
     reply: ResponseContext,
     id: String,
     model: String,
-    /// The client's index of each call, by part, and whether it is given free text.
+    /// The client's index of each tool call, by part, and whether the tool takes free text.
     calls: BTreeMap<usize, (usize, bool)>,
     refused: bool,
 }
@@ -56,7 +56,7 @@ impl ChatStreamEncoder {
                 };
                 self.write_delta(&json!({ "tool_calls": [call] }), out);
             }
-            // The dialect has no place for seals, and does not say that a part is complete.
+            // The dialect has no field for seals, and no event for the end of a part.
             CanonicalEvent::Sealed { .. } | CanonicalEvent::PartEnded { .. } => {}
             CanonicalEvent::Ended { stop, usage } => {
                 let parts = if self.refused {
@@ -74,7 +74,7 @@ impl ChatStreamEncoder {
                 out.extend_from_slice(b"data: [DONE]\n\n");
             }
             CanonicalEvent::Failed(error) => {
-                // No `[DONE]`: what is here is not an answer.
+                // No `[DONE]`: the response is not complete.
                 let error = json!({ "error": openai_error_object(Dialect::Chat, &error) });
                 write_sse_event(out, None, &error);
             }

@@ -14,7 +14,7 @@ use crate::dialect::{
 
 const DIALECT: Dialect = Dialect::Messages;
 
-/// What a provider answered.
+/// Decodes a provider's response.
 pub fn decode_response(body: &Value) -> Result<CanonicalResponse, ModelError> {
     if text_field(body, "type") == "error" {
         return Err(DIALECT.decode_error(0, body, None));
@@ -64,7 +64,7 @@ fn decode_block(value: &Value) -> Result<Option<ContentPart>, ModelError> {
     })
 }
 
-/// The words of a refusal, which stand beside the content.
+/// Returns the text of a refusal, which is a field beside the content.
 pub(super) fn refusal_text(around: &Value) -> Option<String> {
     let words = around.pointer("/stop_details/explanation")?.as_str()?;
     (!words.is_empty()).then(|| words.to_owned())
@@ -89,7 +89,7 @@ pub(super) fn decode_stop_reason(
     }
 }
 
-/// What was used. Here `input_tokens` leaves out what the cache read and wrote.
+/// Decodes the token usage. Here `input_tokens` excludes cache reads and writes.
 pub(super) fn decode_usage(usage: &Value) -> TokenUsage {
     let cached_input = token_count_at(usage, "/cache_read_input_tokens");
     let cache_written = token_count_at(usage, "/cache_creation_input_tokens");
@@ -104,7 +104,7 @@ pub(super) fn decode_usage(usage: &Value) -> TokenUsage {
     }
 }
 
-/// The answer for a client, or why it cannot be said: arguments of tools must be objects here.
+/// Encodes a response for a client. Fails if tool arguments are not objects, which this dialect requires.
 pub fn encode_response(
     answer: &CanonicalResponse,
     reply: &ResponseContext,
@@ -143,7 +143,7 @@ fn encode_block(part: &ContentPart) -> Result<Option<Value>, ModelError> {
             let input = parse_input_object(&call.name, &text)?;
             Some(json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input }))
         }
-        // The words of a refusal stand beside the content, and a model says nothing else.
+        // The text of a refusal is a field beside the content. A model produces none of the others.
         ContentPart::Refusal(_)
         | ContentPart::Image(_)
         | ContentPart::Document(_)
@@ -152,7 +152,7 @@ fn encode_block(part: &ContentPart) -> Result<Option<Value>, ModelError> {
     })
 }
 
-/// A thought as a block.
+/// Encodes reasoning as a block.
 pub(super) fn encode_thinking_block(text: &str, seal: Option<&ReasoningSeal>) -> Value {
     match seal {
         Some(seal) if seal.redacted => {
@@ -165,7 +165,7 @@ pub(super) fn encode_thinking_block(text: &str, seal: Option<&ReasoningSeal>) ->
     }
 }
 
-/// What a tool is given, as the object that this dialect wants.
+/// Parses the input of a tool as an object, which this dialect requires.
 pub(super) fn parse_input_object(name: &str, text: &str) -> Result<Value, ModelError> {
     if text.trim().is_empty() {
         return Ok(json!({}));
@@ -178,7 +178,7 @@ pub(super) fn parse_input_object(name: &str, text: &str) -> Result<Value, ModelE
     }
 }
 
-/// Why the answer ended; `refused` are the words of a refusal.
+/// Encodes the stop reason. `refused` is the text of a refusal.
 pub(super) fn encode_stop_fields(stop: &StopReason, refused: &str) -> Map<String, Value> {
     let (reason, sequence) = match stop {
         StopReason::EndTurn => ("end_turn", None),

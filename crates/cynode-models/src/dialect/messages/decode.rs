@@ -14,7 +14,7 @@ use crate::dialect::{
 
 const DIALECT: Dialect = Dialect::Messages;
 
-/// What a client asks.
+/// Decodes a client's request.
 pub fn decode_request(body: &Value) -> Result<CanonicalRequest, ModelError> {
     let mut fields =
         JsonFields::from_value(body).map_err(|error| error.with_context("the request"))?;
@@ -180,7 +180,7 @@ fn decode_message(value: &Value, messages: &mut Vec<CanonicalMessage>) -> Result
         messages.push(CanonicalMessage { role, parts, extras });
         return Ok(());
     }
-    // Results of tools come in the user's message; here they are a turn of their own.
+    // Tool results are in the user's message here. In the canonical form they are a separate turn.
     let start = messages.len();
     for part in parts {
         let role = if matches!(part, ContentPart::ToolResult(_)) {
@@ -250,7 +250,7 @@ fn decode_part(value: &Value) -> Result<ContentPart, ModelError> {
     }
 }
 
-/// A thought, in a message or in an answer.
+/// Decodes reasoning, in a message or in a response.
 pub(super) fn decode_thinking_block(value: &Value) -> Result<ReasoningPart, ModelError> {
     let mut fields = JsonFields::from_value(value)?;
     if fields.require_text("type")? == "redacted_thinking" {

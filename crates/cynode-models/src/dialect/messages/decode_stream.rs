@@ -17,24 +17,24 @@ use crate::dialect::{
 
 const DIALECT: Dialect = Dialect::Messages;
 
-/// Reads the events of a provider.
+/// Decodes the events of a provider.
 #[derive(Clone, Debug)]
 pub(in crate::dialect) struct MessagesStreamDecoder {
     tolerant: bool,
-    /// The open blocks, by the provider's index.
+    /// Open blocks, by the provider's index.
     blocks: BTreeMap<u64, OpenBlock>,
     next: usize,
     called: bool,
     stop: Option<StopReason>,
     refusal: Option<String>,
-    /// What was used, as far as it has been said: later numbers replace earlier ones.
+    /// Token usage so far: later numbers replace earlier ones.
     used: Map<String, Value>,
 }
 
 #[derive(Clone, Debug)]
 struct OpenBlock {
     index: usize,
-    /// What a tool is given if no delta says it.
+    /// Input of a tool, used if no delta sends it.
     input: Option<String>,
 }
 
@@ -88,7 +88,7 @@ impl MessagesStreamDecoder {
             }
             "message_stop" => self.finish_message(out),
             "error" => out.push(CanonicalEvent::Failed(DIALECT.decode_error(0, &data, None))),
-            // Pings, and events that are not known yet.
+            // Pings, and unknown events.
             _ => {}
         }
     }
@@ -152,7 +152,7 @@ impl MessagesStreamDecoder {
         let index = self.next_part_index();
         self.blocks.insert(block_index(data), OpenBlock { index, input });
         out.push(CanonicalEvent::PartStarted { index, opening });
-        // A block may begin with its first words.
+        // A block may start with its first text.
         let (text, thought) = (text_field(block, "text"), text_field(block, "thinking"));
         if !text.is_empty() {
             out.push(CanonicalEvent::TextDelta { index, text: text.to_owned() });

@@ -17,7 +17,7 @@ use crate::{
 
 const DIALECT: Dialect = Dialect::Messages;
 
-/// The request for a provider, or why it cannot be said.
+/// Encodes a request for a provider. Fails if the dialect cannot express it.
 pub fn encode_request(
     request: &CanonicalRequest,
     target: &ProviderCapabilities,
@@ -66,7 +66,7 @@ pub fn encode_request(
     Ok(Value::Object(out))
 }
 
-/// Refuses what has no place at all.
+/// Rejects fields that the dialect cannot express.
 fn check_encodable(request: &CanonicalRequest) -> Result<(), ModelError> {
     if request.seed.is_some() {
         return Err(ModelError::bad_request("`seed` cannot be said in Messages"));
@@ -90,7 +90,7 @@ fn encode_output_config(
     let mut out = Map::new();
     match request.thinking.as_ref().and_then(|thinking| thinking.effort) {
         None | Some(ReasoningEffort::None) => {}
-        // The least that the dialect has a word for.
+        // The lowest effort of this dialect.
         Some(ReasoningEffort::Minimal | ReasoningEffort::Low) => {
             out.insert("effort".into(), json!("low"));
         }
@@ -159,7 +159,7 @@ fn encode_function(tool: &FunctionTool, namespace: Option<&str>) -> Result<Value
     encode_function_fields(tool, namespace, "input_schema", DIALECT).map(Value::Object)
 }
 
-/// The turns. Results of tools and the user's words that follow them are one message.
+/// Encodes the turns. Tool results and the user's text after them are one message.
 fn encode_messages(messages: &[CanonicalMessage]) -> Result<Vec<Value>, ModelError> {
     let mut out: Vec<(MessageRole, Map<String, Value>, Vec<Value>)> = Vec::new();
     for (index, message) in messages.iter().enumerate() {
@@ -168,7 +168,7 @@ fn encode_messages(messages: &[CanonicalMessage]) -> Result<Vec<Value>, ModelErr
         for part in &message.parts {
             blocks.extend(encode_block(part, message.role).map_err(within)?);
         }
-        // Empty messages are refused, and say nothing.
+        // The provider rejects empty messages, and they carry no content.
         if blocks.is_empty() {
             continue;
         }
@@ -199,7 +199,7 @@ const fn wire_role(role: MessageRole) -> &'static str {
     }
 }
 
-/// One plain text as text, anything else as a list.
+/// Encodes one plain text as text, anything else as a list.
 fn collapse_single_text(mut blocks: Vec<Value>) -> Value {
     if let [Value::Object(only)] = blocks.as_mut_slice()
         && only.len() == 2
@@ -213,7 +213,7 @@ fn collapse_single_text(mut blocks: Vec<Value>) -> Value {
 
 fn encode_block(part: &ContentPart, role: MessageRole) -> Result<Option<Value>, ModelError> {
     match part {
-        // An empty text is refused, and says nothing.
+        // The provider rejects an empty text, and it carries no content.
         ContentPart::Text(words) if words.text.is_empty() => Ok(None),
         ContentPart::Text(words) => encode_text(words).map(Some),
         ContentPart::Image(picture) => encode_image(picture).map(Some),
@@ -245,7 +245,7 @@ fn with_part_extras(
     Ok(Value::Object(out))
 }
 
-/// A thought goes back only to the provider that sealed it: no other could check it.
+/// Encodes reasoning for the provider that sealed it. Other providers could not verify it, so they do not get it.
 fn encode_own_thinking(thought: &ReasoningPart) -> Option<Value> {
     let seal = thought.seal.as_ref().filter(|seal| seal.by == DIALECT)?;
     Some(super::answer::encode_thinking_block(&thought.text, Some(seal)))
@@ -319,7 +319,7 @@ fn encode_tool_use(call: &ToolCall) -> Result<Value, ModelError> {
     with_part_extras(out, &call.extras)
 }
 
-/// Ids have letters, digits, `_` and `-` only; other providers' ids may have more.
+/// Replaces characters of other providers' ids. This dialect allows letters, digits, `_` and `-` only.
 fn sanitize_call_id(id: &str) -> String {
     let clean = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
     id.chars().map(|letter| if clean(letter) { letter } else { '_' }).collect()

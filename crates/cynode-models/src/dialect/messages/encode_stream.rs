@@ -15,16 +15,16 @@ use crate::dialect::{
 
 const DIALECT: Dialect = Dialect::Messages;
 
-/// Writes events for a client.
+/// Encodes events for a client.
 #[derive(Clone, Debug)]
 pub(in crate::dialect) struct MessagesStreamEncoder {
     reply: ResponseContext,
     order: PartSequencer,
     /// The client's index of each part.
     places: BTreeMap<usize, usize>,
-    /// Free text for tools, which becomes an object when it is complete.
+    /// Free text for custom tools, which becomes an object when it is complete.
     free: BTreeMap<usize, String>,
-    /// The words of a refusal, which come with the end.
+    /// Text of a refusal, which is sent with the end.
     refusal: String,
 }
 
@@ -139,7 +139,7 @@ impl MessagesStreamEncoder {
     }
 }
 
-/// One event; its name is its type as well.
+/// Writes one event. Its name is also its type.
 fn write_named_event(out: &mut Vec<u8>, name: &str, fields: Value) {
     let mut data = serde_json::Map::new();
     data.insert("type".into(), json!(name));

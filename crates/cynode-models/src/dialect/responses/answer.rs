@@ -18,7 +18,7 @@ use crate::dialect::{
 
 const DIALECT: Dialect = Dialect::Responses;
 
-/// What a provider answered.
+/// Decodes a provider's response.
 pub fn decode_response(body: &Value) -> Result<CanonicalResponse, ModelError> {
     let failed = body.get("error").is_some_and(|error| !error.is_null());
     match text_field(body, "status") {
@@ -89,7 +89,7 @@ fn decode_message_content(value: &Value) -> Result<Option<ContentPart>, ModelErr
     }
 }
 
-/// Why the answer ended, which this dialect says only when it was cut short.
+/// Decodes the stop reason. This dialect sends one only if the response was truncated.
 pub(super) fn decode_stop_reason(response: &Value, called: bool, refused: bool) -> StopReason {
     let why = response.pointer("/incomplete_details/reason").and_then(Value::as_str);
     match (text_field(response, "status"), why) {
@@ -111,7 +111,7 @@ pub(super) fn decode_usage(usage: &Value) -> TokenUsage {
     }
 }
 
-/// The answer for a client.
+/// Encodes a response for a client.
 pub fn encode_response(answer: &CanonicalResponse, reply: &ResponseContext) -> Value {
     let id = response_id(&answer.id, reply);
     let output = answer.parts.iter().enumerate().filter_map(|(place, part)| {
@@ -123,7 +123,7 @@ pub fn encode_response(answer: &CanonicalResponse, reply: &ResponseContext) -> V
     frame.final_response(&answer.stop, refused, output.collect(), answer.usage.as_ref())
 }
 
-/// The id of the item at `place`. A thought keeps the name that its provider knows it by.
+/// Returns the id of the item at `place`. A reasoning item keeps the id that its provider knows.
 pub(super) fn item_id_of(part: &ContentPart, id: &str, place: usize) -> String {
     let prefix = match part {
         ContentPart::Reasoning(ReasoningPart { seal: Some(seal), .. }) if seal.by == DIALECT => {
@@ -140,7 +140,7 @@ pub(super) fn item_id_of(part: &ContentPart, id: &str, place: usize) -> String {
     format!("{prefix}_{id}_{place}")
 }
 
-/// A part as an item of the output.
+/// Encodes a part as an item of the output.
 pub(super) fn encode_item(part: &ContentPart, id: &str, status: &str) -> Option<Value> {
     let message = |content: Vec<Value>| {
         Some(json!({
@@ -184,7 +184,7 @@ pub(super) fn encode_item(part: &ContentPart, id: &str, status: &str) -> Option<
             out.insert(field.into(), json!(text));
             Some(Value::Object(out))
         }
-        // A model says none of these.
+        // A model produces none of these.
         ContentPart::Image(_)
         | ContentPart::Document(_)
         | ContentPart::ToolResult(_)
@@ -192,7 +192,7 @@ pub(super) fn encode_item(part: &ContentPart, id: &str, status: &str) -> Option<
     }
 }
 
-/// Words as the content of a message.
+/// Encodes text as the content of a message.
 pub(super) fn encode_content_part(part: &ContentPart) -> Option<Value> {
     match part {
         ContentPart::Text(text) => Some(json!({
@@ -206,12 +206,12 @@ pub(super) fn encode_content_part(part: &ContentPart) -> Option<Value> {
     }
 }
 
-/// What is told of a thought.
+/// Encodes the summary of reasoning.
 pub(super) fn encode_summary(text: &str) -> Value {
     if text.is_empty() { json!([]) } else { json!([{ "type": "summary_text", "text": text }]) }
 }
 
-/// What every form of a response has in common.
+/// Fields that all forms of a response have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResponseFrame<'a> {
     pub(super) id: &'a str,
@@ -242,12 +242,12 @@ impl ResponseFrame<'_> {
         out
     }
 
-    /// Before the end.
+    /// Returns the response object before the end.
     pub(super) fn in_progress_response(&self) -> Value {
         Value::Object(self.response_object("in_progress"))
     }
 
-    /// At the end. Whether there were words of refusal decides how a refusal is told.
+    /// Returns the response object at the end. `refused` tells whether there was text of a refusal, which decides how a refusal is encoded.
     pub(super) fn final_response(
         &self,
         stop: &StopReason,
@@ -265,7 +265,7 @@ impl ResponseFrame<'_> {
         Value::Object(out)
     }
 
-    /// At an early end.
+    /// Returns the response object of a failed response.
     pub(super) fn failed_response(&self, error: &ModelError, output: Vec<Value>) -> Value {
         let mut out = self.response_object("failed");
         let code = openai_error_code(DIALECT, error).unwrap_or_else(|| "invalid_prompt".to_owned());
@@ -275,7 +275,7 @@ impl ResponseFrame<'_> {
     }
 }
 
-/// Why a response is not complete, if it is not.
+/// Returns the reason why a response is incomplete, if it is.
 pub(super) const fn incomplete_reason(stop: &StopReason, refused: bool) -> Option<&'static str> {
     match stop {
         StopReason::MaxTokens | StopReason::ContextWindow => Some("max_output_tokens"),
@@ -301,7 +301,7 @@ fn encode_usage(usage: &TokenUsage) -> Value {
     })
 }
 
-/// What a response repeats of its request.
+/// Returns the request fields that a response repeats.
 pub(in crate::dialect) fn echo_request_fields(request: &CanonicalRequest) -> Map<String, Value> {
     let target =
         ProviderCapabilities { drop_foreign_tools: true, ..ProviderCapabilities::default() };

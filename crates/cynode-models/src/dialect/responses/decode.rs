@@ -16,10 +16,10 @@ use crate::dialect::{
 
 const DIALECT: Dialect = Dialect::Responses;
 
-/// With this a provider is asked for seals.
+/// Value of `include` that requests seals from a provider.
 pub(super) const INCLUDE_ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
 
-/// What a client asks.
+/// Decodes a client's request.
 pub fn decode_request(body: &Value) -> Result<CanonicalRequest, ModelError> {
     let mut fields =
         JsonFields::from_value(body).map_err(|error| error.with_context("the request"))?;
@@ -34,7 +34,7 @@ pub fn decode_request(body: &Value) -> Result<CanonicalRequest, ModelError> {
     let (output, verbosity) = decode_text_config(fields.get_object("text")?)?;
     let thinking = fields.get_object("reasoning")?.map(decode_thinking).transpose()?;
     let include = fields.get_value("include").filter(|include| {
-        // Seals are asked for whenever a model thinks.
+        // CyNode always requests seals when a model thinks.
         thinking.is_none() || **include != json!([INCLUDE_ENCRYPTED_REASONING])
     });
     let include = include.map(|include| ("include".to_owned(), include.clone()));
@@ -75,7 +75,7 @@ fn check_stateless(fields: &mut JsonFields<'_>) -> Result<(), ModelError> {
             "`background` is not supported: nothing is stored here",
         ));
     }
-    // Nothing is stored, whatever is asked.
+    // The field is ignored: no response is stored.
     fields.get_value("store");
     Ok(())
 }
@@ -181,7 +181,7 @@ fn decode_tool_format(mut fields: JsonFields<'_>) -> Result<CustomToolFormat, Mo
     }
 }
 
-/// The items of the input, put together to turns.
+/// Groups the items of the input into turns.
 #[derive(Debug, Default)]
 struct InputConversation {
     instructions: Vec<TextPart>,
@@ -257,7 +257,7 @@ impl InputConversation {
         Ok(())
     }
 
-    /// Adds to the turn of `role`, or begins one.
+    /// Adds a part to the current turn if it has the role `role`, or starts a new turn.
     fn append_part(&mut self, role: MessageRole, part: ContentPart) {
         match self.messages.last_mut() {
             Some(last) if last.role == role => last.parts.push(part),
@@ -306,7 +306,7 @@ impl InputConversation {
     }
 }
 
-/// A call of a tool, in the input or in an answer.
+/// Decodes a tool call, in the input or in a response.
 pub(super) fn decode_tool_call(value: &Value) -> Result<ToolCall, ModelError> {
     let mut fields = JsonFields::from_value(value)?;
     let input = match fields.require_text("type")? {
@@ -332,7 +332,7 @@ fn decode_tool_result(mut fields: JsonFields<'_>, custom: bool) -> Result<ToolRe
     })
 }
 
-/// A thought, in the input or in an answer.
+/// Decodes reasoning, in the input or in a response.
 pub(super) fn decode_reasoning(value: &Value) -> Result<ReasoningPart, ModelError> {
     let mut fields = JsonFields::from_value(value)?;
     let id = fields.get_text("id")?;

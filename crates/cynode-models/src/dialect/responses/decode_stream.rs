@@ -16,7 +16,7 @@ use crate::dialect::{
 
 const DIALECT: Dialect = Dialect::Responses;
 
-/// Reads the events of a provider.
+/// Decodes the events of a provider.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one thing that was seen")]
 pub(in crate::dialect) struct ResponsesStreamDecoder {
@@ -25,25 +25,25 @@ pub(in crate::dialect) struct ResponsesStreamDecoder {
     next: usize,
     called: bool,
     refused: bool,
-    /// The open items, by the provider's index.
+    /// Open items, by the provider's index.
     items: BTreeMap<u64, OpenItem>,
 }
 
 #[derive(Clone, Debug)]
 enum OpenItem {
-    /// Words, by the place in the message.
+    /// Text parts, by their index in the message.
     Message(BTreeMap<u64, OpenPart>),
     Call(OpenPart),
-    /// A thought and the place in its summary.
+    /// Reasoning, and the index in its summary.
     Thought(OpenPart, u64),
-    /// Something that has no word.
+    /// An item without a canonical form.
     Unknown,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct OpenPart {
     index: usize,
-    /// Whether a delta said anything; if none does, the end says it all.
+    /// Whether a delta had content. If none had, the end holds the whole content.
     said: bool,
     ended: bool,
 }
@@ -73,7 +73,7 @@ impl ResponsesStreamDecoder {
         event: &SseEvent,
         out: &mut Vec<CanonicalEvent>,
     ) {
-        // Some servers end as Chat Completions does.
+        // Some servers end the stream as Chat Completions does.
         if event.data.trim() == "[DONE]" {
             return;
         }
@@ -110,7 +110,7 @@ impl ResponsesStreamDecoder {
             "response.completed" | "response.incomplete" => self.finish_response(response, out),
             "response.failed" => out.push(CanonicalEvent::Failed(decode_failure(response))),
             "error" => out.push(CanonicalEvent::Failed(DIALECT.decode_error(0, &data, None))),
-            // The ends of texts that the end of their item repeats, and events that are not known yet.
+            // Text ends, which the end of the item repeats, and unknown events.
             _ => {}
         }
     }
@@ -163,7 +163,7 @@ impl ResponsesStreamDecoder {
         self.items.insert(index_field(data, "output_index"), opened);
     }
 
-    /// The words at the place of `data`, opened if they are not.
+    /// Returns the text part at the position in `data`. Opens it if needed.
     fn open_text_part(
         &mut self,
         data: &Value,
@@ -306,7 +306,7 @@ impl ResponsesStreamDecoder {
         }
     }
 
-    /// Says what no delta has said of a message, and ends what nothing has ended.
+    /// Emits the content of a message that no delta held, and ends all parts that are still open.
     fn finish_message(
         &mut self,
         parts: BTreeMap<u64, OpenPart>,
@@ -339,7 +339,7 @@ impl ResponsesStreamDecoder {
 
     fn finish_response(&mut self, response: &Value, out: &mut Vec<CanonicalEvent>) {
         if self.next == 0 {
-            // Nothing came piece by piece: the end has it whole.
+            // No content was streamed: the end holds all of it.
             match decode_response(response) {
                 Ok(answer) => {
                     let skip = usize::from(std::mem::replace(&mut self.started, true));

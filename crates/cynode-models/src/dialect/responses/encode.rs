@@ -17,7 +17,7 @@ use crate::dialect::{
 
 const DIALECT: Dialect = Dialect::Responses;
 
-/// The request for a provider, or why it cannot be said.
+/// Encodes a request for a provider. Fails if the dialect cannot express it.
 pub fn encode_request(
     request: &CanonicalRequest,
     target: &ProviderCapabilities,
@@ -59,7 +59,7 @@ pub fn encode_request(
     }
     if let Some(reasoning) = encode_reasoning_config(request)? {
         out.insert("reasoning".into(), reasoning);
-        // Nothing is stored, so the client carries the thoughts.
+        // The provider stores nothing, so the client carries the reasoning.
         out.insert("include".into(), json!([INCLUDE_ENCRYPTED_REASONING]));
     }
     if let Some(user) = &request.user {
@@ -76,7 +76,7 @@ pub fn encode_request(
     Ok(Value::Object(out))
 }
 
-/// Refuses what has no place at all.
+/// Rejects fields that the dialect cannot express.
 fn check_encodable(request: &CanonicalRequest) -> Result<(), ModelError> {
     if !request.stop.is_empty() {
         return Err(ModelError::bad_request(
@@ -89,7 +89,7 @@ fn check_encodable(request: &CanonicalRequest) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// The first instructions have a field of their own; further ones, or marked ones, are a message.
+/// Encodes the instructions. The first one has a field of its own; further ones, or marked ones, become a message.
 fn encode_instructions(texts: &[TextPart]) -> Result<(Option<&str>, Vec<Value>), ModelError> {
     let parts = texts
         .iter()
@@ -198,7 +198,7 @@ fn with_tool_extras(
 fn encode_function(tool: &FunctionTool) -> Result<Value, ModelError> {
     let mut out = tool_header("function", &tool.name, tool.description.as_deref());
     out.insert("parameters".into(), tool.parameters.clone());
-    // Left out, it would mean yes here, and no in the other dialects.
+    // An absent field means true here, and false in the other dialects.
     out.insert("strict".into(), json!(tool.strict));
     with_tool_extras(out, &tool.extras)
 }
@@ -258,7 +258,7 @@ fn encode_item(part: &ContentPart) -> Result<Option<Value>, ModelError> {
             let part = encode_text(words, "output_text")?;
             let plain = part.as_object().is_some_and(|part| part.len() == 2);
             if plain {
-                // As a list, the words would need the id that they once had.
+                // As a list, the text would need its original id.
                 Some(json!({ "type": "message", "role": "assistant", "content": words.text }))
             } else {
                 said(part)
@@ -314,7 +314,7 @@ fn encode_tool_result(result: &ToolResult) -> Result<Value, ModelError> {
     Ok(Value::Object(out))
 }
 
-/// A thought goes back only to the provider that sealed it: no other could read it.
+/// Encodes reasoning for the provider that sealed it. Other providers could not read it, so they do not get it.
 fn encode_reasoning_item(thought: &ReasoningPart) -> Option<Value> {
     let seal = thought.seal.as_ref().filter(|seal| seal.by == DIALECT)?;
     let mut out = Map::new();

@@ -15,19 +15,19 @@ use crate::dialect::{
     stream::write_sse_event,
 };
 
-/// Writes events for a client.
+/// Encodes events for a client.
 #[derive(Clone, Debug)]
 pub(in crate::dialect) struct ResponsesStreamEncoder {
     reply: ResponseContext,
     id: String,
     model: String,
     sequence: u64,
-    /// All that has been said: the ends of parts and of the response repeat it.
+    /// All content so far: the end events of parts and of the response repeat it.
     gather: ResponseAssembler,
     open: BTreeMap<usize, OutputItem>,
     refused: bool,
     started: usize,
-    /// The complete items.
+    /// Complete items.
     output: BTreeMap<usize, Value>,
 }
 
@@ -35,7 +35,7 @@ pub(in crate::dialect) struct ResponsesStreamEncoder {
 struct OutputItem {
     id: String,
     place: usize,
-    /// A summary of a thought has begun.
+    /// Whether a reasoning summary has started.
     summary: bool,
 }
 
@@ -89,7 +89,7 @@ impl ResponsesStreamEncoder {
                 };
                 self.write_delta(index, name, json!({ "delta": text }), out);
             }
-            // The end of the item says it.
+            // The end of the item holds the seal.
             CanonicalEvent::Sealed { .. } => {}
             CanonicalEvent::PartEnded { index } => self.end_part(index, out),
             CanonicalEvent::Ended { stop, usage } => {
@@ -122,7 +122,7 @@ impl ResponsesStreamEncoder {
     fn start_item(&mut self, index: usize, opening: &PartStart, out: &mut Vec<u8>) {
         let Some(part) = self.gather.get_part(index).cloned() else { return };
         let named = match opening {
-            // The provider's own name for a thought comes before its seal.
+            // The provider sends its own id of the reasoning before the seal arrives.
             PartStart::Reasoning { id: Some(id) } => Some(id.clone()),
             _ => None,
         };
@@ -130,7 +130,7 @@ impl ResponsesStreamEncoder {
         self.started += 1;
         let id = named.unwrap_or_else(|| item_id_of(&part, &self.id, place));
         self.refused |= matches!(part, ContentPart::Refusal(_));
-        // A thought that comes whole is told whole at its end.
+        // Reasoning that arrives complete is sent at the end of its item.
         let begun = match &part {
             ContentPart::Reasoning(_) => ContentPart::Reasoning(ReasoningPart::default()),
             part => part.clone(),
@@ -221,7 +221,7 @@ impl ResponsesStreamEncoder {
         }
     }
 
-    /// One event, numbered; its name is its type as well.
+    /// Writes one numbered event. Its name is also its type.
     fn write_numbered_event(&mut self, out: &mut Vec<u8>, name: &str, fields: Value) {
         let mut data = Map::new();
         data.insert("type".into(), json!(name));
