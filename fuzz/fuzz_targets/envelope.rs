@@ -2,14 +2,14 @@
 #![no_main]
 #![allow(dead_code, unused_imports)]
 
-#[path = "../../crates/cynode-gateway/src/answers.rs"]
-mod answers;
+#[path = "../../crates/cynode-gateway/src/responses.rs"]
+mod responses;
 #[path = "../../crates/cynode-gateway/src/envelope.rs"]
 mod envelope;
 #[path = "../../crates/cynode-gateway/src/headers.rs"]
 mod headers;
-#[path = "../../crates/cynode-gateway/src/strict.rs"]
-mod strict;
+#[path = "../../crates/cynode-gateway/src/strict_json.rs"]
+mod strict_json;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;

@@ -2,7 +2,7 @@
 #![no_main]
 #![allow(dead_code)]
 
-#[path = "../../crates/cynode-app/src/tokens.rs"]
+#[path = "../../crates/cynode-app/src/platform/tokens.rs"]
 mod tokens;
 
 use libfuzzer_sys::fuzz_target;
