@@ -102,8 +102,8 @@ pub(crate) async fn comment_pull_request(
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
-/// Reviews a pull request. A request for changes is passed once to a follow-up task, at most three times per pull
-/// request.
+/// Reviews a pull request.
+/// A request for changes is passed once to a follow-up task, at most three times per pull request.
 #[utoipa::path(post, path = "/v1/pull-requests/{pull_request}/reviews", tag = "delivery",
     params(("pull_request" = String, Path)), request_body = NewReview,
     responses((status = CREATED, body = ReviewReceipt)))]
