@@ -1,5 +1,5 @@
-//! Has the linker make the program small, and with it what is resident of it: one of functions that are the same, byte by byte (a tenth of the
-//! program), and a short list of the addresses that the loader fills in (two megabytes that are read at the start and never again).
+//! Tells the linker to make the program smaller, and with it its resident memory: identical functions are merged (a tenth of
+//! the program), and relocations are packed (two megabytes that are read at the start and never again).
 
 use std::{env::var, process::Command};
 
@@ -7,7 +7,7 @@ use std::{env::var, process::Command};
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let is = |name: &str, value: &str| var(name).is_ok_and(|found| found == value);
-    // Where rustc links with the lld that it brings along.
+    // Where rustc links with the bundled lld.
     let lld = is("CARGO_CFG_TARGET_ARCH", "x86_64")
         && is("CARGO_CFG_TARGET_OS", "linux")
         && is("CARGO_CFG_TARGET_ENV", "gnu");
@@ -19,7 +19,7 @@ fn main() {
     }
 }
 
-/// Whether the C library here, and so any that this program runs with, is 2.36 or later.
+/// Returns whether the C library here, and so any that this program runs with, is 2.36 or later.
 fn supports_packed_relocations() -> bool {
     let told = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
     let Ok(text) = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()) else {

@@ -1,4 +1,4 @@
-//! The OpenAPI document: what the routes say, and what holds for all of them.
+//! The OpenAPI document: the operations of the routes, and the parts that all operations share.
 
 use cynode_wire::platform::problem::{PROBLEM_JSON, ProblemDetails};
 use utoipa::{
@@ -11,7 +11,7 @@ use utoipa::{
     },
 };
 
-/// Endpoints that anybody may call. Everything else needs a credential.
+/// Endpoints that are public. Every other endpoint needs a credential.
 pub const PUBLIC_ENDPOINTS: [(&str, &str); 9] = [
     ("get", "/"),
     ("get", "/answer/{token}"),
@@ -24,9 +24,12 @@ pub const PUBLIC_ENDPOINTS: [(&str, &str); 9] = [
     ("post", "/v1/hooks/{project}/{forge}"),
 ];
 
-/// Mutations that need no `Idempotency-Key`: a login is safe to repeat, and its answer is a secret
-/// that must not be kept; commits have names of their own, to fetch them changes nothing, a merge is done once, a link works once, and a delivery of a
-/// forge is known by what it says.
+/// Mutations that need no `Idempotency-Key`.
+///
+/// - A login is safe to repeat, and its answer is a secret that must not be stored.
+/// - Commits are content-addressed, and fetching them changes nothing.
+/// - A merge takes effect once, and an answer link works once.
+/// - The delivery of a forge is deduplicated by its content.
 pub const IDEMPOTENCY_EXEMPT_ENDPOINTS: [(&str, &str); 6] = [
     ("post", "/v1/sessions"),
     ("put", "/v1/projects/{project}/repository"),
@@ -36,7 +39,7 @@ pub const IDEMPOTENCY_EXEMPT_ENDPOINTS: [(&str, &str); 6] = [
     ("post", "/v1/hooks/{project}/{forge}"),
 ];
 
-/// Endpoints of the internal port by which a machine becomes a node and shows that it is one.
+/// Endpoints of the internal port by which a machine joins as a node and proves its identity.
 pub const NODE_JOIN_ENDPOINTS: [(&str, &str); 4] = [
     ("post", "/v1/nodes/join"),
     ("post", "/v1/nodes/challenge"),
@@ -91,13 +94,13 @@ pub(crate) struct PublicDocument;
 )]
 pub(crate) struct InternalDocument;
 
-/// Adds to each operation what it shares with all others: the credential, the key of an attempt, and
-/// the shape of a failure.
+/// Adds to each operation the parts that all operations share: the credential, the idempotency key, and the problem
+/// response.
 pub(crate) fn complete_document(document: openapi::OpenApi) -> openapi::OpenApi {
     finish_document(document, "A session token or an API key", IdempotencyKeyUse::Taken)
 }
 
-/// The same for the internal port, whose operations need no key.
+/// Does the same for the internal port, whose operations need no idempotency key.
 pub(crate) fn complete_internal(document: openapi::OpenApi) -> openapi::OpenApi {
     finish_document(
         document,
@@ -147,7 +150,7 @@ fn finish_document(
     document
 }
 
-/// The operations of a path, with their method in small letters.
+/// Returns the operations of a path, with the method in lower case.
 pub fn path_operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operation)> {
     let PathItem { get, put, post, delete, patch, .. } = item;
     let all = [("get", get), ("put", put), ("post", post), ("delete", delete), ("patch", patch)];

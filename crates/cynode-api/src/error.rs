@@ -10,7 +10,7 @@ use cynode_wire::platform::problem::ProblemDetails;
 
 use crate::problems::{self, ProblemSpec};
 
-/// A failed request: it never became an operation, or the operation failed.
+/// A failed request: either it was rejected before an operation began, or the operation failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     #[error("{0}")]
@@ -59,7 +59,8 @@ impl ApiError {
 }
 
 impl ApiError {
-    /// What the client is told, and the one place where such an error is logged, with its whole chain.
+    /// Returns the problem details for the client. This is the only place that logs such an error, with its whole
+    /// chain.
     pub(crate) fn to_problem(&self) -> ProblemDetails {
         if let Self::Operation(Error::Internal(cause) | Error::Unavailable(cause)) = self {
             tracing::error!(
@@ -83,7 +84,7 @@ impl IntoResponse for ApiError {
             Error::UpstreamUnavailable { after, .. } | Error::RateLimited { after, .. },
         ) = &self
         {
-            // Never too early, and never at once.
+            // Round up: the client must not retry too early, and never at once.
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             response.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());
         }
@@ -91,7 +92,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The details of a refusal, before its trace is known.
+/// Builds the details of a problem, before its trace id is known.
 pub(crate) fn problem_details(
     spec: ProblemSpec,
     detail: String,
@@ -108,7 +109,7 @@ pub(crate) fn problem_details(
     }
 }
 
-/// A response that the outermost layer turns into problem+json, once it knows the trace.
+/// Builds a response that the outermost layer turns into problem+json, once it knows the trace id.
 pub(crate) fn problem_response(spec: ProblemSpec, detail: String, fix: Option<String>) -> Response {
     respond_with_problem(spec.status, problem_details(spec, detail, fix))
 }
@@ -121,7 +122,8 @@ fn respond_with_problem(status: StatusCode, problem: ProblemDetails) -> Response
 
 impl From<PathRejection> for ApiError {
     fn from(rejection: PathRejection) -> Self {
-        // Whoever named a thing may never have seen the path that it was put into.
+        // The client may have named the object in another place than the path, so the message does not mention the
+        // path.
         Self::Malformed(if let PathRejection::FailedToDeserializePathParams(wrong) = rejection {
             wrong.into_kind().to_string()
         } else {

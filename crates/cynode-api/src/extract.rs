@@ -1,4 +1,4 @@
-//! What handlers take. A rejection is always problem+json.
+//! Extractors of handlers. A rejection is always problem+json.
 
 #![expect(clippy::disallowed_types, reason = "these are the wrappers")]
 
@@ -25,42 +25,43 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{AppState, error::ApiError};
 
-/// The header that names an attempt.
+/// The header that carries the idempotency key.
 pub(crate) const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
 
-/// Parts of the path, checked.
+/// Validated path parameters.
 #[derive(FromRequestParts)]
 #[from_request(via(axum::extract::Path), rejection(ApiError))]
 pub(crate) struct Path<T>(pub(crate) T);
 
-/// The query, checked.
+/// Validated query parameters.
 #[derive(FromRequestParts)]
 #[from_request(via(axum::extract::Query), rejection(ApiError))]
 pub(crate) struct Query<T>(pub(crate) T);
 
-/// A request of a known caller that only reads.
+/// A read-only request of an authenticated caller.
 pub(crate) struct AuthenticatedCall {
     pub(crate) app: App,
     pub(crate) request: OperationRequest,
     pub(crate) shown: PresentedToken,
 }
 
-/// A request of a known caller that changes state, with its body.
+/// A request of an authenticated caller that changes state, with its body.
 pub(crate) struct MutationCall<T> {
     pub(crate) app: App,
     pub(crate) request: OperationRequest,
     pub(crate) body: T,
 }
 
-/// A request that comes before an account.
+/// A request of a caller without an account, with its body.
 pub(crate) struct AnonymousCall<T> {
     pub(crate) app: App,
     pub(crate) request: OperationRequest,
     pub(crate) body: T,
 }
 
-/// A request of a program that works for the installation, with its body. What such programs ask is safe to repeat by
-/// itself, so there is no `Idempotency-Key`.
+/// A request of a service of the installation, with its body. Such requests are idempotent by themselves, so they need
+/// no
+/// `Idempotency-Key`.
 pub(crate) struct ServiceCall<K, T> {
     pub(crate) app: App,
     pub(crate) request: OperationRequest,
@@ -69,15 +70,15 @@ pub(crate) struct ServiceCall<K, T> {
     kind: PhantomData<K>,
 }
 
-/// A kind of service, in a handler's signature.
+/// A service role, as a type parameter in the signature of a handler.
 pub(crate) trait ServiceRole {
     const KIND: ServiceKind;
 }
 
-/// Whoever drives tasks.
+/// Role of the runners, which drive tasks.
 pub(crate) struct RunnerRole;
 
-/// Whoever works on jobs.
+/// Role of the workers, which run jobs.
 pub(crate) struct WorkerRole;
 
 impl ServiceRole for RunnerRole {
@@ -105,7 +106,7 @@ impl<K: ServiceRole, T: DeserializeOwned> FromRequest<AppState> for ServiceCall<
     }
 }
 
-/// A request of a node, before its body.
+/// A request of a node, before its body is read.
 pub(crate) struct NodeCall {
     pub(crate) app: App,
     pub(crate) request: OperationRequest,
@@ -167,7 +168,7 @@ impl FromRequest<AppState> for NodeHeartbeatCall {
         };
         let (parts, body) = read_body(request, state).await?;
         let body: NodeHeartbeat = parse_json_body(&parts.headers, &body)?;
-        // What was found a moment ago is enough for a node that has nothing to say.
+        // A cached identity is enough for a heartbeat that reports nothing.
         let node = match recalled {
             Some(_) if !nodes::is_idle(&body) => app.authenticate_node(&shown).await?,
             Some(_) | None => known,
@@ -192,7 +193,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for MutationCall<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
-        // Who is asking comes before what is asked: a stranger's body is not even read.
+        // Authenticate first: the body of an unauthenticated caller is not even read.
         let (text, shown) = bearer_token(request.headers())?;
         let text = text.to_owned();
         let caller = Some(state.app.authenticate_caller(&shown).await?);
@@ -216,7 +217,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for AnonymousCall<T> {
     }
 }
 
-/// The bearer token; anything else is no credential.
+/// Returns the bearer token. Any other scheme is not a credential.
 fn bearer_token(headers: &HeaderMap) -> Result<(&str, PresentedToken), ApiError> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (value, more) = (values.next(), values.next());
@@ -250,14 +251,14 @@ fn parse_attempt(
     if keys.next().is_some() {
         return Err(ApiError::Malformed("there is more than one Idempotency-Key".into()));
     }
-    // Text that is not ASCII becomes a key that is refused with the rule.
+    // A key that is not ASCII becomes empty here, and validation rejects it with the rule.
     let key = key.to_str().unwrap_or_default();
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
     let request: [&[u8]; 3] = [parts.method.as_str().as_bytes(), target.as_bytes(), body];
     Ok(Some(IdempotentAttempt::new(key, token, &request)?))
 }
 
-/// Reads JSON; no body at all is `null`, for endpoints that take nothing.
+/// Parses a JSON body. A missing body is `null`, for endpoints that take no input.
 fn parse_json_body<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {
     if body.is_empty() {
         return serde_json::from_str("null")
@@ -272,14 +273,14 @@ fn parse_json_body<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Res
         .map_err(|error| ApiError::Malformed(format!("the body is wrong: {error}")))
 }
 
-/// Which part of a list is wanted.
+/// Pagination parameters of a list.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
-    /// The `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     #[param(value_type = Option<String>)]
     cursor: Option<Cursor>,
-    /// Most items, 1 to 200; 50 when it is left out.
+    /// Maximum number of items, 1 to 200; 50 by default.
     #[param(value_type = Option<u16>, minimum = 1, maximum = 200)]
     limit: Option<u16>,
 }
@@ -294,7 +295,7 @@ impl PageQuery {
     }
 }
 
-/// A value as JSON.
+/// A JSON response.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: serde::Serialize> IntoResponse for Json<T> {
@@ -303,7 +304,7 @@ impl<T: serde::Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// The answer of a mutation, the same to the byte when it is asked for again.
+/// The response to a mutation. A repeated request gets the same response, byte by byte.
 pub(crate) struct MutationResponse(pub(crate) StatusCode, pub(crate) OperationAnswer);
 
 impl IntoResponse for MutationResponse {

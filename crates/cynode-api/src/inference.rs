@@ -1,6 +1,6 @@
-//! The doors at which models are asked, in the dialects that clients speak. Failures are told in the client's dialect.
+//! Inference endpoints in the dialects of the clients. Errors are encoded in the client's dialect.
 //!
-//! The user-facing port takes sessions and API keys, the internal port takes tokens of agents.
+//! The user-facing port accepts sessions and API keys; the internal port accepts agent tokens.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -29,22 +29,22 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{AppState, extract::Path, middleware};
 
-/// Most bytes of a question: conversations with images are long.
+/// Maximum size of a request body: conversations with images are long.
 const MAX_BODY_BYTES: usize = 48 * 1024 * 1024;
 
-/// Most commas in it.
+/// Maximum number of commas in a request body, as a bound on the number of JSON values.
 const MAX_BODY_COMMAS: usize = 2_000_000;
 
 const BYTES_PER_MIB: usize = 1024 * 1024;
 
-/// How many MiB of large questions may be read at once, by all doors together.
+/// How many MiB of large request bodies all endpoints together may read at once.
 static LARGE_BODY_PERMITS: Semaphore = Semaphore::const_new(512);
 
-/// How long a large question waits until there is room for it, and how long it may then take to come.
+/// How long a large request waits for a permit, and how long its body may then take to arrive.
 const BODY_PERMIT_TIMEOUT: Duration = Duration::from_secs(20);
 const BODY_READ_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Who is let in.
+/// The port of the endpoint, which decides which credentials it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InferencePort {
     People,
@@ -57,12 +57,12 @@ struct InferenceState {
     door: InferencePort,
 }
 
-/// The router for people and their programs.
+/// Builds the router for users and their programs.
 pub(crate) fn router_for_people(state: &AppState) -> Router {
     inference_router(state, InferencePort::People)
 }
 
-/// The router for agents.
+/// Builds the router for agents.
 pub(crate) fn router_for_agents(state: &AppState) -> Router {
     inference_router(state, InferencePort::Agents)
 }
@@ -119,7 +119,7 @@ async fn ask_model(
 ) -> Result<InferenceAnswer, ModelError> {
     let trace = doorway.request_trace(request.extensions());
     let left = request.extensions().get::<middleware::ClientGone>().map(|left| left.0.clone());
-    // Who is asking comes before what is asked.
+    // Authenticate first, before the body is read.
     let (parts, body) = request.into_parts();
     let who = doorway.authenticate_caller(&parts.headers, trace).await?;
     let headers = forwarded_headers(&parts.headers);
@@ -129,7 +129,7 @@ async fn ask_model(
     inference::ask_model(&doorway.state.app, question).await
 }
 
-/// What is asked, and how many bytes it had. Of these none is left.
+/// Reads and parses the request. Returns it with the size of its body in bytes; the raw bytes are dropped.
 async fn read_model_request(request: HttpRequest) -> Result<(Value, usize), ModelError> {
     let most = request.body().size_hint().upper();
     let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_BODY_BYTES);
@@ -137,7 +137,7 @@ async fn read_model_request(request: HttpRequest) -> Result<(Value, usize), Mode
     let reading = Bytes::from_request(request, &());
     let body = match room {
         None => reading.await,
-        // Whoever dawdles does not keep the room from others.
+        // A slow sender must not block the permits that others wait for.
         Some(_) => tokio::time::timeout(BODY_READ_TIMEOUT, reading).await.map_err(|_| {
             ModelError::new(
                 ModelErrorKind::Timeout,
@@ -152,7 +152,7 @@ async fn read_model_request(request: HttpRequest) -> Result<(Value, usize), Mode
         };
         ModelError::new(kind, "the body could not be read, or is larger than is taken here")
     })?;
-    // Text is long; a list of a million things is an attack.
+    // Long text is normal; a list of a million values is an attack.
     if body.split(|byte| *byte == b',').nth(MAX_BODY_COMMAS).is_some() {
         return Err(ModelError::new(ModelErrorKind::TooLarge, "the body has too many parts"));
     }
@@ -162,7 +162,7 @@ async fn read_model_request(request: HttpRequest) -> Result<(Value, usize), Mode
     Ok((value, body.len()))
 }
 
-/// Room for a question of so many bytes; a small one needs none.
+/// Acquires permits for a request body of this size. A small body needs none.
 async fn acquire_body_permit(
     of: &Semaphore,
     bytes: usize,
@@ -197,7 +197,7 @@ impl InferenceState {
         known.unwrap_or_else(|| self.state.app.environment().new_trace_id())
     }
 
-    /// Who is behind the credential, which clients of Messages send as `x-api-key`.
+    /// Authenticates the credential. Clients of the Messages dialect send it as `x-api-key`.
     async fn authenticate_caller(
         &self,
         headers: &HeaderMap,
@@ -284,8 +284,9 @@ fn to_response(answered: InferenceAnswer) -> Response {
     response
 }
 
-/// An error in the client's dialect. Of those who speak Responses only Codex stops at the status that its dialect has for an
-/// empty account; the others stop where clients of the other dialects do.
+/// Encodes an error in the client's dialect. Among the clients of the Responses dialect only Codex stops retrying at
+/// the
+/// status that this dialect has for an exhausted account; the others stop at the status of the other dialects.
 fn error_response(dialect: Dialect, error: &ModelError, stops_at_429: bool) -> Response {
     let WireError { mut status, body, retry_after, should_retry } = dialect.encode_error(error);
     let spent =
@@ -297,7 +298,7 @@ fn error_response(dialect: Dialect, error: &ModelError, stops_at_429: bool) -> R
     let mut response = (status, axum::Json(body)).into_response();
     let headers = response.headers_mut();
     if let Some(wait) = retry_after {
-        // Whoever comes at the told second must not come too early.
+        // Round up: a client that retries after this many seconds must not come too early.
         let seconds = wait.as_millis().div_ceil(1000).max(1);
         let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -309,7 +310,7 @@ fn error_response(dialect: Dialect, error: &ModelError, stops_at_429: bool) -> R
     response
 }
 
-/// The dialect in which errors are told where the path does not say: clients of Messages name a version.
+/// Guesses the dialect for errors where the path does not determine it: clients of Messages send a version header.
 fn guess_dialect(headers: &HeaderMap) -> Dialect {
     if headers.contains_key("anthropic-version") { Dialect::Messages } else { Dialect::Chat }
 }
@@ -321,7 +322,7 @@ async fn list_models(State(doorway): State<InferenceState>, parts: Parts) -> Res
             let data: Vec<Value> = models.iter().map(model_to_json).collect();
             let (first, last) =
                 (data.first().map(|m| m["id"].clone()), data.last().map(|m| m["id"].clone()));
-            // Both families of clients find what they look for.
+            // The fields of both families of clients are present.
             axum::Json(json!({
                 "object": "list", "data": data, "has_more": false, "first_id": first, "last_id": last,
             }))

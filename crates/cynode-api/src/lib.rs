@@ -1,8 +1,10 @@
-//! The HTTP front door: extractors, routes, problem+json, the OpenAPI document.
+//! The HTTP API: extractors, routes, problem+json, the OpenAPI document.
 //!
-//! **Invariant**: a handler takes checked input, calls one operation of `cynode-app`, and chooses a
-//! status. It holds no rule and no SQL. `AuthenticatedCall` or `MutationCall` in its signature is the authentication;
-//! the few open endpoints take `AnonymousCall` and are listed in [`document::PUBLIC_ENDPOINTS`].
+//! **Invariant**: a handler takes validated input, calls one operation of `cynode-app`, and chooses a status. It
+//! contains no
+//! business rule and no SQL. `AuthenticatedCall` or `MutationCall` in its signature is the authentication; the few
+//! public
+//! endpoints take `AnonymousCall` and are listed in [`document::PUBLIC_ENDPOINTS`].
 
 pub mod document;
 mod error;
@@ -21,27 +23,27 @@ use tokio_util::sync::CancellationToken;
 use tower_http::{catch_panic::CatchPanicLayer, timeout::TimeoutLayer};
 use utoipa::openapi::OpenApi;
 
-/// What every handler may use.
+/// The shared state of all handlers.
 #[derive(Clone)]
 pub struct AppState {
-    /// The operations.
+    /// The application operations.
     pub app: App,
-    /// The numbers of this process.
+    /// The metrics of this process.
     pub metrics: PrometheusHandle,
-    /// Cancelled when the process is to end, so that streams end too.
+    /// Cancelled on shutdown, so that streams end too.
     pub stop: CancellationToken,
 }
 
-/// Bounds on one request.
+/// Limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
-    /// Most bytes of a body.
+    /// Maximum size of a body in bytes.
     pub body: usize,
-    /// Longest time until an answer begins.
+    /// Maximum time until the response begins.
     pub time: Duration,
 }
 
-/// The router of the user-facing port.
+/// Builds the router of the user-facing port.
 pub fn public_router(state: AppState, limits: RequestLimits) -> Router {
     let (router, _) = routes::public_routes().split_for_parts();
     let document = public_openapi();
@@ -54,7 +56,7 @@ pub fn public_router(state: AppState, limits: RequestLimits) -> Router {
         .merge(long)
 }
 
-/// The router of the internal port: runners, workers, and agents that ask models.
+/// Builds the router of the internal port: runners, workers, and agents that call models.
 pub fn internal_router(state: AppState, limits: RequestLimits) -> Router {
     let (router, _) = routes::internal_routes().split_for_parts();
     let document = internal_openapi();
@@ -67,7 +69,7 @@ pub fn internal_router(state: AppState, limits: RequestLimits) -> Router {
         .merge(long)
 }
 
-/// What holds for every request, whatever the port.
+/// Adds the fallbacks and layers that apply to every request on either port.
 fn with_fallbacks(router: Router<AppState>, state: AppState, limits: RequestLimits) -> Router {
     let router = router
         .fallback(routes::path_not_found)
@@ -75,7 +77,7 @@ fn with_fallbacks(router: Router<AppState>, state: AppState, limits: RequestLimi
     with_layers(router, state, limits)
 }
 
-/// How long it may take to bring many bytes, or to look at a commit.
+/// Timeout of requests that transfer many bytes or read a commit.
 const LONG_REQUEST_TIMEOUT: Duration = Duration::from_mins(15);
 
 fn with_layers(router: Router<AppState>, state: AppState, limits: RequestLimits) -> Router {
@@ -91,14 +93,14 @@ fn with_layers(router: Router<AppState>, state: AppState, limits: RequestLimits)
         .with_state(state)
 }
 
-/// The OpenAPI document of [`internal_router`].
+/// Returns the OpenAPI document of [`internal_router`].
 pub fn internal_openapi() -> OpenApi {
     let (_, document) =
         routes::internal_routes().merge(routes::internal_long_routes()).split_for_parts();
     document::complete_internal(document)
 }
 
-/// The OpenAPI document of [`public_router`].
+/// Returns the OpenAPI document of [`public_router`].
 pub fn public_openapi() -> OpenApi {
     let (_, document) =
         routes::public_routes().merge(routes::long_running_routes()).split_for_parts();

@@ -1,4 +1,4 @@
-//! Around every request: the trace, the span, the numbers, and problem+json for whatever failed.
+//! Middleware of every request: trace, span, metrics, and problem+json for every failure.
 
 use std::{any::Any, sync::Arc, time::Instant};
 
@@ -28,7 +28,7 @@ use crate::{
     problems::{self, ProblemSpec},
 };
 
-/// Gives a request its trace and its span, counts and times it, and finishes its answer.
+/// Assigns a trace and a span to a request, records its metrics, and completes its response.
 pub(crate) async fn observe_request(
     State(state): State<AppState>,
     mut request: Request,
@@ -43,7 +43,7 @@ pub(crate) async fn observe_request(
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = route.unwrap_or_else(|| "unmatched".into());
-    // The path itself may hold what a person typed; the route does not.
+    // The path may contain text that a user typed; the route template does not.
     let span = tracing::info_span!(
         "http.request",
         trace_id = %trace,
@@ -61,7 +61,7 @@ pub(crate) async fn observe_request(
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(http.status = status, duration_ms, "answered");
     });
-    // A client may send any word as a method; each would be a series that is kept for ever.
+    // A client may send any word as a method, and each would become a metric series that is never removed.
     let known = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
     let word = if known.contains(&method) { method.to_string() } else { "other".to_owned() };
     let labels = [("method", word), ("route", route), ("status", status.to_string())];
@@ -70,7 +70,7 @@ pub(crate) async fn observe_request(
     response
 }
 
-/// The parent of a trace that begins here: exported spans then bear the same trace id as our log lines and
+/// Returns the parent of a trace that begins here. Exported spans then have the same trace id as the log lines and the
 /// event rows.
 fn root_trace_parent(state: &AppState, trace: TraceId) -> TraceParent {
     let span = u64::from_ne_bytes(state.app.environment().random_bytes()).max(1);
@@ -86,11 +86,11 @@ fn set_span_parent(span: &Span, parent: TraceParent) {
         true,
         TraceState::NONE,
     );
-    // Without an exporter there is nobody to tell, which is no failure.
+    // It fails where no exporter is configured, and that is not an error.
     let _ = span.set_parent(Context::new().with_remote_span_context(remote));
 }
 
-/// Turns every failure into problem+json, those of the framework too, and names the trace.
+/// Turns every failure into problem+json, including those of the framework, and adds the trace id.
 fn finish_response(response: &mut Response, trace: TraceId) {
     if let Ok(value) = HeaderValue::from_str(&trace.to_string()) {
         response.headers_mut().insert("x-trace-id", value);
@@ -100,7 +100,8 @@ fn finish_response(response: &mut Response, trace: TraceId) {
         return;
     }
     let told = response.extensions_mut().remove::<Arc<ProblemDetails>>();
-    // An endpoint that fails with a body of its own, as `/readyz` does and a page for people, has said what is wrong.
+    // An endpoint that fails with a body of its own, such as `/readyz` or an HTML page, has already described the
+    // error.
     let own = |kind: &HeaderValue| {
         kind == "application/json" || kind.as_bytes().starts_with(b"text/html")
     };
@@ -129,24 +130,27 @@ fn framework_problem(status: StatusCode) -> ProblemDetails {
     problem_details(spec, detail.into(), None)
 }
 
-/// The answer when a handler panicked. The message may hold anything, so it is not repeated.
+/// Returns the response to a request whose handler panicked. The panic message may contain anything, so it is not
+/// included.
 pub(crate) fn panic_response(_message: Box<dyn Any + Send + 'static>) -> Response<Body> {
     tracing::error!(event = "handler.panicked", "a handler panicked");
     let fix = Some("report it with the trace_id".to_owned());
     problem_response(problems::INTERNAL, "something went wrong on our side".into(), fix)
 }
 
-/// Cancelled when the client has its answer, or has gone.
+/// Cancelled when the client has received its response or has disconnected.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientGone(pub(crate) CancellationToken);
 
-/// Carries a request out to its end, also when its client goes away or its time is over.
+/// Runs a request to completion, even if its client disconnects or its timeout ends.
 ///
-/// A dropped request would drop what it does with the database in the middle. The library does not bear that: a
-/// transaction that is dropped while it begins or ends can leave its connection inside a transaction that nobody knows of,
-/// and what is done there afterwards is answered and never committed.
+/// Dropping a request would drop its database work in the middle. The database library does not support that: a
+/// transaction
+/// that is dropped while it begins or ends can leave its connection inside an unknown transaction, and later work on
+/// that
+/// connection is acknowledged and never committed.
 pub(crate) async fn run_to_completion(mut request: Request, next: Next) -> Response {
-    // Whoever works for nobody but the client may ask whether it is still there.
+    // Work that only serves the client may check whether the client is still connected.
     let left = CancellationToken::new();
     let _line = left.clone().drop_guard();
     request.extensions_mut().insert(ClientGone(left));
@@ -154,7 +158,7 @@ pub(crate) async fn run_to_completion(mut request: Request, next: Next) -> Respo
     match TaskTracker::new().spawn(work).await {
         Ok(response) => response,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // The runtime is going down.
+        // The runtime is shutting down.
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }

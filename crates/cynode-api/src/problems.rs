@@ -1,23 +1,24 @@
-//! The table of problems: the code of each, its HTTP status, what it means and what to do. Every refusal of the HTTP API takes its
-//! code from here, and `cynode reference` writes `docs/reference/errors.md` from it.
+//! The table of problems: the code of each, its HTTP status, its meaning and the next action. Every refusal of the HTTP
+//! API
+//! takes its code from here, and `cynode reference` generates `docs/reference/errors.md` from it.
 
 use axum::http::StatusCode;
 
-/// One problem that a request can be answered with.
+/// One problem that a response can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProblemSpec {
-    /// The stable word for programs.
+    /// Stable code for programs.
     pub code: &'static str,
-    /// The HTTP status of the answer.
+    /// HTTP status of the response.
     pub status: StatusCode,
-    /// What happened, in one sentence.
+    /// Description of the problem, in one sentence.
     pub meaning: &'static str,
-    /// What the client does next.
+    /// Next action of the client.
     pub action: &'static str,
 }
 
 impl ProblemSpec {
-    /// The `type` of its problem document (RFC 9457).
+    /// Returns the `type` of its problem document (RFC 9457).
     pub fn type_urn(&self) -> String {
         format!("urn:cynode:problem:{}", self.code)
     }

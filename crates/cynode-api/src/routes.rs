@@ -33,7 +33,7 @@ use crate::{
     problems,
 };
 
-// One function each: a build without optimisation keeps every step of such a chain on the stack.
+// One function per area: a build without optimisation keeps every step of such a chain on the stack.
 pub(crate) fn public_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(PublicDocument::openapi())
         .merge(account_routes())
@@ -41,7 +41,7 @@ pub(crate) fn public_routes() -> OpenApiRouter<AppState> {
         .merge(resource_routes())
 }
 
-/// Who may do what, and what they prefer.
+/// Routes of accounts, projects, settings and preferences.
 fn account_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(operation::home))
@@ -79,7 +79,7 @@ fn account_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(preferences::effective_preferences))
 }
 
-/// Tasks, what came of them, and what people are told.
+/// Routes of tasks, their results, and notifications.
 fn task_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(tasks::create_task, tasks::list_tasks))
@@ -123,7 +123,7 @@ fn task_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(answer::look, answer::answer))
 }
 
-/// Tools, models and machines.
+/// Routes of tools, models and nodes.
 fn resource_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(tools::issue_agent_token, tools::list_agent_tokens))
@@ -163,7 +163,7 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(nodes::job_events))
 }
 
-/// The routes of the internal port.
+/// Returns the routes of the internal port.
 pub(crate) fn internal_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(InternalDocument::openapi())
         .routes(routes!(operation::healthz))
@@ -187,7 +187,7 @@ pub(crate) fn internal_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(repositories::advertise))
 }
 
-/// Routes of the user-facing port that bring or read many bytes, or wait for git.
+/// Returns the routes of the user-facing port that transfer many bytes or wait for git.
 pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(repositories::get_repository, repositories::import_repository))
@@ -203,7 +203,7 @@ pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::prove_call))
 }
 
-/// Routes of the internal port that bring many bytes or wait for git.
+/// Returns the routes of the internal port that transfer many bytes or wait for git.
 pub(crate) fn internal_long_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(nodes::store_blob))
@@ -211,8 +211,8 @@ pub(crate) fn internal_long_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(repositories::upload_pack))
 }
 
-/// The document cannot describe itself. It is written out once: a route is cloned for every connection,
-/// and this one must not carry a megabyte along.
+/// Serves the OpenAPI document, which cannot describe itself. It is serialised once: a route is cloned for every
+/// connection, and this one must not carry a megabyte along.
 pub(crate) fn document_route(document: &OpenApi) -> Router<AppState> {
     let text = Bytes::from(serde_json::to_vec(document).unwrap_or_default());
     let json = [(header::CONTENT_TYPE, "application/json")];

@@ -1,4 +1,4 @@
-//! A worker that plays scripts: it stands in for nodes behind the real jobs table.
+//! A worker that runs scripts: it stands in for nodes behind the real jobs table.
 
 use std::{
     collections::BTreeMap,
@@ -18,42 +18,42 @@ use uuid::Uuid;
 
 use crate::script::Scripts;
 
-/// How long it waits between tries.
+/// Delay between attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a worker did, for comparison with what should have been done.
+/// The work of a worker, to compare with the expected work.
 #[derive(Debug, Default)]
 pub struct WorkLedger {
     entries: Mutex<BTreeMap<(String, String, u32), u32>>,
 }
 
 impl WorkLedger {
-    /// Notes that an attempt of a task's unit was worked on.
+    /// Records that an attempt of a task's unit was worked on.
     pub fn note(&self, task: &str, unit: &str, attempt: u32) {
         let key = (task.to_owned(), unit.to_owned(), attempt);
         *self.entries.lock().unwrap().entry(key).or_default() += 1;
     }
 
-    /// How often each attempt of each unit of each task was worked on.
+    /// Returns how often each attempt of each unit of each task was worked on.
     pub fn entries(&self) -> BTreeMap<(String, String, u32), u32> {
         self.entries.lock().unwrap().clone()
     }
 }
 
-/// A worker.
+/// A scripted worker.
 pub struct Executor {
     http: reqwest::Client,
     base: String,
     token: String,
     scripts: Scripts,
-    /// What it did.
+    /// Ledger of its work.
     pub ledger: Arc<WorkLedger>,
     stop: AtomicBool,
     silence_seconds: u32,
 }
 
 impl Executor {
-    /// A worker of the orchestrator at `base`, its internal port.
+    /// Creates a worker of the orchestrator at `base`, its internal port.
     pub fn new(base: &str, token: &str, scripts: Scripts, silence_seconds: u32) -> Self {
         let http =
             reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build().unwrap();
@@ -68,7 +68,7 @@ impl Executor {
         }
     }
 
-    /// Lets it end.
+    /// Stops the worker.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -77,7 +77,7 @@ impl Executor {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Works until it is stopped. A claim or a report that got no answer is sent again as it was, until it gets one.
+    /// Works until it is stopped. A claim or report without an answer is repeated unchanged, until it gets one.
     pub async fn run(self: Arc<Self>) {
         let jobs = TaskTracker::new();
         while !self.stopped() {
@@ -114,7 +114,7 @@ impl Executor {
         self.persist::<serde_json::Value>(&path, &report).await;
     }
 
-    /// Sends until it gets an answer; `None` when it was refused or is stopped.
+    /// Sends until it gets an answer. Returns `None` if it was refused or is stopped.
     async fn persist<T: serde::de::DeserializeOwned>(
         &self,
         path: &str,

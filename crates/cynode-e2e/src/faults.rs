@@ -1,7 +1,7 @@
 //! Fault points: named places between two processes where one of them can be killed, paused or cut off.
 //!
-//! Processes speak through proxies here. What a process had done when it died can be told apart from outside only by the
-//! messages it had sent and received; so a kill before and after each message covers every place inside it.
+//! Processes communicate through proxies here. From outside, the progress of a dead process is visible only in the messages it
+//! had sent and received; so a kill before and after each message covers every place inside it.
 
 use std::{
     collections::HashMap,
@@ -27,21 +27,21 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-/// Before a message reaches its receiver, or after it had its effect and before the answer arrives.
+/// Side of a message: before it reaches its receiver, or after its effect and before the response arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// The message never arrives before the fault.
+    /// The fault comes before the message arrives.
     Before,
-    /// The message had its effect; the answer comes after the fault, if ever.
+    /// The message had its effect; the response comes after the fault, if ever.
     After,
 }
 
-/// A message at which something is to happen.
+/// A message that triggers a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Trigger {
-    /// What the message is, such as `checkpoint:plan_steps` or `sql:commit`.
+    /// Name of the message, such as `checkpoint:plan_steps` or `sql:commit`.
     pub message: String,
-    /// When.
+    /// Side of the message.
     pub phase: Phase,
 }
 
@@ -55,15 +55,15 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// What happens at a trigger; it is over before the message goes on.
+/// The action at a trigger; it completes before the message continues.
 pub type Act = Box<dyn FnOnce() -> Cut + Send>;
 
 /// Whether the connection that carried the message is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// It goes on.
+    /// The connection continues.
     No,
-    /// It ends here.
+    /// The connection ends here.
     Yes,
 }
 
@@ -81,22 +81,22 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Lets `act` happen at the trigger, after it was passed over `skip` times.
+    /// Runs `act` at the trigger, after `skip` occurrences.
     pub fn arm(&self, trigger: Trigger, skip: u32, act: Act) {
         *self.armed.lock().unwrap() = Some(Armed { trigger, skip, act });
     }
 
-    /// Takes back what has not happened; `true` when there was something.
+    /// Removes a fault that has not happened. Returns `true` if there was one.
     pub fn disarm(&self) -> bool {
         self.armed.lock().unwrap().take().is_some()
     }
 
-    /// Records from now on what comes by.
+    /// Starts to record messages.
     pub fn start_recording(&self) {
         *self.recording.lock().unwrap() = Some(Vec::new());
     }
 
-    /// Ends the recording and gives what came by, in order.
+    /// Ends the recording. Returns the messages in order.
     pub fn stop_recording(&self) -> Vec<Trigger> {
         self.recording.lock().unwrap().take().unwrap_or_default()
     }
@@ -123,13 +123,13 @@ impl Faults {
     }
 }
 
-/// Passes HTTP requests on to `target`.
+/// Forwards HTTP requests to `target`.
 pub struct HttpProxy {
-    /// Where it listens.
+    /// Listen address.
     pub address: SocketAddr,
-    /// Checkpoints that were answered with 200, and with 409.
+    /// Number of checkpoints that were answered with 200, and with 409.
     pub checkpoints: Arc<[AtomicU64; 2]>,
-    /// Checkpoints that are held on their way.
+    /// Number of checkpoints that are delayed.
     pub held: Arc<AtomicU64>,
     hold: watch::Sender<bool>,
 }
@@ -138,7 +138,7 @@ pub struct HttpProxy {
 struct Passing {
     http: reqwest::Client,
     target: String,
-    /// Whose messages they are, when they are those of a project manager or an analyst.
+    /// The sender, if it is a project manager or an analyst.
     agent: Option<&'static str>,
     faults: Faults,
     checkpoints: Arc<[AtomicU64; 2]>,
@@ -147,17 +147,17 @@ struct Passing {
 }
 
 impl HttpProxy {
-    /// Holds every message on its way, or lets all of them go on.
+    /// Delays every message, or releases all of them.
     pub fn hold(&self, hold: bool) {
         self.hold.send_replace(hold);
     }
 
-    /// Starts it.
+    /// Starts the proxy.
     pub async fn start(tasks: &TaskTracker, target: SocketAddr, faults: Faults) -> Self {
         Self::start_for(tasks, target, faults, None).await
     }
 
-    /// Starts one for a project manager or an analyst; the names of its messages begin with its own.
+    /// Starts a proxy for a project manager or an analyst; the names of its messages begin with its own.
     pub async fn start_for_agent(
         tasks: &TaskTracker,
         target: SocketAddr,
@@ -175,7 +175,7 @@ impl HttpProxy {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        // A connection for each request: one that the receiver's death broke must not look like a refusal.
+        // One connection per request: a connection that the receiver's death broke must not look like a refusal.
         let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         let checkpoints = Arc::<[AtomicU64; 2]>::default();
         let target = format!("http://{target}");
@@ -196,7 +196,7 @@ impl HttpProxy {
     }
 }
 
-/// What an HTTP request is called.
+/// Returns the name of an HTTP request.
 fn name_http(path: &str, body: &[u8]) -> String {
     if path == "/mcp" {
         let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
@@ -220,7 +220,7 @@ fn name_http(path: &str, body: &[u8]) -> String {
     if path.contains("/jobs/") { format!("job:{verb}") } else { format!("workflow:{verb}") }
 }
 
-/// What a message of a project manager or an analyst is called.
+/// Returns the name of a message of a project manager or an analyst.
 fn name_agent_message(who: &str, path: &str, body: &[u8]) -> String {
     let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let word = |place: &str| body.pointer(place).and_then(|it| it.as_str()).unwrap_or("?");
@@ -237,8 +237,8 @@ fn name_agent_message(who: &str, path: &str, body: &[u8]) -> String {
     format!("{who}:{what}")
 }
 
-/// What a message is called once it is answered: a claim by what was claimed. Nothing for a claim that took nothing, which is no place
-/// of interest.
+/// Returns the name of an answered message: a claim is named by the claimed item. `None` for a claim that took nothing, which
+/// is no fault point.
 fn name_answered(name: &str, answer: &[u8]) -> Option<String> {
     if name == "job:claim" {
         return (answer != br#"{"jobs":[]}"#).then(|| name.to_owned());
@@ -264,14 +264,14 @@ async fn pass_http(State(mut passing): State<Passing>, request: Request) -> Resp
         Some(who) => name_agent_message(who, path, &body),
         None => name_http(path, &body),
     };
-    // Whoever waits for work and dies waits no more: the claim goes with its connection.
+    // A claim ends with its connection: a process that dies while it waits for work must get none.
     if passing.agent.is_some() && name.ends_with(":claim") {
         return forward(passing, parts, body, name).await;
     }
     if *passing.hold.borrow() && name.starts_with("checkpoint") {
         passing.held.fetch_add(1, Ordering::Relaxed);
     }
-    // What is on its way arrives, whoever has died meanwhile: the rest is not for the sender to stop.
+    // A message in flight arrives, even if its sender has died meanwhile.
     let carried = TaskTracker::new().spawn(async move {
         let _ = passing.hold.wait_for(|hold| !hold).await;
         forward(passing, parts, body, name).await
@@ -299,7 +299,7 @@ async fn forward(passing: Passing, parts: Parts, body: Bytes, name: String) -> R
         return StatusCode::BAD_GATEWAY.into_response();
     }
     if name.starts_with("checkpoint") {
-        // At the gateway a refused write is a result that says so.
+        // At the gateway a refused write is a result with an error.
         let refused = status == StatusCode::CONFLICT
             || body.windows(15).any(|part| part == br#""code":"fenced""#);
         let failed = body.windows(14).any(|part| part == br#""isError":true"#);
@@ -318,20 +318,20 @@ async fn forward(passing: Passing, parts: Parts, body: Bytes, name: String) -> R
     response
 }
 
-/// Passes bytes on to a target that can be changed; every connection can be cut.
+/// Forwards bytes to a target that can be changed; every connection can be cut.
 pub struct TcpProxy {
-    /// Where it listens.
+    /// Listen address.
     pub address: SocketAddr,
     target: watch::Sender<SocketAddr>,
 }
 
 impl TcpProxy {
-    /// Starts it on loopback.
+    /// Starts the proxy on loopback.
     pub async fn start(tasks: &TaskTracker, target: SocketAddr) -> Self {
         Self::start_at(tasks, Ipv4Addr::LOCALHOST, target).await
     }
 
-    /// Starts it on an address of this machine.
+    /// Starts the proxy on an address of this machine.
     pub async fn start_at(tasks: &TaskTracker, listen: Ipv4Addr, target: SocketAddr) -> Self {
         let listener = TcpListener::bind((listen, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -361,13 +361,13 @@ impl TcpProxy {
     }
 }
 
-/// Passes `PostgreSQL`'s protocol on to `target`, and knows which statement is under way.
+/// Forwards the protocol of `PostgreSQL` to `target`, and identifies the statement in progress.
 pub struct PostgresProxy {
-    /// Where it listens.
+    /// Listen address.
     pub address: SocketAddr,
 }
 
-/// Statements of interest: a piece of their text, and what they are called.
+/// Statements with a fault point: a part of their text, and their name.
 const STATEMENTS: [(&str, &str); 16] = [
     ("INSERT INTO workflow_leases", "sql:grant"),
     ("INSERT INTO workflow_checkpoints", "sql:begin"),
@@ -388,7 +388,7 @@ const STATEMENTS: [(&str, &str); 16] = [
 ];
 
 impl PostgresProxy {
-    /// Starts it.
+    /// Starts the proxy.
     pub async fn start(tasks: &TaskTracker, target: SocketAddr, faults: Faults) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -478,7 +478,7 @@ async fn read_message(from: &mut (impl AsyncReadExt + Unpin)) -> Option<(u8, Vec
     Some((head[0], message))
 }
 
-/// A text that ends with a zero, and what follows it.
+/// Splits off a text that ends with a zero byte.
 fn text(bytes: &[u8]) -> (&[u8], &[u8]) {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     (&bytes[..end], bytes.get(end + 1..).unwrap_or_default())

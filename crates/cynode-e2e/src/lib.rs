@@ -1,5 +1,5 @@
 //! End-to-end support for the proofs: [`world`] is a whole installation of real processes, [`nodes`] are real nodes in network
-//! namespaces, [`faults`] and [`node_proxy`] break what is between them. The program `cynode-proof` runs them.
+//! namespaces, [`faults`] and [`node_proxy`] inject faults between them. The program `cynode-proof` runs them.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The way of one node to the orchestrator: it notes what results were answered with, and can hold messages on their way.
+//! The connection of one node to the orchestrator: it records the answers to results, and can delay messages.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -17,31 +17,31 @@ use tokio_util::task::TaskTracker;
 
 use crate::faults::Phase;
 
-/// Which messages are held, and where: before the orchestrator hears them, or before the node hears the answer.
+/// Which messages are delayed, and where: before the orchestrator gets them, or before the node gets the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// A piece of the path.
+    /// A part of the path.
     pub path: String,
-    /// On the way there, or on the way back.
+    /// On the way to the orchestrator, or on the way back.
     pub phase: Phase,
 }
 
-/// What becomes of held messages.
+/// What happens to delayed messages on release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Release {
-    /// They go on.
+    /// They are delivered.
     #[default]
     Pass,
-    /// They never arrive.
+    /// They are lost.
     Lose,
 }
 
-/// What the orchestrator answered to a result.
+/// The orchestrator's answer to a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultAnswer {
-    /// The job.
+    /// Id of the job.
     pub job: String,
-    /// The status.
+    /// HTTP status.
     pub status: u16,
 }
 
@@ -51,9 +51,9 @@ struct Valve {
     release: Release,
 }
 
-/// The way of one node.
+/// The proxy of one node.
 pub struct NodeProxy {
-    /// Where the node finds it.
+    /// Listen address, for the node.
     pub address: SocketAddr,
     valve: watch::Sender<Valve>,
     held: watch::Sender<Vec<Hold>>,
@@ -70,7 +70,7 @@ struct Way {
 }
 
 impl NodeProxy {
-    /// Starts it on an address of this machine.
+    /// Starts the proxy on an address of this machine.
     pub async fn start(tasks: &TaskTracker, listen: Ipv4Addr, target: SocketAddr) -> Self {
         let listener = TcpListener::bind((listen, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -90,30 +90,30 @@ impl NodeProxy {
         Self { address, valve, held, answers }
     }
 
-    /// Holds such messages from now on.
+    /// Delays matching messages from now on.
     pub fn hold(&self, hold: Hold) {
         self.valve.send_modify(|valve| valve.holds.push(hold));
     }
 
-    /// Whether such a message is held now.
+    /// Returns whether a matching message is delayed now.
     pub fn holds(&self, hold: &Hold) -> bool {
         self.held.borrow().contains(hold)
     }
 
-    /// Holds nothing any more.
+    /// Releases all delayed messages and stops delaying.
     pub fn release(&self, release: Release) {
         self.valve.send_replace(Valve { holds: Vec::new(), release });
         self.held.send_replace(Vec::new());
     }
 
-    /// What results were answered with so far, in order.
+    /// Returns the answers to results so far, in order.
     pub fn answers(&self) -> Vec<ResultAnswer> {
         self.answers.lock().unwrap().clone()
     }
 }
 
 impl Way {
-    /// Waits while the message is held; `false` when it is lost.
+    /// Waits while the message is delayed. Returns `false` if it is lost.
     async fn may_pass(&mut self, path: &str, phase: Phase) -> bool {
         let ours = |hold: &Hold| hold.phase == phase && path.contains(&hold.path);
         let hold = self.valve.borrow().holds.iter().find(|hold| ours(hold)).cloned();
@@ -127,7 +127,7 @@ impl Way {
 async fn pass(State(way): State<Way>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
-    // What is on its way arrives, whoever has died meanwhile.
+    // A message in flight arrives, even if its sender has died meanwhile.
     let carried = TaskTracker::new().spawn(carry(way, parts, body));
     carried.await.unwrap_or_else(|_| StatusCode::BAD_GATEWAY.into_response())
 }

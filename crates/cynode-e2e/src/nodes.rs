@@ -1,5 +1,5 @@
-//! Nodes of a world: the real program, each in a network namespace of its own at the end of a cable that can be cut, with a disk
-//! that can be filled. Needs root.
+//! Nodes of a world: the real program, each in its own network namespace behind a link that can be cut, with a disk that can be
+//! filled. Needs root.
 
 use std::{
     collections::BTreeSet,
@@ -17,27 +17,27 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::world::{log, set_mode};
 
-/// Runs a program of the system to its end.
+/// Runs a system program to its end.
 fn system(program: &str, arguments: &[&str]) {
     let done = Command::new(program).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{program} {}: {said}", arguments.join(" "));
 }
 
-/// A network namespace, and a cable from us into it.
+/// A network namespace, and a link from the host into it.
 pub struct Cable {
     namespace: String,
     link: String,
-    /// Our end.
+    /// Address of the host's end.
     pub host: Ipv4Addr,
 }
 
 impl Cable {
-    /// Lays one; the name is for the namespace and must be free.
+    /// Creates the link. The name is that of the namespace and must be free.
     pub fn lay(namespace: &str) -> Self {
         let number: u16 = rand::random_range(0..1 << 14);
         let link = format!("cy{:08x}", rand::random::<u32>());
-        // A range that is for measuring and nobody's own.
+        // A range that is reserved for benchmarks.
         let base = u32::from(Ipv4Addr::new(198, 18, 0, 0)) + u32::from(number) * 4;
         let (host, inside) = (Ipv4Addr::from(base + 1), Ipv4Addr::from(base + 2));
         let cable = Self { namespace: namespace.to_owned(), link, host };
@@ -53,12 +53,12 @@ impl Cable {
         cable
     }
 
-    /// Nothing gets through any more, and nobody is told.
+    /// Cuts the link silently: packets are dropped, and no process gets an error.
     pub fn cut(&self) {
         system("ip", &["link", "set", &self.link, "down"]);
     }
 
-    /// Lets everything through again.
+    /// Restores the link.
     pub fn mend(&self) {
         system("ip", &["link", "set", &self.link, "up"]);
     }
@@ -67,46 +67,46 @@ impl Cable {
 impl Drop for Cable {
     fn drop(&mut self) {
         let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).status();
-        // It goes with the namespace, which somebody may still be in.
+        // It goes with the namespace, which a process may still be in.
         let _ =
             Command::new("ip").args(["link", "delete", &self.link]).stderr(Stdio::null()).status();
     }
 }
 
-/// How a node is set up.
+/// Setup of a node.
 #[derive(Clone, Debug)]
 pub struct NodeSetup {
-    /// `cynode-node`.
+    /// Path of `cynode-node`.
     pub program: PathBuf,
-    /// What it is called.
+    /// Name of the node.
     pub name: String,
-    /// Names its namespace and its disk among everything on this machine.
+    /// Unique name of its namespace and its disk on this machine.
     pub tag: String,
-    /// A directory for its state and its log.
+    /// Directory of its state and its log.
     pub directory: PathBuf,
-    /// Size of its disk in MiB; the machine's own when there is none.
+    /// Size of its disk in MiB; without it, the node uses the machine's disk.
     pub disk_mib: Option<u32>,
     /// Flags of `cynode-node run`.
     pub flags: Vec<String>,
 }
 
-/// A node.
+/// A node in its own namespace.
 pub struct Machine {
-    /// What it is called.
+    /// Name of the node.
     pub name: String,
-    /// Its cable.
+    /// Its network link.
     pub cable: Cable,
     /// Its state directory.
     pub state: PathBuf,
     setup: NodeSetup,
     child: Mutex<Option<Child>>,
     environment: Mutex<Vec<(String, String)>>,
-    /// Where control groups of its jobs were seen.
+    /// Parents of the cgroups of its jobs.
     cgroup_parents: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Machine {
-    /// Makes the machine; nothing runs on it yet.
+    /// Creates the machine; nothing runs on it yet.
     pub fn new(setup: NodeSetup) -> Self {
         let tag = format!("{}-{}", setup.tag, setup.name);
         let state = setup.directory.join(&setup.name);
@@ -129,18 +129,18 @@ impl Machine {
         }
     }
 
-    /// `cynode-node` in its namespace. It dies with us.
+    /// Returns `cynode-node` in its namespace. It dies with this process.
     fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig=KILL", "--", "nsenter"]);
-        // Only the network: other ways to enter hide the control groups.
+        // Only the network namespace: other ways to enter hide the cgroups.
         command.arg(format!("--net=/run/netns/{}", self.cable.namespace)).arg("--");
         command.arg(&self.setup.program).arg("--state").arg(&self.state);
         command.stdin(Stdio::null());
         command
     }
 
-    /// Makes it a node of the orchestrator at `url`.
+    /// Joins the machine as a node of the orchestrator at `url`.
     pub fn join(&self, url: &str, token: &str) {
         let file = self.setup.directory.join(format!("{}.token", self.name));
         fs::write(&file, token).unwrap();
@@ -151,12 +151,12 @@ impl Machine {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// What its environment is from the next start on.
+    /// Sets its environment from the next start on.
     pub fn set_environment(&self, environment: Vec<(String, String)>) {
         *self.environment.lock().unwrap() = environment;
     }
 
-    /// Starts it, when it does not run.
+    /// Starts it, unless it runs.
     pub fn start(&self) {
         let mut child = self.child.lock().unwrap();
         if child.is_none() {
@@ -168,7 +168,7 @@ impl Machine {
         }
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether it has exited by itself.
     pub fn has_ended(&self) -> bool {
         let mut child = self.child.lock().unwrap();
         child.as_mut().is_some_and(|child| child.try_wait().ok().flatten().is_some())
@@ -182,7 +182,7 @@ impl Machine {
         }
     }
 
-    /// Asks it to end and waits until it has.
+    /// Asks it to end and waits. Returns whether it ended in time.
     pub async fn stop(&self, timeout: Duration) -> bool {
         let Some(mut child) = self.child.lock().unwrap().take() else { return true };
         let _ = kill_process(Pid::from_child(&child), Signal::TERM);
@@ -198,17 +198,17 @@ impl Machine {
         false
     }
 
-    /// Its process, while it runs.
+    /// Returns its process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.child.lock().unwrap().as_ref().map(Child::id)
     }
 
-    /// Where it writes what it does.
+    /// Returns the path of its log.
     pub fn log(&self) -> PathBuf {
         self.setup.directory.join(format!("{}.log", self.name))
     }
 
-    /// The directory of a job.
+    /// Returns the directory of a job.
     pub fn job(&self, job: &str) -> PathBuf {
         self.state.join("jobs").join(job)
     }
@@ -221,12 +221,12 @@ impl Machine {
         while file.write_all(&[0; 512]).is_ok() {}
     }
 
-    /// Makes room again.
+    /// Frees the disk again.
     pub fn unfill(&self) {
         let _ = fs::remove_file(self.state.join("filler"));
     }
 
-    /// What is there of jobs: processes, control groups, directories.
+    /// Returns the traces of jobs: processes, cgroups, directories.
     pub fn traces(&self, jobs: &[String], mark: &str) -> Traces {
         Traces {
             processes: self.processes(jobs, mark),
@@ -235,7 +235,7 @@ impl Machine {
         }
     }
 
-    /// Processes of jobs: in a control group of theirs, or with their directory or the mark on their command line.
+    /// Returns the processes of jobs: in one of their cgroups, or with their directory or the mark on their command line.
     fn processes(&self, jobs: &[String], mark: &str) -> Vec<(u32, String)> {
         let places = jobs.iter().map(|job| self.job(job).display().to_string());
         let words: Vec<_> = places.chain((!mark.is_empty()).then(|| mark.to_owned())).collect();
@@ -245,13 +245,13 @@ impl Machine {
         })
     }
 
-    /// Processes beside the node itself that have to do with its directory.
+    /// Returns the processes beside the node itself that refer to its directory.
     pub fn companions(&self) -> Vec<(u32, String)> {
         let state = self.state.display().to_string();
         self.others(|line, _| line.contains(&state))
     }
 
-    /// Processes other than ours and the node, by their command lines and control groups.
+    /// Returns other processes than this one and the node, by their command lines and cgroups.
     fn others(&self, wanted: impl Fn(&str, &str) -> bool) -> Vec<(u32, String)> {
         let own = [Some(std::process::id()), self.pid()];
         let mut found = Vec::new();
@@ -266,7 +266,7 @@ impl Machine {
         found
     }
 
-    /// Control groups whose name holds that of a job.
+    /// Returns the cgroups whose name contains that of a job.
     fn groups(&self, jobs: &[String]) -> Vec<PathBuf> {
         let mut found = Vec::new();
         walk(Path::new("/sys/fs/cgroup"), &mut |path, name| {
@@ -279,7 +279,7 @@ impl Machine {
         found
     }
 
-    /// The processes of a job's control groups.
+    /// Returns the processes in a job's cgroups.
     pub fn members(&self, job: &str) -> BTreeSet<i32> {
         let groups = self.groups(&[job.to_owned()]);
         let texts = groups.iter().map(|group| fs::read_to_string(group.join("cgroup.procs")));
@@ -291,7 +291,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.kill();
-        // What it made for itself and not for a job stays for its next start, of which there is none.
+        // The node's own cgroups would stay for its next start, and there is none.
         for parent in self.cgroup_parents.lock().unwrap().iter() {
             let _ = fs::remove_dir(parent);
         }
@@ -301,19 +301,19 @@ impl Drop for Machine {
     }
 }
 
-/// What is there of jobs.
+/// Traces of jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traces {
     /// Processes, with the beginning of their command lines.
     pub processes: Vec<(u32, String)>,
-    /// Control groups.
+    /// Remaining cgroups.
     pub groups: Vec<PathBuf>,
-    /// Directories.
+    /// Remaining directories.
     pub directories: Vec<PathBuf>,
 }
 
 impl Traces {
-    /// Whether nothing is there.
+    /// Returns whether there are no traces.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -335,7 +335,7 @@ fn walk(directory: &Path, see: &mut impl FnMut(&Path, &str)) {
     }
 }
 
-/// Kills a process of which only the number is known.
+/// Kills a process by its number.
 pub fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, Signal::KILL);

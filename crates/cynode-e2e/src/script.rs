@@ -1,4 +1,4 @@
-//! Agents and workers that play a script: plans, results, findings and failures come from a file, always the same.
+//! Agents and workers that run a script: plans, results, findings and failures come from a file and are always the same.
 //!
 //! The first word of a task's description names its script.
 
@@ -24,53 +24,53 @@ use serde_json::{Value, json};
 #[serde(transparent)]
 pub struct Scripts(pub BTreeMap<String, Script>);
 
-/// What happens to a task.
+/// The course of a task.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// The plan.
+    /// The plan of the task.
     pub plan: PlanText,
-    /// How the first attempts at planning fail.
+    /// Failures of the first attempts at planning.
     #[serde(default)]
     pub plan_failures: Vec<Failure>,
     /// A question that is asked before the plan is made.
     #[serde(default)]
     pub question: Option<String>,
-    /// How long planning and judging take.
+    /// Duration of planning and reviewing in milliseconds.
     #[serde(default)]
     pub think_ms: u64,
-    /// How long a job takes.
+    /// Duration of a job in milliseconds.
     #[serde(default)]
     pub work_ms: u64,
-    /// What becomes of a unit's attempts, in order; when there is no more, all is well.
+    /// Outcomes of a unit's attempts, in order; later attempts succeed.
     #[serde(default)]
     pub attempts: BTreeMap<String, Vec<Attempt>>,
 }
 
-/// How thinking fails.
+/// Kind of failure of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
-    /// It may pass.
+    /// A retry may succeed.
     Transient,
     /// The answer cannot be used.
     Domain,
-    /// It will not pass.
+    /// A retry cannot succeed.
     Permanent,
 }
 
-/// What becomes of one attempt of a unit.
+/// Outcome of one attempt of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attempt {
-    /// It is done and judged good.
+    /// The job succeeds, and the review approves it.
     #[default]
     Good,
-    /// It is done and judged bad.
+    /// The job succeeds, and the review rejects it.
     Bad,
     /// The job fails.
     Fails,
-    /// The worker is never heard of again.
+    /// The worker disappears.
     Vanishes,
 }
 
@@ -81,20 +81,20 @@ impl Scripts {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// The script that a description names.
+    /// Returns the script that a description names.
     pub fn of(&self, description: &str) -> Option<(&str, &Script)> {
         let name = description.split_whitespace().next()?;
         self.0.get_key_value(name).map(|(name, script)| (name.as_str(), script))
     }
 
-    /// What becomes of an attempt.
+    /// Returns the outcome of an attempt.
     pub fn attempt(&self, script: &str, unit: &str, attempt: u32) -> Attempt {
         let planned = self.0.get(script).and_then(|script| script.attempts.get(unit));
         let index = usize::try_from(attempt).unwrap_or(1).saturating_sub(1);
         planned.and_then(|attempts| attempts.get(index)).copied().unwrap_or_default()
     }
 
-    /// What a worker reports about an attempt; `None` when it vanishes.
+    /// Returns the report of a worker about an attempt; `None` if it disappears.
     pub fn outcome(&self, script: &str, unit: &str, attempt: u32) -> Option<(JobOutcome, Value)> {
         let result = json!({ "unit": unit, "attempt": attempt });
         match self.attempt(script, unit, attempt) {
@@ -105,7 +105,7 @@ impl Scripts {
     }
 }
 
-/// Agents that play a script.
+/// Agents that run a script.
 #[derive(Clone, Debug)]
 pub struct ScriptedBackend(pub Scripts);
 
@@ -140,11 +140,11 @@ impl AgentBackend for ScriptedBackend {
                 return Ok(AgentReply::Ask(question.clone(), 0));
             }
             let mut text = script.plan.clone();
-            // Units that say what a node is to do keep it; the others are for the scripted worker.
+            // Units with work for a node keep it; the others are for the scripted worker.
             for unit in text.steps.iter_mut().filter(|unit| unit.payload.get("work").is_none()) {
                 unit.payload = json!({ "script": name, "work_ms": script.work_ms });
             }
-            // What people said since becomes one unit each.
+            // Each message of a person becomes one unit.
             for (number, said) in request.feedback.iter().enumerate() {
                 let key = format!("feedback-{}", number + 1);
                 text.steps.push(cynode_core::workflow::plan::PlannedUnit {

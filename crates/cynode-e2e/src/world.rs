@@ -1,5 +1,5 @@
-//! A whole installation of real processes: PostgreSQL, the engine, the orchestrator, runners, and if wanted a project manager and an
-//! analyst; any of them can be killed, paused and started again.
+//! A whole installation of real processes: PostgreSQL, the engine, the orchestrator, runners, and optionally a project manager
+//! and an analyst. Each of them can be killed, paused and restarted.
 
 use std::{
     ffi::OsString,
@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::faults::{Faults, HttpProxy, PostgresProxy, TcpProxy};
 
-/// Who may be killed.
+/// A process that can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Victim {
     /// `cynode serve`.
@@ -37,10 +37,10 @@ pub enum Victim {
 }
 
 impl Victim {
-    /// Everybody who is in every world.
+    /// The processes of every world.
     pub const ALL: [Self; 4] = [Self::Orchestrator, Self::Runner, Self::Engine, Self::Database];
 
-    /// Everybody who may be in a world, in the order in which they are ended.
+    /// All possible processes, in the order in which they are ended.
     const ANY: [Self; 6] = [
         Self::Runner,
         Self::Manager,
@@ -50,7 +50,7 @@ impl Victim {
         Self::Database,
     ];
 
-    /// What it is called in tables.
+    /// Returns its name in tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Orchestrator => "orchestrator",
@@ -63,48 +63,48 @@ impl Victim {
     }
 }
 
-/// Where the programs are.
+/// Paths of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// `cynode`.
+    /// Path of `cynode`.
     pub cynode: PathBuf,
     /// A runner, and its first arguments.
     pub runner: Vec<OsString>,
-    /// `restate-server`.
+    /// Path of `restate-server`.
     pub restate: PathBuf,
     /// The directory of `initdb` and `postgres`.
     pub postgres: PathBuf,
 }
 
-/// How a world is set up.
+/// Setup of a world.
 #[derive(Clone, Debug)]
 pub struct WorldSetup {
-    /// The programs.
+    /// Paths of the programs.
     pub programs: Programs,
     /// The file of scripts; a runner that hands everything to the project manager has none.
     pub scripts: Option<PathBuf>,
-    /// Whether a project manager and an analyst are there.
+    /// Setup of the project manager and the analyst, if they are wanted.
     pub manager: Option<ManagerSetup>,
-    /// How long a runner's lease lasts.
+    /// Lease time of a runner in seconds.
     pub lease_seconds: u32,
-    /// Whether processes speak through proxies, where faults can be armed.
+    /// Whether processes communicate through proxies, where faults can be injected.
     pub proxied: bool,
     /// More of the orchestrator's configuration, as `key=value`.
     pub settings: Vec<String>,
 }
 
-/// How the project manager and the analyst are set up.
+/// Setup of the project manager and the analyst.
 #[derive(Clone, Debug)]
 pub struct ManagerSetup {
-    /// `cynode-pma`.
+    /// Path of `cynode-pma`.
     pub program: PathBuf,
     /// The directory of the instructions of both roles.
     pub instructions: PathBuf,
-    /// How long silence about a handoff is believed.
+    /// Seconds without a sign of life after which a handoff is reassigned.
     pub lease_seconds: u32,
 }
 
-/// A process and how it is started again.
+/// A process and the command that restarts it.
 struct ManagedProcess {
     spawn: Spawn,
     child: Option<std::process::Child>,
@@ -121,19 +121,19 @@ pub struct World {
     tasks: TaskTracker,
     /// Its processes.
     pub processes: Processes,
-    /// Where faults are armed.
+    /// Its fault points.
     pub faults: Faults,
-    /// The user API.
+    /// Address of the user API.
     pub user: SocketAddr,
-    /// The internal port, through the proxy if there is one.
+    /// Address of the internal port, through the proxy if there is one.
     pub internal: SocketAddr,
-    /// The engine's way in and its administration.
+    /// Address of the engine's ingress.
     pub ingress: SocketAddr,
-    /// The engine's administration.
+    /// Address of the engine's administration.
     pub admin: SocketAddr,
     /// The runner, as the engine sees it.
     pub runner_link: TcpProxy,
-    /// The first runner's way to the orchestrator.
+    /// The first runner's connection to the orchestrator.
     pub runner_http: Option<HttpProxy>,
     internal_direct: SocketAddr,
     /// Connections of the harness itself, around the proxies.
@@ -147,14 +147,14 @@ pub struct World {
     http: reqwest::Client,
 }
 
-/// How long PostgreSQL may need to start again after it was killed.
+/// How long PostgreSQL may take to restart after it was killed.
 const MAX_DATABASE_START: Duration = Duration::from_mins(1);
 
-/// Ports below those that the kernel gives to outgoing connections: while a process that listens there is dead, nobody takes its port by
-/// chance, not even a client that tries to reach it and would be connected to itself.
+/// Ports below the kernel's range for outgoing connections. While a process that listens there is dead, no other process takes
+/// its port by chance, not even a client that tries to reach it and would be connected to itself.
 const PORTS: std::ops::Range<u16> = 16_000..32_000;
 
-/// A port on loopback that is free now and that only somebody who asks for it gets.
+/// Returns a loopback port that is free now and that is not assigned at random.
 pub fn free_address() -> SocketAddr {
     let ports = std::iter::repeat_with(|| rand::random_range(PORTS));
     let mut bound = ports.take(1000).flat_map(|port| StdListener::bind(("127.0.0.1", port)));
@@ -171,7 +171,7 @@ impl Processes {
         act(all[victim as usize].as_mut().expect("the process is part of the world"))
     }
 
-    /// Those that are there.
+    /// Returns the processes that are there.
     pub fn there(&self) -> Vec<Victim> {
         let all = self.0.lock().unwrap();
         Victim::ANY.into_iter().filter(|victim| all[*victim as usize].is_some()).collect()
@@ -201,7 +201,7 @@ impl Processes {
         });
     }
 
-    /// Starts what has ended by itself; gives whether it had.
+    /// Restarts a process that has exited by itself. Returns whether it had.
     pub fn revive(&self, victim: Victim) -> bool {
         self.with(victim, |process| {
             let ended = match &mut process.child {
@@ -215,7 +215,7 @@ impl Processes {
         })
     }
 
-    /// Processor time that a process and its children have taken, in seconds.
+    /// Returns the processor time of a process and its children, in seconds.
     pub fn processor_seconds(&self, victim: Victim) -> f64 {
         let root = self.with(victim, |process| process.child.as_ref().map(std::process::Child::id));
         let Some(root) = root else { return 0.0 };
@@ -225,14 +225,14 @@ impl Processes {
             .filter_map(|entry| {
                 let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
                 let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-                // The name may hold anything; what follows its bracket does not.
+                // The name may contain anything; the text after its bracket does not.
                 let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
                 let parent: u32 = fields.get(1)?.parse().ok()?;
                 let own = pid == root;
                 if !own && parent != root {
                     return None;
                 }
-                // Of the root also what its ended children took.
+                // For the root process, include its ended children.
                 let last = if own { 15 } else { 13 };
                 (11..last).map(|field| fields.get(field)?.parse::<u64>().ok()).sum::<Option<u64>>()
             })
@@ -242,12 +242,12 @@ impl Processes {
         seconds
     }
 
-    /// Stops a process where it is.
+    /// Stops a process with `SIGSTOP`.
     pub fn pause(&self, victim: Victim) {
         self.signal(victim, Signal::STOP);
     }
 
-    /// Lets a paused process go on.
+    /// Resumes a paused process.
     pub fn go_on(&self, victim: Victim) {
         self.signal(victim, Signal::CONT);
     }
@@ -275,7 +275,7 @@ pub(crate) fn log(path: &Path) -> Stdio {
     fs::OpenOptions::new().create(true).append(true).open(path).unwrap().into()
 }
 
-/// A program that dies with us, as PostgreSQL's user if it must be.
+/// Returns a command that dies with this process, and runs as PostgreSQL's user if it must.
 fn program(path: &Path, as_postgres: bool) -> StdCommand {
     let mut command = StdCommand::new("setpriv");
     if as_postgres && rustix::process::geteuid().is_root() {
@@ -350,7 +350,7 @@ impl World {
         write_engine_config(&root, ingress, admin, node);
         processes.put(Victim::Engine, engine_process(&setup, &root));
 
-        // The runner, and its own way to the orchestrator.
+        // The runner, and its own connection to the orchestrator.
         let runner_http = if setup.proxied {
             Some(HttpProxy::start(&tasks, internal_direct, faults.clone()).await)
         } else {
@@ -359,7 +359,7 @@ impl World {
         let seen = runner_http.as_ref().map_or(internal_direct, |proxy| proxy.address);
         processes.put(Victim::Runner, runner_process(&setup, &root, runner, seen, "runner"));
 
-        // Workers go through a proxy of their own, so that their calls are places of interest too.
+        // Workers go through a proxy of their own, so that their calls are fault points too.
         let internal = if setup.proxied {
             HttpProxy::start(&tasks, internal_direct, faults.clone()).await.address
         } else {
@@ -392,7 +392,7 @@ impl World {
         world
     }
 
-    /// Starts the project manager and the analyst, if they are wanted, each with its own way to the orchestrator.
+    /// Starts the project manager and the analyst, if they are wanted, each with its own connection to the orchestrator.
     async fn start_manager(&self) {
         let Some(manager) = &self.setup.manager else { return };
         let direct = self.internal_direct;
@@ -417,18 +417,18 @@ impl World {
         session["token"].as_str().unwrap().clone_into(&mut self.token);
         let project = self.post("/v1/projects", json!({ "slug": "web", "title": "Web" })).await;
         project["id"].as_str().unwrap().clone_into(&mut self.project);
-        // Nobody sits before a world: plans are carried out unasked unless whoever uses it says otherwise.
+        // There is no person in a world: plans need no approval unless a proof says otherwise.
         self.ask_about_plans(false, 0).await;
     }
 
-    /// Whether a person is asked about plans, everywhere; the preference has that version now.
+    /// Sets whether a person must approve plans, everywhere; the preference has that version now.
     pub async fn ask_about_plans(&self, asks: bool, version: i64) {
         let value = json!({ "value": asks, "expected_version": version });
         self.put("/v1/preferences/workflow.approve_plan?scope_type=system", &value).await;
     }
 
-    /// A second runner over the same orchestrator, with a way of its own to it. It is not part of the processes that can
-    /// be killed; the child is the caller's.
+    /// Starts a second runner for the same orchestrator, with its own connection to it. It is not one of the processes that can
+    /// be killed; the caller owns the child.
     pub async fn second_runner(&self) -> (std::process::Child, SocketAddr, HttpProxy) {
         let proxy = HttpProxy::start(&self.tasks, self.internal_direct, self.faults.clone()).await;
         let listen = free_address();
@@ -440,7 +440,7 @@ impl World {
 
     /// Sends a request to the user API until it gets an answer.
     pub async fn post(&self, path: &str, body: Value) -> Value {
-        // One key for every try: what was done once is not done again.
+        // One idempotency key for all attempts: the request takes effect once.
         let key = format!("{:032x}", rand::random::<u128>());
         loop {
             let mut request = self.http.post(format!("http://{}{path}", self.user)).json(&body);
@@ -465,14 +465,14 @@ impl World {
         }
     }
 
-    /// Sends a request to the user API once; whether it was done.
+    /// Sends a request to the user API once. Returns whether it succeeded.
     pub async fn try_post(&self, path: &str, body: &Value) -> bool {
         let url = format!("http://{}{path}", self.user);
         let sent = self.http.post(url).bearer_auth(&self.token).json(body).send().await;
         sent.is_ok_and(|answer| answer.status().is_success())
     }
 
-    /// Reads from the user API; nothing when nobody answers.
+    /// Reads from the user API. Returns `None` without an answer.
     pub async fn try_get(&self, path: &str) -> Option<Value> {
         let url = format!("http://{}{path}", self.user);
         let answer = self.http.get(url).bearer_auth(&self.token).send().await.ok()?;
@@ -486,66 +486,66 @@ impl World {
         answer.json().await.unwrap()
     }
 
-    /// Asks for a task that plays `script`; gives its id.
+    /// Creates a task that runs `script`. Returns its id.
     pub async fn task(&self, script: &str) -> String {
         self.task_in(&self.project, script).await
     }
 
-    /// Asks for a task of a project that plays `script`; gives its id.
+    /// Creates a task in a project that runs `script`. Returns its id.
     pub async fn task_in(&self, project: &str, script: &str) -> String {
         let name = format!("t{:016x}", rand::random::<u64>());
         let body = json!({ "project_id": project, "name": name, "description": script });
         self.post("/v1/tasks", body).await["id"].as_str().unwrap().to_owned()
     }
 
-    /// Another project; gives its id.
+    /// Creates another project. Returns its id.
     pub async fn project(&self) -> String {
         let slug = format!("p{:08x}", rand::random::<u32>());
         let made = self.post("/v1/projects", json!({ "slug": slug, "title": slug })).await;
         made["id"].as_str().unwrap().to_owned()
     }
 
-    /// Puts something in its place by the user API.
+    /// Sends a `PUT` request to the user API.
     pub async fn put(&self, path: &str, body: &Value) {
         let url = format!("http://{}{path}", self.user);
         let sent = self.http.put(url).bearer_auth(&self.token).json(body).send().await.unwrap();
         assert!(sent.status().is_success(), "{path}: {}", sent.text().await.unwrap_or_default());
     }
 
-    /// Gives a project a repository, from a git bundle.
+    /// Uploads a git bundle as the repository of a project.
     pub async fn bring(&self, project: &str, bundle: Vec<u8>) {
         let url = format!("http://{}/v1/projects/{project}/repository", self.user);
         let sent = self.http.put(url).bearer_auth(&self.token).body(bundle).send().await.unwrap();
         assert!(sent.status().is_success(), "{}", sent.text().await.unwrap_or_default());
     }
 
-    /// The internal port itself, around the proxies.
+    /// Returns the address of the internal port itself, around the proxies.
     pub const fn internal_direct(&self) -> SocketAddr {
         self.internal_direct
     }
 
-    /// Where the orchestrator keeps the repository of a project.
+    /// Returns the path of a project's repository in the orchestrator's storage.
     pub fn repository(&self, project: &str) -> PathBuf {
         self.dir.path().join("storage/repositories").join(format!("{project}.git"))
     }
 
-    /// Bytes that the orchestrator keeps, by their SHA-256; none when it does not have them.
+    /// Returns a stored artifact by its SHA-256; `None` if there is none.
     pub fn artifact(&self, sha256: &str) -> Option<Vec<u8>> {
         let place = self.dir.path().join("storage/artifacts/sha256");
         fs::read(place.join(sha256.get(..2)?).join(sha256)).ok()
     }
 
-    /// What runs as long as the world does.
+    /// Returns the tracker of tasks that run as long as the world does.
     pub const fn tasks(&self) -> &TaskTracker {
         &self.tasks
     }
 
-    /// Deletes everything the engine knows, while it is not running.
+    /// Deletes all data of the engine, while it is not running.
     pub fn wipe_engine(&self) {
         fs::remove_dir_all(self.dir.path().join("engine/data")).unwrap();
     }
 
-    /// Waits until everybody answers.
+    /// Waits until every process answers.
     pub async fn wait_until_it_works(&self) {
         let user = format!("http://{}/readyz", self.user);
         let engine = format!("http://{}/restate/health", self.ingress);
@@ -562,17 +562,17 @@ impl World {
         }
     }
 
-    /// Where the logs are.
+    /// Returns the directory of the logs.
     pub fn logs(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Keeps the directory, for somebody to look at.
+    /// Keeps the directory, for inspection.
     pub fn keep(&mut self) {
         self.dir.disable_cleanup(true);
     }
 
-    /// Keeps it no longer.
+    /// Removes the directory at the end after all.
     pub fn keep_not(&mut self) {
         self.dir.disable_cleanup(false);
     }
@@ -611,7 +611,7 @@ fn start_postgres(setup: &WorldSetup, root: &Path, address: SocketAddr, processe
             .current_dir(&home)
             .stdout(Stdio::null())
             .stderr(log(&log_path));
-        // After a crash a dead server's children may still hold its memory for a moment: then the next one ends at once.
+        // After a crash the children of a dead server may hold its shared memory for a moment; the next one then exits at once.
         let first = Instant::now();
         loop {
             assert!(
@@ -638,7 +638,7 @@ fn start_postgres(setup: &WorldSetup, root: &Path, address: SocketAddr, processe
     processes.put(Victim::Database, Box::new(spawn));
 }
 
-/// Runs `cynode` to its end over the database at `url`; gives what it said.
+/// Runs `cynode` to its end with the database at `url`. Returns its output.
 fn admin(cynode: &Path, url: &str, arguments: &[&str]) -> String {
     let output = StdCommand::new(cynode).env("DATABASE_URL", url).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -649,7 +649,7 @@ fn admin(cynode: &Path, url: &str, arguments: &[&str]) -> String {
 async fn connect(url: &str) -> PgPool {
     let begun = Instant::now();
     loop {
-        // Whoever waits for a database that was killed cannot start it again meanwhile.
+        // A caller that waits for a killed database cannot restart it meanwhile.
         let options = sqlx::postgres::PgPoolOptions::new()
             .max_connections(4)
             .acquire_timeout(Duration::from_secs(1));
@@ -751,7 +751,7 @@ fn runner_process(
     })
 }
 
-/// The project manager or an analyst.
+/// Returns the process of the project manager or an analyst.
 fn manager_process(
     manager: &ManagerSetup,
     root: &Path,

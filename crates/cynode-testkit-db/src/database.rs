@@ -8,8 +8,8 @@ use sqlx::{
 
 use crate::NOW;
 
-/// One migrated database for one test: a clone of a template that is made once in a run. It is dropped
-/// with the value.
+/// One migrated database for one test: a clone of a template that is created once in a run. Dropping the value drops the
+/// database.
 pub struct TestDb {
     name: String,
     cluster: PgConnectOptions,
@@ -17,7 +17,7 @@ pub struct TestDb {
 }
 
 impl TestDb {
-    /// Clones the template; the first test of a run makes it.
+    /// Clones the template; the first test of a run creates it.
     pub async fn new() -> Self {
         let cluster = cluster();
         let mut admin = PgConnection::connect_with(&cluster).await.unwrap();
@@ -30,7 +30,7 @@ impl TestDb {
         Self { name, cluster, pool }
     }
 
-    /// The same with a pool of that many connections.
+    /// Sets the size of the connection pool.
     #[must_use]
     pub fn with_connections(mut self, max: u32) -> Self {
         let options = self.cluster.clone().database(&self.name);
@@ -41,27 +41,27 @@ impl TestDb {
         self
     }
 
-    /// A pool of connections to it.
+    /// Returns a connection pool for it.
     pub fn pool(&self) -> Pool {
         self.pool.clone()
     }
 
-    /// One connection to it.
+    /// Acquires one connection to it.
     pub async fn conn(&self) -> sqlx::pool::PoolConnection<sqlx::Postgres> {
         cynode_db::acquire_connection(&self.pool).await.unwrap()
     }
 
-    /// An open transaction.
+    /// Begins a transaction.
     pub async fn begin(&self) -> cynode_db::Tx {
         cynode_db::begin_transaction(&self.pool).await.unwrap()
     }
 
-    /// Runs a statement that no operation offers, to bring about what a test needs.
+    /// Runs a statement that no operation offers, to set up a state that a test needs.
     pub async fn execute(&self, statement: &'static str) -> u64 {
         sqlx::query(statement).execute(&self.pool).await.unwrap().rows_affected()
     }
 
-    /// The same, with a value.
+    /// Does the same, with a parameter.
     pub async fn execute_with(&self, statement: &'static str, value: &str) -> u64 {
         sqlx::query(statement).bind(value).execute(&self.pool).await.unwrap().rows_affected()
     }
@@ -76,13 +76,13 @@ impl TestDb {
         sqlx::query_scalar(query).fetch_all(&self.pool).await.unwrap()
     }
 
-    /// The URL under which a program of its own reaches it.
+    /// Returns the URL with which an external program connects to it.
     pub fn url(&self) -> String {
         let socket = self.cluster.get_socket().expect("the test cluster has a socket");
         format!("postgres://postgres@localhost/{}?host={}", self.name, socket.display())
     }
 
-    /// A database without any table, for tests of the migrations themselves.
+    /// Creates a database without any table, for tests of the migrations themselves.
     pub async fn empty() -> Self {
         let cluster = cluster();
         let mut admin = PgConnection::connect_with(&cluster).await.unwrap();
@@ -98,7 +98,7 @@ impl Drop for TestDb {
     fn drop(&mut self) {
         let statement = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
         let cluster = self.cluster.clone();
-        // Dropping is not async; a thread of its own can wait.
+        // `Drop` is not async, so a thread of its own waits.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
@@ -118,7 +118,7 @@ fn cluster() -> PgConnectOptions {
     PgConnectOptions::from_str(&url).unwrap()
 }
 
-/// The migrated template; made under a lock, so that of the tests that begin at once one makes it.
+/// Returns the migrated template. It is created under a lock, so that exactly one of the concurrent tests creates it.
 async fn template(admin: &mut Conn, cluster: &PgConnectOptions) -> String {
     let version = schema::MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
     let name = format!("template_{version}");

@@ -48,11 +48,11 @@ use tower::ServiceExt;
 
 use crate::{NOW, SeededRandom, TestClock, TestDb};
 
-/// The whole application over a database of its own, called in process: no port, no sleep.
+/// The whole application over its own database, called in process: no port, no sleep.
 pub struct TestApp {
     /// Its database.
     pub db: TestDb,
-    /// The operations.
+    /// The application operations.
     pub app: App,
     /// Its clock.
     pub clock: TestClock,
@@ -65,7 +65,7 @@ pub struct TestApp {
     objects: TempDir,
 }
 
-/// The gateway of a [`TestApp`], opened when it is first asked for.
+/// The gateway of a [`TestApp`], opened at its first use.
 struct OpenGateway {
     router: Router,
     records: CancellationToken,
@@ -74,7 +74,7 @@ struct OpenGateway {
     writer: Arc<AuditWriter>,
 }
 
-/// A gateway beside the one that a [`TestApp`] has itself.
+/// A gateway beside the one of a [`TestApp`] itself.
 pub struct TestGateway {
     opened: OpenGateway,
     stop: CancellationToken,
@@ -82,27 +82,27 @@ pub struct TestGateway {
 }
 
 impl TestGateway {
-    /// Somebody there, without a credential.
+    /// Returns a client of this gateway without a credential.
     pub fn client(&self) -> Client {
         Client { router: self.opened.router.clone(), ..self.nobody.clone() }
     }
 
-    /// Its writer of records.
+    /// Returns its audit writer.
     pub fn writer(&self) -> &AuditWriter {
         &self.opened.writer
     }
 
-    /// Where it keeps records until they are in the database.
+    /// Returns the directory that buffers audit records until they are in the database.
     pub fn directory(&self) -> &std::path::Path {
         self.opened.directory.path()
     }
 
-    /// Waits until everything that was recorded is in the database.
+    /// Waits until all audit records are in the database.
     pub async fn recorded(&self) {
         self.opened.writer.wait_flushed().await.unwrap();
     }
 
-    /// Ends it in good order and gives its directory.
+    /// Shuts it down gracefully. Returns its directory.
     pub async fn close(self) -> TempDir {
         self.stop.cancel();
         self.opened.close().await
@@ -120,7 +120,7 @@ impl OpenGateway {
     }
 }
 
-/// How records are kept in tests: shipped at once.
+/// Returns the options of audit writers in tests: records are shipped at once.
 fn records() -> audit::AuditWriterOptions {
     audit::AuditWriterOptions {
         linger: Duration::from_millis(1),
@@ -128,40 +128,40 @@ fn records() -> audit::AuditWriterOptions {
     }
 }
 
-/// A caller of a [`TestApp`].
+/// A client of a [`TestApp`].
 #[derive(Clone)]
 pub struct Client {
     router: Router,
     token: Option<String>,
     headers: HeaderMap,
-    /// Who it is, if it is anybody.
+    /// Its user, if it is authenticated.
     pub user: Option<UserId>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Reply {
-    /// Its status.
+    /// HTTP status.
     pub status: u16,
-    /// Its headers.
+    /// Response headers.
     pub headers: HeaderMap,
-    /// Its body.
+    /// Response body.
     pub body: Bytes,
 }
 
 impl Reply {
-    /// The body as JSON; `null` when there is none.
+    /// Returns the body as JSON; `null` if it is empty.
     pub fn json(&self) -> Value {
         if self.body.is_empty() { Value::Null } else { self.parse() }
     }
 
-    /// The body as a type.
+    /// Deserialises the body.
     pub fn parse<T: DeserializeOwned>(&self) -> T {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|e| panic!("{e} in {}", String::from_utf8_lossy(&self.body)))
     }
 
-    /// The text of a field of the body.
+    /// Returns a text field of the body.
     pub fn text(&self, field: &str) -> String {
         self.json()[field]
             .as_str()
@@ -169,7 +169,7 @@ impl Reply {
             .to_owned()
     }
 
-    /// The answer, if it has that status; a test that goes on without it would only mislead.
+    /// Returns the response if it has that status, and panics otherwise: a test that continued without it would mislead.
     #[track_caller]
     #[expect(clippy::return_self_not_must_use, reason = "the status alone is often the point")]
     pub fn expect(self, status: u16) -> Self {
@@ -185,7 +185,7 @@ fn routers(app: App, stop: CancellationToken) -> (Router, Router) {
     (cynode_api::public_router(state.clone(), limits), cynode_api::internal_router(state, limits))
 }
 
-/// An app with everything that the gateway needs.
+/// Builds an app with everything that the gateway needs.
 fn app_with_gateway(
     db: &TestDb,
     environment: &AppEnvironment,
@@ -220,29 +220,29 @@ fn app_with_gateway(
 }
 
 impl TestApp {
-    /// A migrated, empty installation.
+    /// Creates a migrated, empty installation.
     pub async fn new() -> Self {
         Self::over(TestDb::new().await)
     }
 
-    /// A migrated, empty installation that sends mail by that server.
+    /// Creates a migrated, empty installation that sends mail through that server.
     pub async fn with_mail(server: MailServer) -> Self {
         Self::made(TestDb::new().await, Some(server), None)
     }
 
-    /// A migrated, empty installation whose project manager answers at that address.
+    /// Creates a migrated, empty installation whose project manager answers at that address.
     pub async fn with_manager(url: &str) -> Self {
         let place = ManagerEndpoint::new(url.parse().unwrap(), "what-we-show".to_owned().into());
         Self::made(TestDb::new().await, None, Some(place))
     }
 
-    /// An installation over a given database.
+    /// Creates an installation over a given database.
     pub fn over(db: TestDb) -> Self {
         Self::made(db, None, None)
     }
 
     fn made(db: TestDb, mail: Option<MailServer>, manager: Option<ManagerEndpoint>) -> Self {
-        // nextest shows what a failing test wrote: the cause of a 500 is then there. A test is a process.
+        // nextest prints the output of a failing test, so the cause of a 500 is visible. Each test is its own process.
         let _ = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::WARN)
             .with_test_writer()
@@ -256,12 +256,12 @@ impl TestApp {
         Self { db, app, clock, stop, environment, router, internal, gateway, objects }
     }
 
-    /// Where the repository of a project is.
+    /// Returns the path of a project's repository.
     pub fn repository(&self, project: &str) -> std::path::PathBuf {
         self.objects.path().join("repositories").join(format!("{project}.git"))
     }
 
-    /// Somebody at the gateway, without a credential.
+    /// Returns a client of the gateway without a credential.
     pub async fn at_gateway(&self) -> Client {
         Client { router: self.own_gateway().await.router.clone(), ..self.anonymous() }
     }
@@ -306,12 +306,12 @@ impl TestApp {
         }
     }
 
-    /// Another gateway over the same database, as another replica has, with its own directory of records.
+    /// Opens another gateway over the same database, as another replica does, with its own directory of records.
     pub async fn another_gateway(&self) -> TestGateway {
         self.gateway_over(tempfile::tempdir().unwrap(), records()).await
     }
 
-    /// Another gateway over the same database and that directory of records.
+    /// Opens another gateway over the same database and that directory of records.
     pub async fn gateway_over(
         &self,
         directory: TempDir,
@@ -320,7 +320,7 @@ impl TestApp {
         self.gateway_of(self.app.clone(), directory, options).await
     }
 
-    /// Another gateway over the same database whose master key is another one.
+    /// Opens another gateway over the same database with a different master key.
     pub async fn gateway_with_another_key(&self) -> TestGateway {
         let parts = self.app.gateway_parts().unwrap();
         let parts = GatewayParts {
@@ -348,47 +348,47 @@ impl TestApp {
         TestGateway { opened, stop, nobody: self.anonymous() }
     }
 
-    /// Waits until everything that was recorded is in the database.
+    /// Waits until all audit records are in the database.
     pub async fn recorded(&self) {
         self.own_gateway().await.writer.wait_flushed().await.unwrap();
     }
 
-    /// Waits until every answer of a model has been settled.
+    /// Waits until the cost of every model response has been settled.
     pub async fn settled(&self) {
         inference::wait_until_settled(&self.app).await;
     }
 
-    /// Ends the gateway in good order and gives its directory.
+    /// Shuts the gateway down gracefully. Returns its directory.
     pub async fn close_gateway(&mut self) -> Option<TempDir> {
         let opened = self.gateway.take()?;
         self.stop.cancel();
         Some(opened.close().await)
     }
 
-    /// Where the gateway keeps records until they are in the database.
+    /// Returns the directory that buffers the gateway's audit records until they are in the database.
     pub async fn records_directory(&self) -> std::path::PathBuf {
         self.own_gateway().await.directory.path().to_owned()
     }
 
-    /// An agent with a token, at the gateway.
+    /// Creates an agent with a token, as a client of the gateway.
     pub async fn agent(&self, by: &Client, body: Value) -> Client {
         let issued = by.post("/v1/agent-tokens", body).await.expect(201);
         self.at_gateway().await.with_token(&issued.text("token"))
     }
 
-    /// The public key that records are checked with.
+    /// Returns the public key that verifies audit records.
     pub fn verifying_key(&self) -> VerifyingKey {
         self.app.gateway_parts().unwrap().keys.verifying_key()
     }
 
-    /// A second process over the same database, with ids of its own.
+    /// Returns a client of a second process over the same database, with its own ids.
     pub fn replica(&self) -> Client {
         self.replica_app().1
     }
 
-    /// The same, with its app.
+    /// Does the same, and returns the app too.
     pub fn replica_app(&self) -> (App, Client) {
-        // Each process draws other ids.
+        // Each process generates different ids.
         static PROCESSES: AtomicU64 = AtomicU64::new(1);
         let seed = PROCESSES.fetch_add(1, Ordering::Relaxed) << 40;
         let environment = AppEnvironment::new(self.clock.clone(), SeededRandom::new(seed));
@@ -397,17 +397,17 @@ impl TestApp {
         (app, Client { router, token: None, headers: HeaderMap::new(), user: None })
     }
 
-    /// Somebody without a credential.
+    /// Returns a client without a credential.
     pub fn anonymous(&self) -> Client {
         Client { router: self.router.clone(), token: None, headers: HeaderMap::new(), user: None }
     }
 
-    /// Somebody at the internal port, without a credential.
+    /// Returns a client of the internal port without a credential.
     pub fn at_internal_port(&self) -> Client {
         Client { router: self.internal.clone(), ..self.anonymous() }
     }
 
-    /// A program of that kind and name, at the internal port.
+    /// Creates a service of that kind and name, as a client of the internal port.
     pub async fn service(&self, kind: ServiceKind, name: &str) -> Client {
         let token = service_tokens::issue_service_token(&self.app, kind, &name.parse().unwrap())
             .await
@@ -415,17 +415,17 @@ impl TestApp {
         self.at_internal_port().with_token(&token.0)
     }
 
-    /// A runner.
+    /// Creates a runner.
     pub async fn runner(&self) -> Client {
         self.service(ServiceKind::Runner, "runner").await
     }
 
-    /// An admin of the installation.
+    /// Creates an admin of the installation.
     pub async fn admin(&self) -> Client {
         self.user("admin", Some(UserRole::Admin)).await
     }
 
-    /// A logged-in user with that role in the whole installation.
+    /// Creates a logged-in user with that role in the installation.
     pub async fn user(&self, handle: &str, role: Option<UserRole>) -> Client {
         let user = User {
             id: UserId::from_uuid(self.environment.new_uuid(NOW)),
@@ -452,7 +452,7 @@ impl TestApp {
         client
     }
 
-    /// A project of that slug, made by `by`.
+    /// Creates a project with that slug, as `by`.
     pub async fn project(&self, by: &Client, slug: &str) -> ProjectId {
         let project = Project {
             id: ProjectId::from_uuid(self.environment.new_uuid(NOW)),
@@ -469,7 +469,7 @@ impl TestApp {
         project.id
     }
 
-    /// Gives a user a role in a project.
+    /// Sets the role of a user in a project.
     pub async fn member(&self, project: ProjectId, client: &Client, role: UserRole) {
         let mut conn = self.db.conn().await;
         let user = client.user.unwrap();
@@ -478,18 +478,18 @@ impl TestApp {
 }
 
 impl Client {
-    /// The same caller with that token.
+    /// Returns the same client with that token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
-    /// What it authenticates with.
+    /// Returns its credential.
     pub fn token(&self) -> Option<String> {
         self.token.clone()
     }
 
-    /// The same caller, sending that header too.
+    /// Returns the same client with an additional header.
     #[must_use]
     pub fn with_header(&self, name: &'static str, value: &str) -> Self {
         let mut client = self.clone();
@@ -497,32 +497,32 @@ impl Client {
         client
     }
 
-    /// Sends a request without a body.
+    /// Sends a `GET` request.
     pub async fn get(&self, path: &str) -> Reply {
         self.send(Method::GET, path, None).await
     }
 
-    /// Sends a request with a JSON body.
+    /// Sends a `POST` request with a JSON body.
     pub async fn post(&self, path: &str, body: Value) -> Reply {
         self.send(Method::POST, path, Some(body)).await
     }
 
-    /// Sends a request with a JSON body.
+    /// Sends a `PUT` request with a JSON body.
     pub async fn put(&self, path: &str, body: Value) -> Reply {
         self.send(Method::PUT, path, Some(body)).await
     }
 
-    /// Sends a request with a JSON body.
+    /// Sends a `PATCH` request with a JSON body.
     pub async fn patch(&self, path: &str, body: Value) -> Reply {
         self.send(Method::PATCH, path, Some(body)).await
     }
 
-    /// Sends a request without a body.
+    /// Sends a `DELETE` request.
     pub async fn delete(&self, path: &str) -> Reply {
         self.send(Method::DELETE, path, None).await
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Reply {
         let body = body.map(|body| body.to_string());
         let response = self.raw(method, path, body).await;
@@ -531,12 +531,12 @@ impl Client {
         Reply { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    /// Sends a request as it is.
+    /// Sends a prepared request.
     pub async fn oneshot(&self, request: Request<Body>) -> axum::response::Response {
         self.router.clone().oneshot(request).await.unwrap()
     }
 
-    /// Sends a request and gives the answer as it comes; a body is sent as JSON.
+    /// Sends a request and returns the response as a stream; a body is sent as JSON.
     pub async fn raw(
         &self,
         method: Method,

@@ -1,7 +1,7 @@
-//! A very small and very fast MCP server, to measure others against.
+//! A very small and very fast MCP server, as a baseline for measurements.
 //!
-//! It answers both eras on one endpoint, keeps nothing between requests and checks next to
-//! nothing: what a client or a gateway costs is then the difference to calling it directly.
+//! It answers both protocol eras on one endpoint, keeps no state between requests and validates almost nothing. The cost of a
+//! client or a gateway is then the difference to a direct call.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-
 
 const TOOLS: &str = r#"{"resultType":"complete","ttlMs":60000,"cacheScope":"public","tools":[{"name":"echo","description":"Says the text again.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]},"annotations":{"readOnlyHint":true}},{"name":"fail","description":"Fails.","inputSchema":{"type":"object"}},{"name":"slow","description":"Takes its time.","inputSchema":{"type":"object","properties":{"ms":{"type":"integer"}},"required":["ms"]}}]}"#;
 
-/// The server, at `/` and at `/mcp`.
+/// Returns the server, at `/` and at `/mcp`.
 ///
 /// Its tools are `echo {"text"}`, `fail {}`, whose result is an error, and `slow {"ms"}`.
 pub fn router() -> Router {

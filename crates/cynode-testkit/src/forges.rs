@@ -1,4 +1,5 @@
-//! Forges on loopback: they speak the three dialects of REST, keep what they are told, and serve a real repository by `git http-backend`.
+//! Fake forges on loopback: they implement the three REST dialects, store requests, and serve a real repository through `git
+//! http-backend`.
 
 mod gitea;
 mod github;
@@ -34,17 +35,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::NOW;
 
-/// The repository that every such forge has.
+/// The repository of every fake forge.
 pub const REPOSITORY: &str = "acme/web";
 
-/// The token that opens it, and whose it is.
+/// The access token of [`BOT`].
 pub const TOKEN: &str = "forge-token-1";
-/// See [`TOKEN`].
+/// The account that owns [`TOKEN`].
 pub const BOT: &str = "cynode-bot";
 
-/// A forge that is being served.
+/// A running fake forge.
 pub struct TestForge {
-    /// Which kind it is.
+    /// Kind of the forge.
     pub kind: ForgeKind,
     address: SocketAddr,
     shared: Arc<ForgeState>,
@@ -58,7 +59,7 @@ struct ForgeState {
     world: Mutex<World>,
 }
 
-/// What a forge knows.
+/// State of a forge.
 #[derive(Default)]
 struct World {
     pulls: Vec<Pull>,
@@ -69,104 +70,104 @@ struct World {
     last: u64,
     page: Option<usize>,
     troubles: VecDeque<Trouble>,
-    /// How many requests it still answers.
+    /// Remaining requests until the rate limit.
     left: Option<usize>,
     requests: Vec<(Method, String)>,
 }
 
-/// What somebody may do.
+/// Access level of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// See it.
+    /// May read.
     Read,
-    /// Write to it.
+    /// May push.
     Write,
-    /// Everything.
+    /// May administer.
     Admin,
 }
 
-/// Where the branch of a pull request is.
+/// Location of a pull request's branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// In the repository itself.
     Here,
     /// In the fork of that owner.
     Fork(String),
-    /// In a fork that is gone.
+    /// In a fork that was deleted.
     Gone,
 }
 
-/// A pull request, as the forge has it.
+/// A pull request of the forge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pull {
-    /// Its number.
+    /// Number of the pull request.
     pub number: u64,
-    /// Where its branch is.
+    /// Location of its branch.
     pub source: Source,
-    /// The branch it brings.
+    /// Its head branch.
     pub branch: String,
-    /// The branch it is for.
+    /// Its base branch.
     pub base: String,
     /// Its title.
     pub title: String,
-    /// Its text.
+    /// Its description.
     pub body: String,
-    /// Who opened it.
+    /// Login of its author.
     pub author: String,
     /// Whether it is open.
     pub open: bool,
-    /// The commit it was merged with.
+    /// The merge commit, once it is merged.
     pub merged: Option<String>,
 }
 
-/// An issue, as the forge has it.
+/// An issue of the forge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// Its number.
+    /// Number of the issue.
     pub number: u64,
     /// Its title.
     pub title: String,
-    /// Its text.
+    /// Its description.
     pub body: String,
-    /// Who wrote it.
+    /// Login of its author.
     pub author: String,
     /// Its labels.
     pub labels: Vec<String>,
-    /// Who is to do it.
+    /// Logins of its assignees.
     pub assignees: Vec<String>,
     /// Whether it is open.
     pub open: bool,
-    /// When it was changed.
+    /// Time of its last change.
     pub updated_at: OffsetDateTime,
 }
 
-/// What somebody thinks of a pull request.
+/// Verdict of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is good.
+    /// The reviewer approves.
     Approve,
-    /// It must be changed.
+    /// The reviewer requests changes.
     Changes,
 }
 
-/// Something that was said on a forge.
+/// A comment on the forge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comment {
-    /// Its id.
+    /// Unique id of the comment.
     pub id: u64,
-    /// Whether it is about a pull request.
+    /// Whether it is on a pull request.
     pub on_pull: bool,
-    /// The number of what it is about.
+    /// Number of the pull request or issue.
     pub number: u64,
-    /// Who said it.
+    /// Login of its author.
     pub author: String,
-    /// What.
+    /// Its text.
     pub body: String,
-    /// About which line of which file.
+    /// File and line, for a comment on a line.
     pub place: Option<(String, u64)>,
-    /// With which verdict.
+    /// Verdict, if it is a review.
     pub verdict: Option<Verdict>,
-    /// When.
+    /// Time of the comment.
     pub at: OffsetDateTime,
 }
 
@@ -178,42 +179,42 @@ struct Check {
     /// `success`, `failure` or `pending`.
     state: &'static str,
     summary: String,
-    /// Whether it is a check run where the forge has such.
+    /// Whether it is a check run, on forges that have them.
     run: bool,
 }
 
-/// What goes wrong with one of the next requests.
+/// A fault of one of the next requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It has had enough for so many seconds.
+    /// The rate limit is reached for this many seconds.
     Limited(u64),
-    /// It fails and does nothing.
+    /// The request fails without an effect.
     Broken,
-    /// It does what was asked and the answer is lost.
+    /// The request takes effect and the response is lost.
     Lost,
-    /// It sends us elsewhere.
+    /// The response is a redirect to another address.
     Elsewhere(String),
 }
 
-/// What a forge tells of.
+/// Kind of a webhook delivery.
 #[derive(Clone, Debug)]
 pub enum Hook {
     /// An issue got a label.
     Labelled(u64),
-    /// Somebody said something about a pull request.
+    /// A pull request got a comment.
     Remark(u64),
-    /// Somebody judged a pull request.
+    /// A pull request got a review.
     Review(u64),
     /// A pull request was merged.
     Merged(u64),
-    /// Checks over a commit failed.
+    /// Checks of a commit failed.
     Checks(String),
-    /// Somebody pushed.
+    /// A branch was pushed.
     Push,
 }
 
 impl TestForge {
-    /// Serves a forge on a free port. Its repository has one commit.
+    /// Starts a forge on a free port. Its repository has one commit.
     pub async fn serve(kind: ForgeKind) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -223,7 +224,7 @@ impl TestForge {
             base: format!("http://{address}"),
             root,
             world: Mutex::new(World {
-                // Gitea tells only admins what others may.
+                // Gitea shows the permissions of others only to admins.
                 members: BTreeMap::from([(
                     BOT.to_owned(),
                     if kind == ForgeKind::Gitea { Level::Admin } else { Level::Write },
@@ -245,22 +246,22 @@ impl TestForge {
         forge
     }
 
-    /// Where it is cloned from.
+    /// Returns the clone URL.
     pub fn clone_url(&self) -> String {
         format!("http://{}/{REPOSITORY}.git", self.address)
     }
 
-    /// Its API.
+    /// Returns the URL of its API.
     pub fn api(&self) -> String {
         self.kind.default_api_url(&self.clone_url().parse().unwrap()).to_string()
     }
 
-    /// Its repository on disk.
+    /// Returns the path of its repository on disk.
     pub fn directory(&self) -> PathBuf {
         self.shared.directory()
     }
 
-    /// Makes a commit of one file on a branch, by somebody else, and gives it.
+    /// Commits one file on a branch as another author. Returns the commit.
     pub fn commit(&self, branch: &str, file: &str, text: &str) -> String {
         let parent = self.tip(branch).or_else(|| self.tip("main"));
         let blob = self.git(&["hash-object", "-w", "--stdin"], text);
@@ -283,12 +284,12 @@ impl TestForge {
         commit
     }
 
-    /// Points a branch at any commit, as somebody who forces does.
+    /// Sets a branch to any commit, as a force push does.
     pub fn force(&self, branch: &str, commit: &str) {
         self.git(&["update-ref", &format!("refs/heads/{branch}"), commit], "");
     }
 
-    /// The commit of a branch.
+    /// Returns the head commit of a branch.
     pub fn tip(&self, branch: &str) -> Option<String> {
         self.shared.tip(branch)
     }
@@ -297,27 +298,27 @@ impl TestForge {
         self.shared.git(args, input).unwrap()
     }
 
-    /// Its pull requests.
+    /// Returns its pull requests.
     pub fn pulls(&self) -> Vec<Pull> {
         self.shared.world().pulls.clone()
     }
 
-    /// Everything that was said.
+    /// Returns all comments.
     pub fn comments(&self) -> Vec<Comment> {
         self.shared.world().comments.clone()
     }
 
-    /// What it was asked so far: methods and paths.
+    /// Returns the requests so far: methods and paths.
     pub fn requests(&self) -> Vec<(Method, String)> {
         self.shared.world().requests.clone()
     }
 
-    /// Lets somebody in.
+    /// Adds a member.
     pub fn member(&self, login: &str, level: Level) {
         self.shared.world().members.insert(login.to_owned(), level);
     }
 
-    /// Opens an issue and gives its number.
+    /// Opens an issue. Returns its number.
     pub fn issue(&self, author: &str, title: &str, body: &str, labels: &[&str]) -> u64 {
         let mut world = self.shared.world();
         let number = world.next();
@@ -340,7 +341,7 @@ impl TestForge {
         change(world.issues.iter_mut().find(|issue| issue.number == number).unwrap());
     }
 
-    /// Says something about a pull request.
+    /// Adds a comment to a pull request.
     pub fn say(
         &self,
         number: u64,
@@ -387,7 +388,7 @@ impl TestForge {
         (pull.open, pull.merged) = (false, Some(tip));
     }
 
-    /// Opens a pull request as somebody else does, from a branch that may be in a fork, and gives its number.
+    /// Opens a pull request as another user, from a branch that may be in a fork. Returns its number.
     pub fn pull_from(&self, source: Source, branch: &str, base: &str) -> u64 {
         let mut world = self.shared.world();
         let number = world.next();
@@ -415,22 +416,22 @@ impl TestForge {
         world.pulls.iter_mut().find(|pull| pull.number == number).unwrap().open = false;
     }
 
-    /// Gives at most so many entries of a list at once.
+    /// Sets the maximum page size of lists.
     pub fn page(&self, max: usize) {
         self.shared.world().page = Some(max);
     }
 
-    /// Lets something go wrong with the next request that there is no trouble for yet.
+    /// Queues a fault for the next request without one.
     pub fn trouble(&self, trouble: Trouble) {
         self.shared.world().troubles.push_back(trouble);
     }
 
-    /// Answers so many requests more, and has had enough then.
+    /// Answers this number of further requests, and then applies the rate limit.
     pub fn allow(&self, requests: usize) {
         self.shared.world().left = Some(requests);
     }
 
-    /// A delivery as this forge sends it: headers and body.
+    /// Returns a webhook delivery of this forge: headers and body.
     pub fn delivery(
         &self,
         hook: &Hook,
@@ -521,17 +522,17 @@ impl ForgeState {
         )
     }
 
-    /// The commit at the head of a pull request.
+    /// Returns the head commit of a pull request.
     fn head(&self, pull: &Pull) -> String {
         if pull.source != Source::Here {
-            // Forks are not kept here: their commits are only named.
+            // Forks are not stored here: their commits are only names.
             return "e".repeat(40);
         }
         self.tip(&pull.branch).or_else(|| pull.merged.clone()).unwrap_or_else(|| "0".repeat(40))
     }
 }
 
-/// A request of the API, taken apart.
+/// A parsed API request.
 struct Call<'a> {
     shared: &'a ForgeState,
     method: Method,
@@ -551,14 +552,14 @@ impl Call<'_> {
         self.body[field].as_str().unwrap_or_default().to_owned()
     }
 
-    /// A moment from the query.
+    /// Parses a time in the query.
     fn since(&self, name: &str) -> OffsetDateTime {
         self.query_value(name).map_or(OffsetDateTime::UNIX_EPOCH, |text| {
             OffsetDateTime::parse(text, &Rfc3339).unwrap()
         })
     }
 
-    /// Which entries of a list are asked for: from where, how many, which page.
+    /// Returns the requested window of a list: offset and page size.
     fn window(&self, size: &str, usual: usize) -> (usize, usize) {
         let number =
             |name: &str| self.query_value(name).and_then(|text| text.parse::<usize>().ok());
@@ -567,7 +568,7 @@ impl Call<'_> {
         (number("page").unwrap_or(1).max(1), size)
     }
 
-    /// A page of a list, with a link to the next.
+    /// Returns a page of a list, with a link to the next.
     fn linked(&self, all: Vec<Value>, size: &str, usual: usize) -> Response {
         let (page, size) = self.window(size, usual);
         let total = all.len();
@@ -673,7 +674,7 @@ async fn answer(
     if trouble == Some(Trouble::Lost) { StatusCode::BAD_GATEWAY.into_response() } else { response }
 }
 
-/// Whether the token is good, however it was sent.
+/// Returns whether the token is valid, in any header that it may be in.
 fn authenticated(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok())
     else {
@@ -689,7 +690,7 @@ fn authenticated(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Keeps a pull request that is asked for, or says which one is there.
+/// Stores a requested pull request, or returns the existing one.
 fn open_pull(
     call: &Call<'_>,
     branch: String,
@@ -721,7 +722,7 @@ fn open_pull(
     Ok(pull)
 }
 
-/// Keeps what our own account says.
+/// Stores a comment of our own account.
 fn store_comment(call: &Call<'_>, on_pull: bool, number: u64) -> Comment {
     let mut world = call.shared.world();
     let id = world.next();
@@ -739,7 +740,7 @@ fn store_comment(call: &Call<'_>, on_pull: bool, number: u64) -> Comment {
     said
 }
 
-/// The open issues that are asked for.
+/// Returns the open issues that match the filter.
 fn matching_issues(call: &Call<'_>, label: &str, assignee: &str, since: &str) -> Vec<Issue> {
     let since = call.since(since);
     let (label, assignee) = (call.query_value(label), call.query_value(assignee));

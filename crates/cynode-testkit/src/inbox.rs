@@ -1,5 +1,5 @@
-//! Where people are told things, on loopback: a receiver of webhooks, an ntfy server and a mail server that speak the real wire
-//! formats and keep what they were sent.
+//! Receivers of notifications on loopback: a webhook receiver, an ntfy server and a mail server that implement the real wire
+//! formats and store their input.
 
 mod http;
 mod smtp;

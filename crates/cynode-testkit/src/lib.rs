@@ -1,5 +1,5 @@
-//! Test support, a dev-dependency only: [`TestApp`] is the whole application over a database of its own, called in process,
-//! with a clock that stands still and ids that repeat. Forges, model providers, inboxes and MCP servers are fakes on loopback.
+//! Test support, a dev-dependency only: [`TestApp`] is the whole application over its own database, called in process, with a
+//! manual clock and deterministic ids. Forges, model providers, inboxes and MCP servers are fakes on loopback.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 

@@ -1,4 +1,4 @@
-//! An agent's side of the protocol, in both eras, over a [`Client`].
+//! The agent side of MCP, in both protocol eras, over a [`Client`].
 
 use axum::http::{HeaderValue, Method};
 use http_body_util::BodyExt;
@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 
 use crate::{Client, Reply, TestGateway};
 
-/// The revision in which every request stands alone.
+/// The revision with stateless requests.
 pub const MODERN: &str = "2026-07-28";
 
 /// The newest revision with a handshake.
 pub const LEGACY: &str = "2025-11-25";
 
-/// How often a request is repeated that the gateway could not decide in time.
+/// Maximum number of retries of a request that the gateway could not decide in time.
 const MAX_REPEATS: usize = 20;
 
-/// Which kind of protocol is spoken.
+/// Era of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
-    /// Every request stands alone.
+    /// Every request is stateless.
     Modern,
     /// A handshake comes first.
     Legacy,
@@ -27,65 +27,65 @@ pub enum Era {
 /// An agent at the gateway.
 #[derive(Clone)]
 pub struct Agent {
-    /// Who it is.
+    /// Its client, with its credential.
     pub client: Client,
     era: Era,
     id: Value,
     capabilities: Value,
 }
 
-/// The answer to a message.
+/// The response to a message.
 #[derive(Debug)]
 pub struct Answer(pub Reply);
 
 impl Client {
-    /// The same caller, speaking the revision in which every request stands alone.
+    /// Returns an agent of the same client that uses the stateless revision.
     pub fn modern(&self) -> Agent {
         Agent { client: self.clone(), era: Era::Modern, id: json!(1), capabilities: json!({}) }
     }
 
-    /// The same caller, speaking the revision with a handshake.
+    /// Returns an agent of the same client that uses the revision with a handshake.
     pub fn legacy(&self) -> Agent {
         Agent { era: Era::Legacy, ..self.modern() }
     }
 }
 
 impl Agent {
-    /// The same agent, saying that its client can show addresses to a person.
+    /// Declares that the agent's client can show URLs to a person.
     #[must_use]
     pub fn showing_urls(mut self) -> Self {
         self.capabilities = json!({ "elicitation": { "url": {} } });
         self
     }
 
-    /// The same agent, naming its requests like that.
+    /// Sets the JSON-RPC id of its requests.
     #[must_use]
     pub fn naming(mut self, id: Value) -> Self {
         self.id = id;
         self
     }
 
-    /// The same agent in the other era.
+    /// Sets the protocol era.
     #[must_use]
     pub fn in_era(mut self, era: Era) -> Self {
         self.era = era;
         self
     }
 
-    /// The same agent, sending that header too.
+    /// Returns the same agent with an additional header.
     #[must_use]
     pub fn with_header(&self, name: &'static str, value: &str) -> Self {
         Self { client: self.client.with_header(name, value), ..self.clone() }
     }
 
-    /// The same agent at another gateway.
+    /// Returns the same agent at another gateway.
     #[must_use]
     pub fn at(&self, gateway: &TestGateway) -> Self {
         let token = self.client.token().unwrap_or_default();
         Self { client: gateway.client().with_token(&token), ..self.clone() }
     }
 
-    /// A message, as it goes over the wire.
+    /// Builds a message in its wire format.
     pub fn message(&self, method: &str, mut params: Value) -> Value {
         if self.era == Era::Modern {
             let meta = &mut params["_meta"];
@@ -95,7 +95,7 @@ impl Agent {
         json!({ "jsonrpc": "2.0", "id": self.id, "method": method, "params": params })
     }
 
-    /// The client with the headers that go with such a message.
+    /// Returns the client with the headers that belong to such a message.
     pub fn headed(&self, method: &str, name: Option<&str>) -> Client {
         match self.era {
             Era::Legacy => self.client.with_header("mcp-protocol-version", LEGACY),
@@ -103,7 +103,7 @@ impl Agent {
                 let client = self.client.with_header("mcp-protocol-version", MODERN);
                 let client = client.with_header("mcp-method", method);
                 match name {
-                    // What no header can hold is written otherwise.
+                    // A name that is not valid in a header is encoded.
                     Some(name) if HeaderValue::from_str(name).is_ok() => {
                         client.with_header("mcp-name", name)
                     }
@@ -113,8 +113,8 @@ impl Agent {
         }
     }
 
-    /// Sends a request. A gateway on a busy machine may not know in time whether something is still permitted and says so;
-    /// the request is then sent again, as its answer advises.
+    /// Sends a request. A gateway on a busy machine may not be able to decide in time about a permission, and says so; the
+    /// request is then repeated, as its answer advises.
     pub async fn send(&self, method: &str, params: Value) -> Answer {
         let mut answer = self.send_once(method, params.clone()).await;
         for _ in 0..MAX_REPEATS {
@@ -126,14 +126,14 @@ impl Agent {
         answer
     }
 
-    /// Sends a request and takes any answer.
+    /// Sends a request once, without retries.
     pub async fn send_once(&self, method: &str, params: Value) -> Answer {
         let name = params["name"].as_str().map(ToOwned::to_owned);
         let client = self.headed(method, name.as_deref());
         Answer(client.post("/mcp", self.message(method, params)).await)
     }
 
-    /// Sends a request whose text is given.
+    /// Sends a request with a given body.
     pub async fn send_text(&self, method: &str, name: Option<&str>, body: String) -> Answer {
         let response = self.headed(method, name).raw(Method::POST, "/mcp", Some(body)).await;
         let (parts, body) = response.into_parts();
@@ -141,7 +141,7 @@ impl Agent {
         Answer(Reply { status: parts.status.as_u16(), headers: parts.headers, body })
     }
 
-    /// Tells something that has no answer.
+    /// Sends a notification, which has no response.
     pub async fn notify(&self, method: &str, params: Value) -> Reply {
         let body = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         self.headed(method, None).post("/mcp", body).await
@@ -160,13 +160,13 @@ impl Agent {
         self.send("tools/call", params).await
     }
 
-    /// The tools that it is shown, whole.
+    /// Lists the visible tools, complete.
     pub async fn listed(&self) -> Vec<Value> {
         let listed = self.send("tools/list", json!({})).await.0.expect(200).json();
         listed["result"]["tools"].as_array().unwrap().clone()
     }
 
-    /// The names of the tools that it is shown.
+    /// Lists the names of the visible tools.
     pub async fn tools(&self) -> Vec<String> {
         let tools = self.listed().await;
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
@@ -174,12 +174,12 @@ impl Agent {
 }
 
 impl Answer {
-    /// The whole message.
+    /// Returns the whole message.
     pub fn json(&self) -> Value {
         self.0.json()
     }
 
-    /// Whether the gateway could not decide in time.
+    /// Returns whether the gateway could not decide in time.
     fn is_stale(&self) -> bool {
         if self.0.body.first() != Some(&b'{') {
             return false;
@@ -190,28 +190,28 @@ impl Answer {
             || message["result"]["structuredContent"]["refused"]["code"] == "stale_policy"
     }
 
-    /// The result.
+    /// Returns the result.
     pub fn result(&self) -> Value {
         self.json()["result"].clone()
     }
 
-    /// What a tool gave, as structure.
+    /// Returns the structured content of a tool result.
     pub fn value(&self) -> Value {
         self.result()["structuredContent"].clone()
     }
 
-    /// What a tool gave, as text.
+    /// Returns the text of a tool result.
     pub fn text(&self) -> String {
         self.result()["content"][0]["text"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The name under which the call is recorded.
+    /// Returns the call id of the audit records.
     pub fn call_id(&self) -> String {
         self.0.headers["x-cynode-call-id"].to_str().unwrap().to_owned()
     }
 
-    /// What came of it, in a word or two: `ok`, `refused CODE`, `failed CODE` for a tool that failed, `asked` when
-    /// something is wanted first, `error CODE` for a failure of the protocol, or the status alone.
+    /// Returns a summary: `ok`, `refused CODE`, `failed CODE` for a tool that failed, `asked` if input is required first,
+    /// `error CODE` for a protocol error, or the status alone.
     pub fn verdict(&self) -> String {
         if self.0.body.first() != Some(&b'{') {
             return self.0.status.to_string();
@@ -223,7 +223,7 @@ impl Answer {
         let result = &message["result"];
         let word = |of: &str| {
             let told = result["structuredContent"][of]["code"].as_str();
-            // Where the tool promised another structure it stands beside it.
+            // If the tool declared a different output structure, the code is beside it.
             let told = told.or_else(|| result["_meta"][format!("cynode/{of}")]["code"].as_str());
             told.map(|code| match of {
                 "refused" => format!("refused {code}"),

@@ -1,4 +1,4 @@
-//! A provider of models on loopback that speaks the wire formats of the real ones and remembers what it was sent.
+//! A fake model provider on loopback that implements the real wire formats and stores its requests.
 
 use std::{
     convert::Infallible,
@@ -24,37 +24,37 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::Notify};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Where it answers as a project manager does.
+/// The path at which it answers as a project manager.
 const MANAGER: &str = "/v1/internal/chat/completions";
 
-/// How the provider behaves.
+/// Behaviour of the provider.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
-    /// The words of its answer, a piece each.
+    /// The words of its response, one chunk each.
     pub words: Vec<String>,
-    /// What it says was used; nothing when it is `None`.
+    /// The reported usage; `None` reports nothing.
     pub usage: Option<TokenUsage>,
-    /// A failure instead of an answer: status, body and `retry-after`.
+    /// A failure instead of a response: status, body and `retry-after`.
     pub fails: Option<(u16, Value, Option<u64>)>,
-    /// The key for which alone it fails.
+    /// The only key for which it fails.
     pub only_for: Option<String>,
-    /// Whether it ends the connection without a word.
+    /// Whether it closes the connection without a response.
     pub hangs_up: bool,
-    /// How long it waits before each piece.
+    /// Delay before each chunk.
     pub pause: Duration,
-    /// Whether it stops after the first piece, or before an answer that is not given piece by piece, until it is let go on.
+    /// Whether it stalls after the first chunk, or before a response without chunks, until it is resumed.
     pub stalls: bool,
-    /// Where it ends the connection.
+    /// When it closes the connection.
     pub ends: Ends,
 }
 
-/// Where a provider ends the connection of an answer that it gives piece by piece.
+/// When a provider closes the connection of a streamed response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ends {
-    /// After the last piece.
+    /// After the last chunk.
     #[default]
     AfterAll,
-    /// After the first piece.
+    /// After the first chunk.
     AfterOne,
     /// Never.
     Never,
@@ -75,18 +75,18 @@ impl Default for Behaviour {
     }
 }
 
-/// One request, as it came.
+/// One received request.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// The path.
+    /// Path of the request.
     pub path: String,
-    /// The headers.
+    /// Headers of the request.
     pub headers: HeaderMap,
-    /// The body.
+    /// JSON body of the request.
     pub body: Value,
 }
 
-/// A provider that is being served.
+/// A running fake provider.
 pub struct TestProvider {
     address: SocketAddr,
     shared: Arc<ProviderState>,
@@ -100,7 +100,7 @@ struct ProviderState {
     left: Notify,
 }
 
-/// Says that whoever asked went before there was an answer.
+/// Records that the client disconnected before the response.
 struct Waited<'a>(&'a ProviderState, bool);
 
 impl Drop for Waited<'_> {
@@ -112,13 +112,13 @@ impl Drop for Waited<'_> {
 }
 
 impl TestProvider {
-    /// Serves a provider on a free port.
+    /// Starts a provider on a free port.
     pub async fn serve(behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self::over(listener, behaviour)
     }
 
-    /// Serves a provider on a port that was taken.
+    /// Starts a provider on a given listener.
     pub fn over(listener: TcpListener, behaviour: Behaviour) -> Self {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(ProviderState {
@@ -141,27 +141,27 @@ impl TestProvider {
         Self { address, shared, stop }
     }
 
-    /// Its address, `/v1` included.
+    /// Returns its base URL, `/v1` included.
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// Behaves otherwise from now on.
+    /// Replaces its behaviour.
     pub fn behave(&self, behaviour: Behaviour) {
         *self.shared.behaviour.lock().unwrap() = behaviour;
     }
 
-    /// Lets an answer that stalls go on.
+    /// Resumes a stalled response.
     pub fn go_on(&self) {
         self.shared.go_on.notify_one();
     }
 
-    /// Ends when whoever asked has gone before there was an answer.
+    /// Waits until a client has disconnected before the response.
     pub async fn until_left(&self) {
         self.shared.left.notified().await;
     }
 
-    /// What it was sent so far.
+    /// Returns the requests so far.
     pub fn sent(&self) -> Vec<Sent> {
         self.shared.sent.lock().unwrap().clone()
     }
@@ -194,7 +194,7 @@ async fn answer(
         headers,
         body: body.clone(),
     });
-    // A panic in a handler ends the connection, as a provider that dies does.
+    // A panic in a handler closes the connection, as a crashing provider does.
     assert!(!behaviour.hangs_up, "the provider hangs up");
     if let Some((status, body, wait)) = behaviour.fails.filter(|_| meant) {
         let mut response =

@@ -1,31 +1,31 @@
-//! Secrets of every kind, made at run time from a seed: nothing here looks like one.
+//! Secrets of every kind, generated at run time from a seed: no text in this file looks like a secret.
 
-/// Numbers that are the same for the same seed.
+/// Deterministic numbers from a seed.
 #[derive(Debug)]
 pub struct Chance(u64);
 
-/// Small letters and digits.
+/// Lower-case letters and digits.
 pub const LOWER: &str = "abcdefghijklmnopqrstuvwxyz0123456789";
-/// Large letters and digits, as Base32 has them.
+/// Upper-case letters and digits of Base32.
 pub const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-/// Digits of base 16.
+/// Hexadecimal digits.
 pub const HEX: &str = "0123456789abcdef";
 /// Letters and digits.
 pub const ALNUM: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-/// What Base64 for addresses is made of.
+/// Alphabet of URL-safe Base64.
 pub const URL64: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// What Base64 is made of.
+/// Alphabet of Base64.
 pub const BASE64: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/// Digits.
+/// Decimal digits.
 pub const DIGITS: &str = "0123456789";
 
 impl Chance {
-    /// The numbers of a seed.
+    /// Starts with a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -35,38 +35,38 @@ impl Chance {
         usize::try_from(mixed % u64::try_from(end).unwrap()).unwrap()
     }
 
-    /// Letters from a set.
+    /// Returns letters from a set.
     pub fn letters(&mut self, set: &str, count: usize) -> String {
         (0..count).map(|_| char::from(set.as_bytes()[self.below(set.len())])).collect()
     }
 
-    /// One of some.
+    /// Returns one of some values.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 }
 
-/// Every piece of 12 letters of a secret that is still in a text.
+/// Returns every 12-letter fragment of a secret that is still in a text.
 pub fn survivors<'a>(secret: &'a str, text: &str) -> Vec<&'a str> {
     let pieces = (0..secret.len()).filter_map(|at| secret.get(at..at + 12));
     pieces.filter(|piece| text.contains(piece)).collect()
 }
 
-/// A secret in the few words that belong to it.
+/// A secret with its surrounding text.
 #[derive(Clone, Debug)]
 pub struct Planted {
-    /// What kind it is.
+    /// Kind of the secret.
     pub kind: &'static str,
-    /// The words and the secret.
+    /// The text with the secret.
     pub text: String,
-    /// What must not be seen.
+    /// The secret, which must not be visible.
     pub secret: String,
 }
 
-/// Makes the words with a secret in them, and the secret.
+/// Generates a text with a secret, and the secret.
 pub type Make = fn(&mut Chance) -> (String, String);
 
-/// A secret that stands for itself.
+/// Returns a secret without surrounding text.
 fn alone(secret: String) -> (String, String) {
     (secret.clone(), secret)
 }
@@ -75,7 +75,7 @@ fn with(text: impl Fn(&str) -> String, secret: String) -> (String, String) {
     (text(&secret), secret)
 }
 
-/// Letters in lines of 64, between the marks of a private key.
+/// Returns a PEM private key: lines of 64 letters between its markers.
 fn pem(chance: &mut Chance, name: &str, lines: usize) -> (String, String) {
     let mut body: Vec<String> = (0..lines).map(|_| chance.letters(BASE64, 64)).collect();
     body.push(format!("{}==", chance.letters(BASE64, 22)));
@@ -84,7 +84,7 @@ fn pem(chance: &mut Chance, name: &str, lines: usize) -> (String, String) {
     (text, body)
 }
 
-/// A token with a header, claims and a signature.
+/// Returns a JWT with a header, claims and a signature.
 fn jwt(chance: &mut Chance, claims: &str) -> (String, String) {
     let part = |text: &str| data_encoding::BASE64URL_NOPAD.encode(text.as_bytes());
     let header = part(r#"{"alg":"RS256","typ":"JWT"}"#);
@@ -92,7 +92,7 @@ fn jwt(chance: &mut Chance, claims: &str) -> (String, String) {
     alone(format!("{header}.{claims}.{}", chance.letters(URL64, 86)))
 }
 
-/// How each kind is made.
+/// The generator of each kind.
 pub const KINDS: &[(&str, Make)] = &[
     ("aws_access_key_id", |c| alone(format!("AKIA{}", c.letters(UPPER, 16)))),
     ("aws_secret_key", |c| with(|s| format!("aws_secret_access_key = {s}"), c.letters(BASE64, 40))),
@@ -253,7 +253,7 @@ pub const KINDS: &[(&str, Make)] = &[
     }),
 ];
 
-/// `count` secrets, each kind in turn.
+/// Returns `count` secrets, each kind in turn.
 pub fn secrets(seed: u64, count: usize) -> Vec<Planted> {
     let mut chance = Chance::new(seed);
     (0..count)
@@ -265,7 +265,7 @@ pub fn secrets(seed: u64, count: usize) -> Vec<Planted> {
         .collect()
 }
 
-/// Ways in which text with a secret reaches us.
+/// The contexts in which a text with a secret arrives.
 pub const SETTINGS: &[fn(&str) -> String] = &[
     |s| format!("Please deploy this with {s} and tell me when it is up. Thanks!"),
     |s| s.to_owned(),

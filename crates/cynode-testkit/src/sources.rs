@@ -4,7 +4,7 @@ use cynode_app::{Clock, RandomSource};
 use cynode_testkit_db::NOW;
 use time::{Duration, OffsetDateTime};
 
-/// A clock that moves only when it is told to.
+/// A manual clock.
 #[derive(Clone, Debug)]
 pub struct TestClock(Arc<Mutex<OffsetDateTime>>);
 
@@ -15,7 +15,7 @@ impl Default for TestClock {
 }
 
 impl TestClock {
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         *self.0.lock().unwrap() += by;
     }
@@ -27,12 +27,12 @@ impl Clock for TestClock {
     }
 }
 
-/// Bytes that look random and are the same in every run.
+/// Deterministic pseudo-random bytes.
 #[derive(Debug)]
 pub struct SeededRandom(Mutex<u64>);
 
 impl SeededRandom {
-    /// Begins with `seed`.
+    /// Starts with `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(Mutex::new(seed))
     }

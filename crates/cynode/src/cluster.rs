@@ -1,7 +1,7 @@
-//! A PostgreSQL cluster of our own, under the data directory.
+//! The PostgreSQL cluster of `cynode up`, under the data directory.
 //!
-//! It listens on a socket in a directory that only its user may enter, asks for a random password, and
-//! is never reachable over the network. Killed at any moment, it recovers by itself at the next start.
+//! It listens on a socket in a directory that only its user may enter, requires a random password, and is never reachable over
+//! the network. Killed at any moment, it recovers by itself at the next start.
 
 use std::{
     convert::Infallible,
@@ -28,14 +28,14 @@ use tokio::process::{Child, Command};
 
 use crate::output;
 
-/// How long PostgreSQL may take to start; after a crash it replays its journal first.
+/// How long PostgreSQL may take to start; after a crash it replays its write-ahead log first.
 const START_STOP_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Delays before a server that does not start is started again.
+/// Backoff between restarts of a server that does not start.
 const RESTART_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(500), Duration::from_secs(10), Jitter::None);
 
-/// The oldest version whose features the schema uses (`NULLS NOT DISTINCT`).
+/// The oldest version with the features that the schema uses (`NULLS NOT DISTINCT`).
 pub(crate) const MIN_POSTGRES_VERSION: u32 = 15;
 
 /// A running cluster.
@@ -43,7 +43,7 @@ pub(crate) struct PostgresCluster {
     paths: ClusterPaths,
     password: SecretString,
     programs: PathBuf,
-    /// `None` when it was running already: an earlier `up` was killed and left it.
+    /// `None` if it was already running: an earlier `up` was killed and left it.
     child: Option<Child>,
 }
 
@@ -55,7 +55,7 @@ struct ClusterPaths {
     log: PathBuf,
 }
 
-/// The name that PostgreSQL gives its socket.
+/// The file name of PostgreSQL's socket.
 const SOCKET_FILE_NAME: &str = ".s.PGSQL.5432";
 
 impl ClusterPaths {
@@ -75,12 +75,12 @@ impl ClusterPaths {
     }
 }
 
-/// Whether a cluster was made below that directory.
+/// Returns whether the directory contains a cluster.
 pub(crate) fn has_cluster(dir: &Path) -> bool {
     ClusterPaths::in_data_dir(dir).data.exists()
 }
 
-/// The URL of the cluster that a `cynode up` over that directory runs.
+/// Returns the URL of the cluster that a running `cynode up` has in that directory.
 pub(crate) fn running_cluster_url(dir: &Path) -> anyhow::Result<SecretString> {
     let paths = ClusterPaths::in_data_dir(dir);
     let place = dir.display();
@@ -98,11 +98,11 @@ pub(crate) fn running_cluster_url(dir: &Path) -> anyhow::Result<SecretString> {
     Ok(paths.connection_url(&password.trim().to_owned().into()))
 }
 
-/// Where PostgreSQL's programs are; those of `version` if a cluster needs them.
+/// Finds PostgreSQL's programs; those of `version` if a cluster needs them.
 pub(crate) fn find_programs(version: Option<u32>) -> Option<PathBuf> {
     let has = |dir: &PathBuf| dir.join("initdb").exists() && dir.join("postgres").exists();
     let path = crate::config::search_path();
-    // Debian keeps them off the PATH, one directory for each version; the newest is taken.
+    // Debian keeps them off the PATH, one directory for each version; the newest is used.
     let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
@@ -118,7 +118,7 @@ pub(crate) fn find_programs(version: Option<u32>) -> Option<PathBuf> {
     wanted.into_iter().chain(path).chain(versions.into_iter().map(|(_, dir)| dir)).find(has)
 }
 
-/// What a server says of its version, and the number in it that its clusters go by.
+/// Returns the version text of a server, and the major version, which its clusters depend on.
 pub(crate) fn server_version(programs: &Path) -> (String, Option<u32>) {
     let printed = std::process::Command::new(programs.join("postgres")).arg("--version").output();
     let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
@@ -128,17 +128,17 @@ pub(crate) fn server_version(programs: &Path) -> (String, Option<u32>) {
 }
 
 impl PostgresCluster {
-    /// Makes the cluster if there is none, and starts it if it does not run.
+    /// Creates the cluster if there is none, and starts it unless it runs.
     pub(crate) async fn start_in(dir: &Path) -> anyhow::Result<Self> {
         let paths = ClusterPaths::in_data_dir(dir);
-        // The kernel's limit on the path of a socket.
+        // The kernel limits the length of a socket's path.
         let socket = paths.socket.join(SOCKET_FILE_NAME);
         ensure!(
             socket.as_os_str().len() <= 107,
             "the path {} is too long for a socket: choose a shorter --data-dir",
             socket.display()
         );
-        // A cluster stays with the version that made it, also when a newer one is installed beside it.
+        // A cluster stays with the version that created it, even if a newer one is installed beside it.
         let version = fs::read_to_string(paths.data.join("PG_VERSION")).ok();
         let version: Option<u32> = version.and_then(|text| text.trim().parse().ok());
         let programs = find_programs(version).context(
@@ -168,12 +168,12 @@ impl PostgresCluster {
         Ok(cluster)
     }
 
-    /// The URL under which it is reached. It holds the password.
+    /// Returns its connection URL, which contains the password.
     pub(crate) fn connection_url(&self) -> SecretString {
         self.paths.connection_url(&self.password)
     }
 
-    /// Keeps the server running: ended without being told to, it is started again, for as long as it takes. It never returns.
+    /// Keeps the server running: an unexpected exit leads to a restart, with backoff and without a limit. Never returns.
     pub(crate) async fn supervise_server(&mut self) -> Infallible {
         loop {
             let ended = self.wait_for_exit().await;
@@ -210,14 +210,14 @@ impl PostgresCluster {
         }
     }
 
-    /// Ends when the server has ended without being told to; how it ended.
+    /// Waits until the server has exited unexpectedly. Returns how it ended.
     async fn wait_for_exit(&mut self) -> String {
         match &mut self.child {
             Some(child) => match child.wait().await {
                 Ok(status) => format!("ended by itself with {status}"),
                 Err(error) => format!("cannot be watched: {error}"),
             },
-            // One that an earlier `up` started is not our child.
+            // A server that an earlier `up` started is not our child.
             None => {
                 let mut turn = tokio::time::interval(Duration::from_millis(500));
                 while running_server_pid(&self.paths).is_some() {
@@ -228,7 +228,7 @@ impl PostgresCluster {
         }
     }
 
-    /// Starts it again. What is left of the processes of the one that ended is waited for: two servers must never share the data.
+    /// Restarts the server. It waits for the remaining processes of the old one: two servers must never share the data.
     async fn restart_server(&mut self) -> anyhow::Result<()> {
         if let Some(child) = &mut self.child
             && child.try_wait()?.is_none()
@@ -240,9 +240,9 @@ impl PostgresCluster {
         self.wait_until_ready().await
     }
 
-    /// Ends it: running statements are cut off, what was committed is kept.
+    /// Stops the server: running statements are aborted, committed data is durable.
     pub(crate) async fn stop_server(self) -> anyhow::Result<()> {
-        // A child that has ended has no id any more.
+        // A child that has exited has no id any more.
         let own = self
             .child
             .as_ref()
@@ -262,7 +262,7 @@ impl PostgresCluster {
         Ok(())
     }
 
-    /// Takes over a server that an earlier `up` left behind. `false` when none runs.
+    /// Takes over a server that an earlier `up` left behind. Returns `false` if none runs.
     async fn attach_to_running(&self) -> anyhow::Result<bool> {
         let mut turn = tokio::time::interval(Duration::from_millis(50));
         for _ in 0..START_STOP_TIMEOUT.as_millis() / 50 {
@@ -272,7 +272,7 @@ impl PostgresCluster {
             if self.accepts_connections().await {
                 return Ok(true);
             }
-            // It is starting, or on its way out.
+            // It is starting or shutting down.
             turn.tick().await;
         }
         bail!(
@@ -294,7 +294,7 @@ impl PostgresCluster {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Ctrl-C goes to the whole process group; PostgreSQL is stopped by us, after the server.
+            // Ctrl-C goes to the whole process group; `up` itself stops PostgreSQL, after the server.
             .process_group(0);
         self.child = Some(command.spawn().context("PostgreSQL could not be started")?);
         Ok(())
@@ -310,8 +310,8 @@ impl PostgresCluster {
             if let Some(child) = &mut self.child
                 && let Some(status) = child.try_wait()?
             {
-                // After a crash the processes of the old server may still be on their way out: alive with its
-                // shared memory, or dead and not yet reaped.
+                // After a crash the processes of the old server may still be exiting: alive with its shared memory, or dead and
+                // not yet reaped.
                 if !self.log_ends_with("still in use")? && !self.log_ends_with("already exists")? {
                     bail!("PostgreSQL ended with {status}; see {}", self.paths.log.display());
                 }
@@ -324,7 +324,7 @@ impl PostgresCluster {
         bail!("PostgreSQL did not become ready; see {}", self.paths.log.display())
     }
 
-    /// Whether the last lines of the server's log hold `text`.
+    /// Returns whether the last lines of the server's log contain `text`.
     fn log_ends_with(&self, text: &str) -> anyhow::Result<bool> {
         let log = fs::read(&self.paths.log)?;
         let tail = &log[log.len().saturating_sub(600)..];
@@ -335,7 +335,7 @@ impl PostgresCluster {
         let options = DbOptions {
             url: self.connection_url().expose_secret().to_owned(),
             max_connections: 1,
-            // A refused connection is tried again inside; we would rather look at the process.
+            // The pool itself retries a refused connection; a short timeout lets us check the process instead.
             acquire_timeout: Duration::from_millis(300),
             statement_timeout: Duration::from_secs(2),
         };
@@ -360,8 +360,8 @@ async fn wait_for_shutdown(paths: &ClusterPaths) -> anyhow::Result<()> {
     bail!("PostgreSQL did not stop; see {}", paths.log.display())
 }
 
-/// The server that runs in the data directory, if one does. A number that another process got meanwhile is
-/// recognised by where that process works.
+/// Returns the server that runs in the data directory, if one does. A process id that was reused is recognised by the working
+/// directory of its process.
 fn running_server_pid(paths: &ClusterPaths) -> Option<Pid> {
     let text = fs::read_to_string(paths.data.join("postmaster.pid")).ok()?;
     let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?)?;
@@ -370,8 +370,8 @@ fn running_server_pid(paths: &ClusterPaths) -> Option<Pid> {
     (works_in == fs::canonicalize(&paths.data).ok()?).then_some(pid)
 }
 
-/// Makes the directories. The one around is ours, so that PostgreSQL's user can put nothing in the place of
-/// what we write to or give away; only `data` and `run` are its own.
+/// Creates the directories. The parent is ours, so that PostgreSQL's user cannot replace files that we write or hand over; only
+/// `data` and `run` belong to that user.
 fn prepare_directories(paths: &ClusterPaths) -> anyhow::Result<()> {
     let root = rustix::process::geteuid().is_root();
     create_directory(&paths.dir, if root { 0o711 } else { 0o700 })?;
@@ -381,11 +381,11 @@ fn prepare_directories(paths: &ClusterPaths) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a directory; `false` when it was there. What is there and is no directory is refused.
+/// Creates a directory. Returns `false` if it existed. An existing file that is not a directory is refused.
 fn create_directory(dir: &Path, mode: u32) -> anyhow::Result<bool> {
     match fs::DirBuilder::new().mode(mode).create(dir) {
         Ok(()) => {
-            // Whatever the umask took away.
+            // The umask may have removed permissions.
             fs::set_permissions(dir, fs::Permissions::from_mode(mode))?;
             Ok(true)
         }
@@ -397,14 +397,13 @@ fn create_directory(dir: &Path, mode: u32) -> anyhow::Result<bool> {
     }
 }
 
-/// The password of this installation's database; made once.
+/// Returns the password of this installation's database, which is created once.
 fn load_or_create_password(paths: &ClusterPaths) -> anyhow::Result<SecretString> {
     match fs::read_to_string(&paths.password) {
         Ok(text) => Ok(text.trim().to_owned().into()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let text = HEXLOWER.encode(&AppEnvironment::from_system().random_bytes::<32>());
-            // Written beside, made durable and renamed: killed or without power in between, there is no half
-            // password.
+            // Written to a temporary file, synced and renamed: after a kill or a power failure there is never half a password.
             let draft = paths.dir.join("password.new");
             let mut file = fs::OpenOptions::new()
                 .write(true)
@@ -423,7 +422,7 @@ fn load_or_create_password(paths: &ClusterPaths) -> anyhow::Result<SecretString>
     }
 }
 
-/// Makes the cluster beside its place and renames it: killed in between, the next start begins anew.
+/// Creates the cluster in a temporary place and renames it: after a kill, the next start begins anew.
 async fn initialize_cluster(programs: &Path, paths: &ClusterPaths) -> anyhow::Result<()> {
     let draft = paths.dir.join("data.new");
     if draft.exists() {
@@ -448,7 +447,7 @@ async fn initialize_cluster(programs: &Path, paths: &ClusterPaths) -> anyhow::Re
     Ok(())
 }
 
-/// A path as a part of a URL.
+/// Percent-encodes a path for a URL.
 fn percent_encode_path(path: &Path) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
@@ -465,8 +464,8 @@ fn percent_encode_path(path: &Path) -> String {
     text
 }
 
-/// A program under PostgreSQL's user, since PostgreSQL refuses to run as root, and with a signal that it
-/// gets when we die.
+/// Returns a command that runs as PostgreSQL's user, since PostgreSQL refuses to run as root, and that gets a signal when this
+/// process dies.
 fn command_as_postgres(program: &Path, on_death: Option<&str>) -> Command {
     let mut command = Command::new("setpriv");
     if rustix::process::geteuid().is_root() {
@@ -479,7 +478,7 @@ fn command_as_postgres(program: &Path, on_death: Option<&str>) -> Command {
     command
 }
 
-/// Gives a file to PostgreSQL's user, when we are root.
+/// Makes PostgreSQL's user the owner of a file, if we are root.
 fn chown_to_postgres(path: &Path) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

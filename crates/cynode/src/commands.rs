@@ -18,19 +18,19 @@ use cynode_db::DbOptions;
 
 use crate::config::CynodeConfig;
 
-/// Runs a future to its end on a runtime of its own.
+/// Runs a future to its end on its own runtime.
 fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("the async runtime could not be started")?.block_on(future)
 }
 
-/// The operations over a database.
+/// Opens the application operations over a database.
 fn open_app(config: &CynodeConfig, options: &DbOptions) -> anyhow::Result<App> {
     let pool = cynode_db::connect_pool(options)?;
     Ok(App::new(pool, AppEnvironment::from_system(), config.auth.policy))
 }
 
-/// The link with which the first admin is made. The token is behind the `#`, so that no server logs it.
+/// Returns the link that creates the first admin. The token is in the fragment, so that no server logs it.
 fn bootstrap_link(config: &CynodeConfig, token: &str) -> String {
     format!("http://{}/#bootstrap={token}", config.server.listen)
 }

@@ -1,12 +1,11 @@
 //! Configuration: flag > file > environment > default, one struct per section.
 //!
-//! Every problem is reported at once. A key that nobody knows is refused, in a file and in a
-//! `CYNODE_…` variable alike. Numbers that people tune are clamped with a warning; whatever else is
-//! malformed is refused. Secrets come from a file or the environment, never from a flag, which
-//! everybody on the machine could read.
+//! All problems are reported at once. An unknown key is refused, in a file and in a `CYNODE_…` variable alike. Tunable numbers
+//! are clamped with a warning; any other malformed value is refused. Secrets come from a file or the environment, never from a
+//! flag, which every user of the machine could read.
 //!
-//! To add a key: a field in its section, a line in `read_section`, a comment and a line in `config.default.toml`. The comment is its
-//! meaning in `docs/reference/configuration.md`.
+//! To add a key: add a field to its section, a line in `read_section`, and a comment with a line in `config.default.toml`. The
+//! comment becomes its meaning in `docs/reference/configuration.md`.
 
 mod auth;
 mod database;
@@ -40,22 +39,22 @@ pub(crate) use server::ServerConfig;
 pub(crate) use storage::StorageConfig;
 pub(crate) use telemetry::TelemetryConfig;
 
-/// The directories in which programs are looked for.
+/// Returns the directories of the program search path.
 #[expect(clippy::disallowed_methods, reason = "this is the config module")]
 pub(crate) fn search_path() -> Vec<std::path::PathBuf> {
     std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
 }
 
-/// Whether whoever runs this wants no colours (<https://no-color.org>).
+/// Returns whether the user disabled colours (<https://no-color.org>).
 #[expect(clippy::disallowed_methods, reason = "this is the config module")]
 pub(crate) fn is_color_disabled() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// Every key with its default and what it means.
+/// Every key with its default and its meaning.
 pub(crate) const DEFAULT_CONFIG_TOML: &str = include_str!("../config.default.toml");
 
-/// What a key means: the comment above it in [`DEFAULT_CONFIG_TOML`], as one line.
+/// Returns the meaning of a key: the comment above it in [`DEFAULT_CONFIG_TOML`], as one line.
 pub(crate) fn key_meaning(key: &str) -> Option<String> {
     let (section, name) = key.split_once('.')?;
     let header = format!("[{section}]");
@@ -77,7 +76,7 @@ pub(crate) fn key_meaning(key: &str) -> Option<String> {
     None
 }
 
-/// Everything that can be configured.
+/// The whole configuration.
 #[derive(Debug)]
 pub(crate) struct CynodeConfig {
     pub(crate) server: ServerConfig,
@@ -90,14 +89,14 @@ pub(crate) struct CynodeConfig {
     pub(crate) retention: RetentionConfig,
     /// The project manager.
     pub(crate) manager: ManagerConfig,
-    /// Mail that is sent.
+    /// Outgoing mail.
     pub(crate) mail: MailConfig,
     pub(crate) telemetry: TelemetryConfig,
     pub(crate) auth: AuthConfig,
     pub(crate) planner: PlannerConfig,
 }
 
-/// A configuration that holds, and how it came about.
+/// A valid configuration and the sources of its values.
 #[derive(Debug)]
 pub(crate) struct LoadedConfig {
     pub(crate) config: CynodeConfig,
@@ -105,7 +104,7 @@ pub(crate) struct LoadedConfig {
     pub(crate) notes: Vec<TuningNote>,
 }
 
-/// Everything that is wrong with a configuration.
+/// All problems of a configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ConfigProblems(Vec<String>);
 
@@ -122,7 +121,7 @@ impl fmt::Display for ConfigProblems {
 impl std::error::Error for ConfigProblems {}
 
 impl CynodeConfig {
-    /// Reads every section, or says everything that is wrong.
+    /// Reads every section. Returns all problems if there are any.
     pub(crate) fn load_from(sources: ConfigSources) -> Result<LoadedConfig, ConfigProblems> {
         let mut reader = reader::ConfigReader::new(sources);
         let config = Self {
@@ -145,7 +144,7 @@ impl CynodeConfig {
 }
 
 impl LoadedConfig {
-    /// Says in the log what was clamped.
+    /// Logs the clamped values.
     pub(crate) fn log_adjustments(&self) {
         for note in &self.notes {
             tracing::warn!(event = "config.adjusted", "{note}");

@@ -1,7 +1,8 @@
-//! The way to the engine: told that a run is due, it calls the runner, at least once and one call at a time for each task.
+//! The client of the engine. The orchestrator dispatches a due run to it; it calls the runner, at least once and one call at a
+//! time for each task.
 //!
-//! The engine may be restarted, wiped or replaced at any moment. Whatever it forgets, the sweep tells it again; whatever
-//! it does twice, the lease and the checkpoint's number make once.
+//! The engine may be restarted, wiped or replaced at any moment. The reconciler dispatches again what the engine lost; the
+//! lease and the checkpoint's number make duplicate calls harmless.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -13,20 +14,20 @@ use tokio::{net::TcpStream, sync::Mutex};
 
 use crate::config;
 
-/// Longest time of one call.
+/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An engine that is reached over HTTP.
+/// An engine over HTTP.
 pub(crate) struct RestateClient {
     http: reqwest::Client,
     ingress: String,
     admin: Option<String>,
     runner: Option<String>,
-    /// Whether the runner was made known since this process started; one registration at a time.
+    /// Whether the runner was registered since this process started; one registration at a time.
     registered: Mutex<bool>,
 }
 
-/// Where the engine is, and where it finds the runner.
+/// Addresses of the engine and of the runner.
 pub(crate) struct EngineEndpoints {
     pub(crate) ingress: String,
     pub(crate) admin: Option<String>,
@@ -34,13 +35,13 @@ pub(crate) struct EngineEndpoints {
 }
 
 impl EngineEndpoints {
-    /// Those of an engine that runs elsewhere, if one is configured.
+    /// Returns those of an external engine, if one is configured.
     pub(crate) fn from_config(config: &config::EngineConfig) -> Option<Self> {
         let ingress = config.ingress_url.clone()?;
         Some(Self { ingress, admin: config.admin_url.clone(), runner: config.runner_url.clone() })
     }
 
-    /// Those of the engine that `up` starts.
+    /// Returns those of the engine that `up` starts.
     pub(crate) fn for_local_engine(ports: config::EnginePorts) -> Self {
         Self {
             ingress: format!("http://{}", ports.ingress),
@@ -50,7 +51,7 @@ impl EngineEndpoints {
     }
 }
 
-/// Why the runner is made known.
+/// Why the runner is registered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RegistrationReason {
     FirstTime,
@@ -72,32 +73,32 @@ impl RestateClient {
 
     async fn post_advance(&self, due: &DueRun) -> anyhow::Result<StatusCode> {
         let url = format!("{}/TaskDriver/{}/advance/send", self.ingress, due.task);
-        // The same wish said twice is one call; what came since, or a call that was made since, is another.
+        // The idempotency key: a repeated dispatch is one call; a new wakeup, or a call since then, makes another.
         let key = format!("{}:{}:{}", due.run, due.wakes, due.fencing_token);
         let answer = self.http.post(url).header("idempotency-key", key).send().await?;
         Ok(answer.status())
     }
 
     async fn advance_run(&self, due: &DueRun) -> anyhow::Result<()> {
-        // Once in a life, since the runner may have moved or changed; and whenever the engine has forgotten it.
+        // Once per process, since the runner may have moved or changed; and whenever the engine has lost it.
         self.register_runner(RegistrationReason::FirstTime).await?;
         let mut status = self.post_advance(due).await?;
         if status == StatusCode::NOT_FOUND {
             self.register_runner(RegistrationReason::Forgotten).await?;
             status = self.post_advance(due).await?;
         }
-        // A conflict says that it was told before.
+        // A conflict means that it was dispatched before.
         if status.is_success() || status == StatusCode::CONFLICT {
             return Ok(());
         }
         bail!("it answered {status}")
     }
 
-    /// Makes the runner known to the engine.
+    /// Registers the runner at the engine.
     async fn register_runner(&self, why: RegistrationReason) -> anyhow::Result<()> {
         let mut registered = self.registered.lock().await;
         let (Some(admin), Some(runner)) = (&self.admin, &self.runner) else {
-            // Whoever runs the engine made the runner known to it, or must.
+            // The operator of an external engine registers the runner.
             return match why {
                 RegistrationReason::FirstTime => Ok(()),
                 RegistrationReason::Forgotten => bail!(
@@ -109,7 +110,7 @@ impl RestateClient {
             RegistrationReason::FirstTime if *registered => return Ok(()),
             RegistrationReason::FirstTime => {}
             RegistrationReason::Forgotten => {
-                // Somebody may have done it while we waited.
+                // Another request may have registered it while this one waited.
                 let known = self.http.get(format!("{admin}/services/TaskDriver")).send().await?;
                 if known.status().is_success() {
                     return Ok(());
@@ -129,7 +130,7 @@ impl RestateClient {
     }
 }
 
-/// Longest time of a look whether something answers.
+/// Timeout of a liveness probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl RestateClient {
@@ -143,7 +144,7 @@ impl RestateClient {
         }
     }
 
-    /// Looks whether anybody listens where the engine calls the runner; none when that is not known here.
+    /// Checks whether the runner's address accepts connections; `None` if the address is not known here.
     async fn probe_runner(&self) -> Option<Result<String, String>> {
         let address = self.runner.as_ref()?;
         let url = url::Url::parse(address).ok()?;

@@ -1,4 +1,4 @@
-//! The gate of this process: its master key, its way out, its records.
+//! The gateway of this process: its master key, its egress, its audit records.
 
 use std::{
     fs,
@@ -42,12 +42,12 @@ pub(crate) fn create_master_key(path: &Path) -> anyhow::Result<()> {
     write_private_file(path, &format!("{}\n", HEXLOWER.encode(&key)))
 }
 
-/// Whether the configuration says where the master key is.
+/// Returns whether the configuration names the master key.
 pub(crate) const fn has_key_location(config: &CynodeConfig) -> bool {
     config.storage.master_key_file.is_some() || config.storage.directory.is_some()
 }
 
-/// Reads the master key of an installation. Another key would find everything wrong, so none is made.
+/// Reads the master key of an installation. It is never created here: with a different key every verification would fail.
 pub(crate) fn load_keys(config: &CynodeConfig) -> anyhow::Result<InstallationKeys> {
     let path = key_file_path(config)?;
     let text = fs::read_to_string(&path).with_context(|| {
@@ -77,7 +77,7 @@ fn key_file_path(config: &CynodeConfig) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Where the project manager answers, if one is connected.
+/// Returns the address of the project manager, if one is connected.
 fn manager_endpoint(config: &CynodeConfig) -> anyhow::Result<Option<ManagerEndpoint>> {
     let (Some(url), Some(file)) = (&config.manager.url, &config.manager.credential_file) else {
         return Ok(None);
@@ -92,7 +92,7 @@ fn manager_endpoint(config: &CynodeConfig) -> anyhow::Result<Option<ManagerEndpo
     Ok(Some(ManagerEndpoint::new(url, credential.to_owned().into())))
 }
 
-/// How people are told, and where they answer.
+/// Builds the parts of notifications: their delivery, and the base of answer links.
 fn notification_parts(config: &CynodeConfig) -> anyhow::Result<notifications::NotificationParts> {
     let courier = NotificationSender::new(config.mail.mail_server()?).context("in [mail]")?;
     let public = config.server.public_url.as_ref().or(config.gateway.public_url.as_ref());
@@ -106,14 +106,14 @@ fn notification_parts(config: &CynodeConfig) -> anyhow::Result<notifications::No
     Ok(notifications::NotificationParts { courier, public_url })
 }
 
-/// What runs behind the gate of this process.
+/// The running gateway of this process.
 pub(crate) struct RunningGateway {
     pub(crate) app: App,
     pub(crate) gateway: Gateway,
 }
 
-/// Opens the gate: takes over what a dead process left, and starts what works in the background. Records are shipped until
-/// `records` is cancelled, which is to be after the last call.
+/// Starts the gateway: takes over the records of a dead process, and starts the background tasks. Records are shipped until
+/// `records` is cancelled, which must be after the last call.
 pub(crate) async fn start_gateway(
     config: &CynodeConfig,
     app: App,
@@ -131,7 +131,7 @@ pub(crate) async fn start_gateway(
         key.display()
     );
     let keys = load_keys(config)?;
-    // Below it is the source of every project, its artifacts and what models answered.
+    // It contains the source of every project, its artifacts and the responses of models.
     create_private_dir(&directory)?;
     let artifacts = directory.join("artifacts");
     fs::create_dir_all(&artifacts)
@@ -159,7 +159,7 @@ pub(crate) async fn start_gateway(
         notifications::OutboxTiming::default(),
         stop.clone(),
     ));
-    // Unlike any other replica: of two chains of one writer the older one must have been closed.
+    // Unique among replicas: of two chains of one writer the older one must have been closed.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let writer = format!("gateway {host} {}", config.server.internal_listen);
     let writer = audit::open_audit_writer(

@@ -1,4 +1,4 @@
-//! An installation that `cynode up` started, for the commands that somebody at the machine gives it.
+//! An installation of `cynode up`, for the commands that a person runs on the same machine.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub(crate) struct InstallationArgs {
 }
 
 impl InstallationArgs {
-    /// Puts its database, when it is asked, and its storage where the configuration names none.
+    /// Fills in its database, if one is needed, and its storage, where the configuration names none.
     pub(crate) fn fill_config(
         &self,
         config: &mut CynodeConfig,
@@ -33,7 +33,7 @@ impl InstallationArgs {
         Ok(())
     }
 
-    /// Its data directory; none when the configuration names a database and nobody named a directory.
+    /// Returns its data directory; `None` if the configuration names a database and the user named no directory.
     fn find_data_dir(&self, config: &CynodeConfig) -> anyhow::Result<Option<PathBuf>> {
         if let Some(dir) = &self.data_dir {
             let dir = std::path::absolute(dir)?;
@@ -60,12 +60,12 @@ impl InstallationArgs {
     }
 }
 
-/// Whether a `cynode up` was over that directory.
+/// Returns whether the directory belongs to a `cynode up`.
 fn has_installation(dir: &Path) -> bool {
     dir.join("lock").exists()
 }
 
-/// The two places where a database can be, as they are written down.
+/// The two kinds of databases, as they are recorded.
 const OWN_DATABASE: &str = "own";
 const EXTERNAL_DATABASE: &str = "elsewhere";
 
@@ -73,13 +73,13 @@ fn database_record_path(dir: &Path) -> PathBuf {
     dir.join("database")
 }
 
-/// Refuses another database than the one that the installation has: a variable of the shell must not exchange it unnoticed.
+/// Refuses a different database than the recorded one: an environment variable must not replace it unnoticed.
 pub(crate) fn ensure_same_database(dir: &Path, config: &CynodeConfig) -> anyhow::Result<()> {
     let written = std::fs::read_to_string(database_record_path(dir)).ok();
     let before = match written.as_deref().map(str::trim) {
         Some(EXTERNAL_DATABASE) => EXTERNAL_DATABASE,
         Some(OWN_DATABASE) => OWN_DATABASE,
-        // An older version wrote nothing down.
+        // An older version recorded nothing.
         _ if cluster::has_cluster(dir) => OWN_DATABASE,
         _ => return Ok(()),
     };
@@ -98,13 +98,13 @@ pub(crate) fn ensure_same_database(dir: &Path, config: &CynodeConfig) -> anyhow:
     }
 }
 
-/// Writes down which database the installation has.
+/// Records the database of the installation.
 pub(crate) fn record_database(dir: &Path, config: &CynodeConfig) -> anyhow::Result<()> {
     let now = if config.database.url.is_some() { EXTERNAL_DATABASE } else { OWN_DATABASE };
     write_private_file(&database_record_path(dir), &format!("{now}\n"))
 }
 
-/// Where `cynode up` keeps everything when nobody says where.
+/// Returns the default data directory of `cynode up`.
 pub(crate) fn default_data_dir() -> anyhow::Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Ok("/var/lib/cynode".into());

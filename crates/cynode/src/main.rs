@@ -1,6 +1,6 @@
-//! The orchestrator's program: it reads the configuration, sets up telemetry, puts the parts together.
+//! The program of the orchestrator: it reads the configuration, sets up telemetry, and wires the parts together.
 //!
-//! **Invariant**: this is the only crate that reads the environment, and `config` the only module in it.
+//! **Invariant**: this is the only crate that reads the environment, and `config` is the only module in it that does.
 
 mod cluster;
 mod commands;

@@ -1,4 +1,4 @@
-//! What a person reads on the terminal. Programs ask for JSON.
+//! Terminal output for people. Programs use JSON.
 
 use std::{
     io::{ErrorKind, IsTerminal, Write},
@@ -7,13 +7,13 @@ use std::{
 
 use cynode_wire::platform::health::{ReadinessCheck, ReadinessStatus};
 
-/// Whether something could not be printed that somebody waits for.
+/// Whether output that a caller needs could not be printed.
 static STDOUT_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line.
 pub(crate) fn print_line(line: &str) {
     match writeln!(std::io::stdout(), "{line}") {
-        // A reader that has gone away is no reason to fail; a token that is not where it was sent is one.
+        // A closed pipe is not an error; a token that could not be written is one.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             if !STDOUT_FAILED.swap(true, Ordering::Relaxed) {
                 print_error(&format!("standard output cannot be written: {error}"));
@@ -23,23 +23,23 @@ pub(crate) fn print_line(line: &str) {
     }
 }
 
-/// Whether something was lost that was to be printed.
+/// Returns whether any output was lost.
 pub(crate) fn has_stdout_failed() -> bool {
     STDOUT_FAILED.load(Ordering::Relaxed)
 }
 
-/// Prints why something failed.
+/// Prints an error.
 pub(crate) fn print_error(line: &str) {
     let _ = writeln!(std::io::stderr(), "cynode: {line}");
 }
 
-/// Prints a value for a program.
+/// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print_line(&serde_json::to_string_pretty(value)?);
     Ok(())
 }
 
-/// Prints what was looked at, with the fix under each line that needs one.
+/// Prints the checks, with the fix under each line that needs one.
 pub(crate) fn print_checks(checks: &[ReadinessCheck]) {
     let colour = std::io::stdout().is_terminal() && !crate::config::is_color_disabled();
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);

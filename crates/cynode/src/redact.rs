@@ -1,42 +1,41 @@
-//! The last line of defence of every log: what looks like a secret or an address of a person leaves no
-//! process. The first line is that nobody logs such things (`skip_all`, masked types).
+//! The last line of defence of every log: redacts secrets and e-mail addresses before a line leaves the process. The first line
+//! of defence is that no code logs such values (`skip_all`, masked types).
 
 use std::{borrow::Cow, io, sync::LazyLock};
 
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// What stands in place of a secret.
+/// The replacement of a secret.
 pub(crate) const MASK: &str = "[redacted]";
 
 static SECRET_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     let patterns = [
-        // our own tokens, and those of the providers we will talk to
+        // CyNode's own tokens, and those of model providers
         r"\bcyn_[a-z]+_[A-Za-z0-9_-]{16,}",
         r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}",
         r"\b(?:ghp|gho|ghs|ghu|glpat|github_pat|xox[abprs]|AKIA|AIza)[A-Za-z0-9_-]{12,}",
         r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-        // what follows a word that announces a secret
+        // a value after a word that announces a secret
         r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{6,}",
         r#"(?i)(?P<qname>pass(?:word|wd)?|secret|token|api[_-]?key|authorization)(?P<qsep>\\*["']?\s*[:=]\s*\\*["'])(?P<quoted>[^"'\\]+)"#,
         r#"(?i)(?P<name>pass(?:word|wd)?|secret|token|api[_-]?key|authorization)(?P<sep>\\*["']?\s*[:=]\s*\\*["']?)(?P<value>[^\s"'\\,;&}]{4,})"#,
         // a password in a URL
         r"(?P<scheme>\b[a-z][a-z0-9+.-]*://[^\s:/@]*):(?P<password>[^\s/@]+)@",
-        // an address of a person
+        // an e-mail address
         r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}\b",
         // argon2 hashes
         r"\$argon2id?\$[^\s\x22]+",
         r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^-]|-[^-])*-----END [A-Z ]*PRIVATE KEY-----",
     ];
-    // Secrets are ASCII. Without Unicode's tables the automaton is a tenth of the size, and each thread
-    // has one of its own.
+    // Secrets are ASCII. Without Unicode's tables the automaton is a tenth of the size, and each thread has its own.
     let built =
         RegexBuilder::new(&patterns.join("|")).unicode(false).dfa_size_limit(1 << 19).build();
     #[expect(clippy::expect_used, reason = "the pattern is a constant and a test compiles it")]
     built.expect("the pattern is well-formed")
 });
 
-/// The text without secrets and addresses.
+/// Redacts secrets and e-mail addresses.
 pub(crate) fn redact_secrets(text: &[u8]) -> Cow<'_, [u8]> {
     SECRET_PATTERN.replace_all(text, |found: &Captures<'_>| {
         let part = |name| found.name(name).map(|part| part.as_bytes());
@@ -49,7 +48,7 @@ pub(crate) fn redact_secrets(text: &[u8]) -> Cow<'_, [u8]> {
     })
 }
 
-/// Writes log lines to `W`, redacted. The formatter hands over one whole line at a time.
+/// Writes redacted log lines to `W`. The formatter passes one whole line at a time.
 pub(crate) struct RedactingMakeWriter<M>(pub(crate) M);
 
 impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for RedactingMakeWriter<M> {

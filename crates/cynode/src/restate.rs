@@ -1,4 +1,4 @@
-//! The engine that `cynode up` runs: on loopback, without telemetry, with a key of its own for signing its calls.
+//! The engine that `cynode up` runs: on loopback, without telemetry, with its own key that signs its calls.
 
 use std::{
     fs,
@@ -19,12 +19,12 @@ use crate::{
     supervise::{SupervisedProgram, find_on_path},
 };
 
-/// How to get the engine.
+/// How to install the engine.
 pub(crate) const INSTALL_HINT: &str = "npm install -g @restatedev/restate-server@1.7 \
      (or `brew install restatedev/tap/restate-server`, or put the binary of a release on the PATH)";
 
-/// The engine's program. What npm puts on the path is a script that starts it: the script's child would outlive a kill,
-/// so the program itself is looked for.
+/// Finds the engine's program. npm puts a script on the path that starts it: the script's child would survive a kill, so the
+/// program itself is used.
 pub(crate) fn find_engine_program() -> Option<PathBuf> {
     let found = fs::canonicalize(find_on_path("restate-server")?).ok()?;
     if found.extension().is_none_or(|extension| extension != "js") {
@@ -48,7 +48,7 @@ pub(crate) struct EngineFiles {
 }
 
 impl EngineFiles {
-    /// Prepares an engine in `dir`: its key is made once, its configuration is written anew.
+    /// Prepares an engine in `dir`: its key is created once, its configuration is rewritten.
     pub(crate) fn prepare_in(dir: &Path, ports: EnginePorts) -> anyhow::Result<Self> {
         create_private_dir(dir)?;
         let private_key = dir.join("key.pem");
@@ -60,7 +60,7 @@ impl EngineFiles {
         Ok(Self { dir: dir.to_owned(), public_key })
     }
 
-    /// The program to be kept running.
+    /// Returns the program for the supervisor.
     pub(crate) fn to_program(&self, path: PathBuf) -> SupervisedProgram {
         let arguments = vec!["--config-file".into(), self.dir.join("config.toml").into()];
         let log = self.dir.join("server.log");
@@ -69,13 +69,13 @@ impl EngineFiles {
     }
 }
 
-/// The engine's thread that keeps its cached time, and how late it may wake. It wakes each millisecond otherwise, which is most of
-/// what an idle engine costs.
+/// The engine's thread that updates its cached time, and the timer slack for it. Without the slack it wakes every millisecond,
+/// which is most of the cost of an idle engine.
 const CLOCK_THREAD: &str = "rs-clock";
 const CLOCK_SLACK_NANOSECONDS: &str = "20000000";
 
-/// Lets the engine's clock wake less often, where the system lets us: that takes the right to change priorities, and nothing is
-/// lost without it. Gives whether there is nothing more to be done.
+/// Sets the timer slack of the engine's clock thread, where the system permits it: that needs the right to change priorities,
+/// and is only an optimisation. Returns whether there is nothing more to do.
 fn relax_clock(engine: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{engine}/task")) else { return true };
     for thread in threads.flatten() {
@@ -134,7 +134,7 @@ request-identity-private-key-pem-file = "{key}"
     )
 }
 
-/// Makes a key pair. Each file is written beside its place and renamed; the public one last, so that it is never alone.
+/// Creates a key pair. Each file is written to a temporary place and renamed; the public one last, so that it is never alone.
 pub(crate) fn create_key_pair(private: &Path, public: &Path) -> anyhow::Result<()> {
     let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
     let document = document.map_err(|_| anyhow::anyhow!("no key could be made"))?;
@@ -149,7 +149,8 @@ pub(crate) fn create_key_pair(private: &Path, public: &Path) -> anyhow::Result<(
     write_private_file(public, &text)
 }
 
-/// Makes a directory that only we may look into, and closes one that others could. One of another account stays as it is.
+/// Creates a private directory, and removes the access of others from an existing one. A directory of another account stays as
+/// it is.
 pub(crate) fn create_private_dir(dir: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let found = fs::metadata(dir)?;
@@ -161,7 +162,7 @@ pub(crate) fn create_private_dir(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a file that only we may read, whole or not at all.
+/// Writes a private file atomically.
 pub(crate) fn write_private_file(path: &Path, text: &str) -> anyhow::Result<()> {
     let draft = path.with_extension("new");
     let mut options = fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! Programs that `cynode up` keeps running: ended, they are started again; told to stop, they are really gone.
+//! The supervisor of `cynode up`: it restarts programs that exit, and on shutdown ends them with all their children.
 
 use std::{
     ffi::OsString,
@@ -22,46 +22,46 @@ use tokio_util::sync::CancellationToken;
 
 use crate::output;
 
-/// Delays before a program that ended is started again.
+/// Backoff between restarts.
 const RESTART_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(200), Duration::from_secs(10), Jitter::None);
 
-/// Delay before a program that must succeed once is run again.
+/// Delay before the next attempt of a program that must succeed once.
 const RERUN_DELAY: Duration = Duration::from_secs(1);
 
-/// How long a program must have run for its next end to count as the first.
+/// Uptime after which the backoff starts over.
 const HEALTHY_UPTIME: Duration = Duration::from_mins(1);
 
-/// How long a program may take to end when it is told to.
+/// Timeout of a graceful shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often in a row a program must have ended soon after its start for a person to be told.
+/// Number of consecutive early exits that are reported to the person.
 const MIN_REPORTED_EXITS: u32 = 2;
 
-/// How long it must then run for the person to be told that it runs again.
+/// Uptime after which the recovery is reported.
 const RECOVERY_UPTIME: Duration = Duration::from_secs(10);
 
-/// Most bytes of a log that are looked at for why a program ended.
+/// Maximum bytes of a log that are searched for the reason of an exit.
 const LOG_TAIL_BYTES: u64 = 16 * 1024;
-/// How often it is tried what is to be done with a process once it has started, and how many times.
+/// Interval and number of attempts of the action after a start.
 const TUNE_INTERVAL: Duration = Duration::from_millis(500);
 const TUNE_ATTEMPTS: usize = 20;
 
-/// A program to be kept running.
+/// A supervised program.
 #[derive(Clone, Debug)]
 pub(crate) struct SupervisedProgram {
     pub(crate) name: &'static str,
     pub(crate) path: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) log: PathBuf,
-    /// What a person types to see what is wrong, beside reading the log.
+    /// A command that helps the person to find the problem, besides the log.
     pub(crate) advice: Option<String>,
-    /// What is done with the process once it has started; asked again for a while until it says that it is done.
+    /// The action on the process after its start; repeated for a while until it returns `true`.
     pub(crate) after_start: Option<fn(u32) -> bool>,
 }
 
 impl SupervisedProgram {
-    /// Keeps it running until `stop`; then ends it and whatever it started. One that keeps ending is told of in the terminal.
+    /// Keeps it running until `stop`; then ends it and all its children. Repeated exits are reported in the terminal.
     pub(crate) async fn run_supervised(self, stop: CancellationToken) {
         let mut backoff = RESTART_BACKOFF;
         let mut ends = ExitHistory::default();
@@ -70,7 +70,7 @@ impl SupervisedProgram {
             let logged = self.log_length();
             let ended = match self.spawn_child() {
                 Ok(mut child) => {
-                    // Known only while it runs.
+                    // The id is known only while it runs.
                     let child_id = child.id();
                     let group = child_id.and_then(|id| Pid::from_raw(id.cast_signed()));
                     let mut tuning = pin!(async {
@@ -91,7 +91,7 @@ impl SupervisedProgram {
                     let Some(ended) = ended else {
                         return terminate_child(&mut child, group).await;
                     };
-                    // Whatever it had started must not live beside its successor.
+                    // Its children must not run beside its successor.
                     kill_group(group, Signal::KILL);
                     match ended {
                         Ok(status) => format!("ended with {status}"),
@@ -114,7 +114,7 @@ impl SupervisedProgram {
         }
     }
 
-    /// Runs it until it has succeeded once; `false` when it was told to stop before.
+    /// Runs it until it has succeeded once. Returns `false` if it was stopped before.
     pub(crate) async fn run_until_success(&self, stop: &CancellationToken) -> bool {
         let mut ends = ExitHistory::default();
         loop {
@@ -146,7 +146,7 @@ impl SupervisedProgram {
         }
     }
 
-    /// Does what is to be done with the process once it has started.
+    /// Applies the action after the start.
     async fn tune_process(&self, process: Option<u32>) {
         let (Some(after_start), Some(process)) = (self.after_start, process) else { return };
         let mut turn = tokio::time::interval(TUNE_INTERVAL);
@@ -171,7 +171,7 @@ impl SupervisedProgram {
         fs::metadata(&self.log).map_or(0, |meta| meta.len())
     }
 
-    /// Why it ended: the last error that it wrote since `from`, else how it ended.
+    /// Returns the reason of an exit: the last error in the log since `from`, else the exit status.
     fn exit_reason(&self, from: u64, ended: &str) -> String {
         let written = || -> std::io::Result<String> {
             let mut file = fs::File::open(&self.log)?;
@@ -197,7 +197,7 @@ impl SupervisedProgram {
         let log = fs::OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = Command::new("setpriv");
         command
-            // Killed ourselves, we leave nothing behind.
+            // If this process is killed, its children are killed too.
             .arg("--pdeathsig=KILL")
             .arg("--")
             .arg(&self.path)
@@ -211,7 +211,7 @@ impl SupervisedProgram {
     }
 }
 
-/// How often a program ended in a row, and what the person was told about it.
+/// Number of consecutive exits, and the reason that was reported.
 #[derive(Debug, Default)]
 struct ExitHistory {
     count: u32,
@@ -219,7 +219,7 @@ struct ExitHistory {
 }
 
 impl ExitHistory {
-    /// Counts an end; gives the reason when the person is to be told: once, and again when it is another one.
+    /// Counts an exit. Returns the reason if it is to be reported: once, and again when it changes.
     fn record_exit(&mut self, reason: &str) -> Option<String> {
         self.count = self.count.saturating_add(1);
         if self.count < MIN_REPORTED_EXITS || self.told.as_deref() == Some(reason) {
@@ -234,7 +234,7 @@ impl ExitHistory {
     }
 }
 
-/// The last error in what a program wrote: a line of a log that says so, or one that is for people.
+/// Returns the last error in the output of a program: a log line of that level, or a line for people.
 fn last_error(text: &str) -> Option<String> {
     text.lines().rev().map(str::trim).filter(|line| !line.is_empty()).find_map(|line| {
         let Ok(Value::Object(told)) = serde_json::from_str(line) else {
@@ -255,7 +255,7 @@ fn kill_group(group: Option<Pid>, signal: Signal) {
     }
 }
 
-/// Asks politely, then insists; what it had started ends with it.
+/// Sends `SIGTERM`, then `SIGKILL` after a timeout; its children end with it.
 async fn terminate_child(child: &mut Child, group: Option<Pid>) {
     kill_group(group, Signal::TERM);
     if tokio::time::timeout(SHUTDOWN_TIMEOUT, child.wait()).await.is_err() {
@@ -265,12 +265,12 @@ async fn terminate_child(child: &mut Child, group: Option<Pid>) {
     kill_group(group, Signal::KILL);
 }
 
-/// The program of that name on the search path.
+/// Finds a program on the search path.
 pub(crate) fn find_on_path(name: &str) -> Option<PathBuf> {
     crate::config::search_path().into_iter().map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-/// The program of that name beside this one.
+/// Finds a program beside this one.
 pub(crate) fn find_sibling_program(name: &str) -> anyhow::Result<PathBuf> {
     let us = std::env::current_exe().context("the place of this program is not known")?;
     let beside = us.parent().unwrap_or(Path::new("/")).join(name);

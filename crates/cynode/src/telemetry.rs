@@ -12,17 +12,17 @@ use tracing_subscriber::{
 
 use crate::{config::TelemetryConfig, redact::RedactingMakeWriter};
 
-/// Where log lines go.
+/// Destination of log lines.
 pub(crate) enum LogSink<'a> {
-    /// Standard error, for whoever supervises the process.
+    /// Standard error, for the supervisor of the process.
     Stderr,
-    /// Standard error, beside the answer to a person: only what is wrong, unless more was asked for.
+    /// Standard error, beside output for a person: only warnings and errors, unless more is configured.
     Person,
-    /// A file, when a person is at the terminal.
+    /// A file, if a person is at the terminal.
     File(&'a Path),
 }
 
-/// Ends telemetry: what was not yet exported is exported when it is dropped.
+/// Ends telemetry: dropping it exports the remaining spans.
 pub(crate) struct TelemetryGuard(Option<SdkTracerProvider>);
 
 impl Drop for TelemetryGuard {
@@ -35,8 +35,8 @@ impl Drop for TelemetryGuard {
     }
 }
 
-/// Sets up logs and, when an endpoint is configured, the export of traces. It must be called before
-/// the async runtime starts: the exporter has a thread and a client of its own.
+/// Sets up logs and, if an endpoint is configured, the export of traces. It must be called before the async runtime starts: the
+/// exporter has its own thread and client.
 pub(crate) fn start_telemetry(
     config: &TelemetryConfig,
     sink: &LogSink<'_>,

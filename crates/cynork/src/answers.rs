@@ -1,4 +1,4 @@
-//! Calls and how their answers are shown: as they came to programs, as a table, a record or a sentence to people.
+//! Requests and the display of their responses: raw JSON for programs; a table, a record or a sentence for people.
 
 use clap::Args;
 use serde::de::DeserializeOwned;
@@ -15,7 +15,7 @@ use crate::{
     terminal::TextStyle,
 };
 
-/// Most items of a page.
+/// Maximum size of a page.
 const MAX_PAGE_SIZE: u32 = 200;
 
 /// Which page of a list.
@@ -33,13 +33,13 @@ pub(crate) struct PageArgs {
 }
 
 impl PageArgs {
-    /// The same; at most as many where nobody said how many.
+    /// Sets a default limit, if the user gave none.
     pub(crate) fn or_limit(mut self, limit: u32) -> Self {
         self.limit = self.limit.or(Some(limit));
         self
     }
 
-    /// Reads that part of a list.
+    /// Fetches the selected part of a list.
     pub(crate) async fn fetch_page(
         &self,
         context: &CliContext,
@@ -54,7 +54,7 @@ impl PageArgs {
     }
 }
 
-/// Reads every page of a list, as one.
+/// Fetches every page of a list and joins them.
 pub(crate) async fn fetch_all_pages(context: &CliContext, call: &ApiRequest) -> Result<Value> {
     let mut items = Vec::new();
     let mut cursor: Option<String> = None;
@@ -75,12 +75,12 @@ pub(crate) async fn fetch_all_pages(context: &CliContext, call: &ApiRequest) -> 
 }
 
 impl CliContext {
-    /// How things look now.
+    /// Returns the formatter for values at the current time.
     pub(crate) fn value_formatter(&self) -> ValueFormatter {
         ValueFormatter::with_current_time(self.out.paint, self.currency())
     }
 
-    /// Shows an answer. What a newer server says in words that are not known here is shown as it came.
+    /// Shows a response. A response of a newer server that this program cannot parse is shown unchanged.
     pub(crate) fn show_answer<T: DeserializeOwned>(
         &self,
         value: &Value,
@@ -112,7 +112,7 @@ impl CliContext {
         }
     }
 
-    /// Lists things as a table.
+    /// Fetches a list and shows it as a table.
     pub(crate) async fn show_list<T: DeserializeOwned, const N: usize>(
         &self,
         call: &ApiRequest,
@@ -128,7 +128,7 @@ impl CliContext {
         self.show_table(&value, name, heads, row)
     }
 
-    /// Shows a list that was read as a table.
+    /// Shows a fetched list as a table.
     pub(crate) fn show_table<T: DeserializeOwned, const N: usize>(
         &self,
         value: &Value,
@@ -151,7 +151,7 @@ impl CliContext {
         )
     }
 
-    /// Shows one thing, a line for each of its sides.
+    /// Shows one item, one line per field.
     pub(crate) async fn show_item<T: DeserializeOwned>(
         &self,
         call: &ApiRequest,
@@ -166,7 +166,7 @@ impl CliContext {
         )
     }
 
-    /// Does something and says what came of it.
+    /// Sends a request and shows a sentence about its result.
     pub(crate) async fn show_outcome<T: DeserializeOwned>(
         &self,
         call: &ApiRequest,
@@ -183,13 +183,13 @@ impl CliContext {
         )
     }
 
-    /// Does something that has no answer, and says that it was done.
+    /// Sends a request without a response body, and confirms it.
     pub(crate) async fn send_and_confirm(&self, call: &ApiRequest, sentence: &str) -> Result<()> {
         let value = self.send_request(call).await?;
         self.out.print_success(&value, sentence)
     }
 
-    /// Reads an answer into a type.
+    /// Fetches a response and parses it.
     pub(crate) async fn fetch_as<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T> {
         let value = self.send_request(call).await?;
         serde_json::from_value(value).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The command line: what may be said, and who does it.
+//! The command line: arguments and dispatch.
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::OnceLock};
 
@@ -163,14 +163,14 @@ pub(crate) enum CynorkCommand {
     Own(commands::meta::MetaCommand),
 }
 
-/// The command line as it is parsed; for help, completions, pages of the manual and tests.
+/// Returns the command line definition, for parsing, help, completions, manual pages and tests.
 pub fn build_command() -> clap::Command {
     complete::with_name_completion(CynorkCli::command())
 }
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    // A shell that completes a line asks for candidates; the program ends with them.
+    // A shell that completes a line requests candidates; the program ends after printing them.
     CompleteEnv::with_factory(build_command).complete();
     let environment = CliEnvironment::from_process();
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -191,7 +191,7 @@ pub fn main() -> ExitCode {
     to_exit_code(run_cli(cli, environment, out).and_then(|()| output::check_stdout()), out)
 }
 
-/// What the shell is told; why it failed is told to the person first.
+/// Returns the exit code. The reason of a failure is printed first.
 fn to_exit_code(done: Result<()>, out: CliOutput) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -202,7 +202,7 @@ fn to_exit_code(done: Result<()>, out: CliOutput) -> ExitCode {
     }
 }
 
-/// Help and version are answers; everything else was not understood, which programs are told in their own way.
+/// Prints help and version, which are not errors, or a usage error, which programs get as JSON.
 fn report_usage_error(error: &clap::Error, arguments: &[OsString], json: bool) -> ExitCode {
     if !error.use_stderr() {
         let printed = error.print().or_else(|error| output::ignore_broken_pipe(&error));
@@ -225,7 +225,7 @@ fn report_usage_error(error: &clap::Error, arguments: &[OsString], json: bool) -
     ExitCode::from(CliErrorKind::Usage as u8)
 }
 
-/// What to type instead of a command that other tools have.
+/// Suggests the right command for a word that other tools use.
 fn suggest_command(error: &clap::Error, arguments: &[OsString]) -> Option<&'static str> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
@@ -240,7 +240,7 @@ fn suggest_command(error: &clap::Error, arguments: &[OsString]) -> Option<&'stat
     suggestions::find_command_hint(&words)
 }
 
-/// A client of the installation that is meant, with the session that is kept for it.
+/// Builds a client of the selected installation, with its stored session.
 pub(crate) fn connect_client(
     url: Option<String>,
     config: Option<PathBuf>,
@@ -250,7 +250,7 @@ pub(crate) fn connect_client(
     let url = url.or_else(|| environment.url.clone());
     let url = url.or_else(|| file.kept.url.clone()).unwrap_or_else(|| DEFAULT_URL.to_owned());
     let mut client = ApiClient::new(&validate_base_url(&url)?)?;
-    // A session is given to the installation that gave it and to no other.
+    // A session is sent only to the installation that issued it.
     let ours =
         file.kept.url.as_deref().is_none_or(|kept| kept.trim_end_matches('/') == client.base_url());
     let token: Option<SecretString> = match &environment.token {
@@ -291,7 +291,7 @@ fn run_cli(cli: CynorkCli, environment: CliEnvironment, out: CliOutput) -> Resul
     })
 }
 
-/// An address with its scheme; a session goes over an open line only on this machine.
+/// Validates an address and adds its scheme. Plain HTTP is allowed only on this machine, because the session would be readable.
 pub(crate) fn validate_base_url(given: &str) -> Result<String> {
     let url = url::Url::parse(given).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let url = url.ok_or_else(|| {

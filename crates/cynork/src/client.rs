@@ -1,4 +1,4 @@
-//! The way to an installation: its public HTTP interface, as for any client.
+//! The client of the public HTTP API.
 
 use std::{collections::VecDeque, fmt::Write as _, time::Duration};
 
@@ -13,30 +13,30 @@ use serde_json::Value;
 pub use crate::failure::{CliError, CliErrorKind, Result};
 use crate::operations::{self, Operation};
 
-/// How long one try may take.
+/// Timeout of one attempt.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a person waits gladly for somebody who is being started again.
+/// How long requests are retried while an installation restarts.
 const RETRY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long a stream of events may be silent: the server says every 15 seconds that it is there.
+/// Idle timeout of an event stream: the server sends a keep-alive every 15 seconds.
 pub(crate) const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Most bytes of one event.
+/// Maximum size of one event.
 const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// How long a merge may take.
+/// Timeout of a merge.
 pub(crate) const MERGE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// The pause before the next.
+/// Delay between attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A list, whole or a page of it.
+/// A list, or a page of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ListResponse<T> {
-    /// What is in it.
+    /// The items of the list or page.
     pub items: Vec<T>,
-    /// How to ask for more.
+    /// Cursor of the next page, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
@@ -47,13 +47,13 @@ pub struct ApiClient {
     http: reqwest::Client,
     base: String,
     token: Option<SecretString>,
-    /// The trace that all its calls belong to.
+    /// The trace id of all its requests.
     trace: TraceId,
-    /// Whether each call is told on standard error.
+    /// Whether each request is logged to standard error.
     told: bool,
 }
 
-/// One call, before it is made.
+/// A request that has not been sent yet.
 #[derive(Clone, Debug)]
 pub struct ApiRequest {
     operation: Operation,
@@ -65,17 +65,17 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// A call of an operation whose path has no places.
+    /// Builds a request for an operation without path parameters.
     pub fn for_operation(operation: Operation) -> Self {
         Self::with_path_params(operation, [""; 0])
     }
 
-    /// A call of whatever is at a path; what it is called is that of `operation`.
+    /// Builds a request for any path; `operation` is used in messages.
     pub fn at_path(operation: Operation, path: impl Into<String>) -> Self {
         Self { path: path.into(), ..Self::for_operation(operation) }
     }
 
-    /// A call of an operation; the values take the places in its path, in order.
+    /// Builds a request for an operation; the values replace its path parameters, in order.
     pub fn with_path_params<S: AsRef<str>>(
         operation: Operation,
         places: impl IntoIterator<Item = S>,
@@ -96,42 +96,42 @@ impl ApiRequest {
         Self { operation, path, query, headers, body: None, key: None }
     }
 
-    /// With a word of the query, if there is one.
+    /// Adds a query parameter, if it has a value.
     #[must_use]
     pub fn with_query(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
         self.query.extend(value.map(|value| (name, value.to_string())));
         self
     }
 
-    /// With a header.
+    /// Adds a header.
     #[must_use]
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// With a body.
+    /// Sets a JSON body.
     #[must_use]
     pub fn with_json_body(mut self, body: &Value) -> Self {
         self.body = Some((body.to_string().into_bytes(), "application/json".to_owned()));
         self
     }
 
-    /// With a file as its body.
+    /// Sets a file as the body.
     #[must_use]
     pub fn with_file_body(mut self, bytes: Vec<u8>, kind: impl Into<String>) -> Self {
         self.body = Some((bytes, kind.into()));
         self
     }
 
-    /// Sent again, it is known by this key.
+    /// Sets the idempotency key, so that the request can be repeated.
     #[must_use]
     pub fn with_idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// The path with its query.
+    /// Returns the path with its query.
     fn request_target(&self) -> String {
         let mut target = self.path.clone();
         for (at, (name, value)) in self.query.iter().enumerate() {
@@ -146,14 +146,14 @@ impl ApiRequest {
 
 #[cfg(test)]
 impl ApiRequest {
-    /// The value that it carries.
+    /// Returns the JSON body.
     pub(crate) fn carried(&self) -> Value {
         let bytes = self.body.as_ref().map_or(b"null".as_slice(), |(bytes, _)| bytes.as_slice());
         serde_json::from_slice(bytes).unwrap_or_default()
     }
 }
 
-/// A word as it is written in a path or a query.
+/// Percent-encodes a text for a path or a query.
 fn percent_encode(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -167,10 +167,10 @@ fn percent_encode(text: &str) -> String {
 }
 
 impl ApiClient {
-    /// A client of the installation at an address.
+    /// Builds a client of the installation at an address.
     pub fn new(base: &str) -> Result<Self> {
         let mut http = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
-        // Without TLS there is nothing to read certificates for, and on this machine no proxy is between.
+        // Without TLS no certificates are loaded, and there is no proxy on this machine.
         if base.starts_with("http://") {
             http = http.tls_certs_only([]).no_proxy();
         }
@@ -182,43 +182,44 @@ impl ApiClient {
         Ok(Self { http, base, token: None, trace, told: false })
     }
 
-    /// The same, for somebody who has logged in.
+    /// Sets the session token.
     #[must_use]
     pub fn with_token(mut self, token: SecretString) -> Self {
         self.token = Some(token);
         self
     }
 
-    /// The same; each call is told on standard error.
+    /// Sets whether each request is logged to standard error.
     #[must_use]
     pub fn with_call_log(mut self, told: bool) -> Self {
         self.told = told;
         self
     }
 
-    /// The same; its calls belong to this trace.
+    /// Sets the trace id of its requests.
     #[must_use]
     pub fn with_trace(mut self, trace: TraceId) -> Self {
         self.trace = trace;
         self
     }
 
-    /// A client of another installation, told like this one. It has no session: that is for the one that gave it.
+    /// Returns a client of another installation with the same settings. It has no session token: that belongs to the
+    /// installation that issued it.
     pub fn for_base_url(&self, base: &str) -> Result<Self> {
         Ok(Self::new(base)?.with_call_log(self.told).with_trace(self.trace))
     }
 
-    /// Whether somebody has logged in.
+    /// Returns whether there is a session token.
     pub fn has_token(&self) -> bool {
         self.token.is_some()
     }
 
-    /// The session, for programs that make calls beside this one.
+    /// Returns the session token, for other programs that send requests.
     pub fn session_token(&self) -> Option<&SecretString> {
         self.token.as_ref()
     }
 
-    /// Tells of a call that another program made, and that went well.
+    /// Logs a successful request of another program.
     pub fn log_call(&self, call: &ApiRequest) {
         if self.told {
             let Operation { id, method, .. } = call.operation;
@@ -226,17 +227,17 @@ impl ApiClient {
         }
     }
 
-    /// Where the installation is.
+    /// Returns the address of the installation.
     pub fn base_url(&self) -> &str {
         &self.base
     }
 
-    /// Makes a call once and reads its answer; `null` when there is none.
+    /// Sends a request once and parses its response; an empty response is `null`.
     pub async fn send<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T> {
         parse_response(call, &self.fetch_bytes(call, REQUEST_TIMEOUT).await?)
     }
 
-    /// The same for what may take long, such as a file that is sent.
+    /// Does the same with another timeout, for slow requests such as an upload.
     pub async fn send_with_timeout<T: DeserializeOwned>(
         &self,
         call: &ApiRequest,
@@ -245,13 +246,13 @@ impl ApiClient {
         parse_response(call, &self.fetch_bytes(call, limit).await?)
     }
 
-    /// Makes a call, again and again while nobody answers: for what must not be lost when a process is killed. A call that
-    /// changes something needs a [`Call::key`].
+    /// Sends a request and retries while there is no response: for requests that must not be lost when a process is killed. A
+    /// request that changes state needs [`ApiRequest::with_idempotency_key`].
     pub async fn send_with_retry<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T> {
         self.send_with_retry_hook(call, |_| {}).await
     }
 
-    /// The same for as long as a person waits gladly; then the last failure is given.
+    /// Does the same until a timeout, and then returns the last error.
     pub async fn send_with_retry_timeout<T: DeserializeOwned>(
         &self,
         call: &ApiRequest,
@@ -262,7 +263,7 @@ impl ApiClient {
         }
     }
 
-    /// The same; each time that nobody answers is told.
+    /// Does the same, and calls a hook after each attempt without a response.
     pub async fn send_with_retry_hook<T: DeserializeOwned>(
         &self,
         call: &ApiRequest,
@@ -273,7 +274,7 @@ impl ApiClient {
             turn.tick().await;
             match self.fetch_bytes(call, REQUEST_TIMEOUT).await {
                 Err(failure) if failure.is_transient() => missed(&failure),
-                // What cannot be read the first time cannot be read the second time either.
+                // A response that cannot be parsed would not be parsed at the second attempt either.
                 answer => return parse_response(call, &answer?),
             }
         }
@@ -285,13 +286,13 @@ impl ApiClient {
         Ok(bytes.to_vec())
     }
 
-    /// Makes a call and gives its answer as text.
+    /// Sends a request and returns its response as text.
     pub async fn fetch_text(&self, call: &ApiRequest) -> Result<String> {
         let response = self.open_response(call, Some(REQUEST_TIMEOUT)).await?;
         response.text().await.map_err(|error| self.unreachable_error(&error))
     }
 
-    /// Makes a call and gives the answer while it still comes.
+    /// Sends a request and returns the response as a stream.
     pub async fn open_response(
         &self,
         call: &ApiRequest,
@@ -306,7 +307,7 @@ impl ApiClient {
         Err(self.refusal_error(call, status, &body))
     }
 
-    /// What a server said to a call, in words for whoever made it.
+    /// Converts a refusal of the server into an error for the user.
     fn refusal_error(&self, call: &ApiRequest, status: u16, body: &[u8]) -> CliError {
         let failure = CliError::from_response(status, body);
         match failure.code.as_deref() {
@@ -319,7 +320,7 @@ impl ApiClient {
         }
     }
 
-    /// Makes a call and gives the answer, whatever its status.
+    /// Sends a request and returns the response with any status.
     async fn send_raw(&self, call: &ApiRequest, limit: Option<Duration>) -> Result<Response> {
         let method = Method::from_bytes(call.operation.method.as_bytes())
             .map_err(|_| CliError::internal_error("no such method"))?;
@@ -356,7 +357,7 @@ impl ApiClient {
         answer
     }
 
-    /// Makes a call and reads its answer, also that of a server that is not ready.
+    /// Sends a request and parses its response with any status, such as that of a server that is not ready.
     pub async fn send_any_status<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T> {
         let answer = self.send_raw(call, Some(REQUEST_TIMEOUT)).await?;
         let status = answer.status().as_u16();
@@ -374,7 +375,7 @@ impl ApiClient {
         no_answer_error(&self.base, &why)
     }
 
-    /// What happens from now on, or behind the last event that was heard.
+    /// Opens the event stream, from now on or after the last received event.
     pub async fn open_event_stream(&self, call: &ApiRequest) -> Result<EventStream> {
         let response = self.open_response(call, None).await?;
         Ok(EventStream {
@@ -387,9 +388,9 @@ impl ApiClient {
     }
 }
 
-/// Nobody answers there, or not so that it can be understood.
+/// Returns the error for an installation that does not respond, or not in a known protocol.
 fn no_answer_error(base: &str, why: &str) -> CliError {
-    // What is no TLS at all is told by its first byte.
+    // A server without TLS is recognised by its first byte.
     if let Some(rest) = base.strip_prefix("https://")
         && why.contains("InvalidContentType")
     {
@@ -401,8 +402,8 @@ fn no_answer_error(base: &str, why: &str) -> CliError {
         .with_fix("start it with `cynode up`, or name another with `--url` or `cynork login URL`")
 }
 
-/// Why somebody was not let in, in the words of what they tried: the server has one sentence for all of it. Whether there is
-/// such a name nobody is told.
+/// Explains a failed authentication in terms of the attempted operation, since the server has one sentence for all cases. It
+/// never reveals whether a handle exists.
 fn unauthenticated_error(failure: CliError, tried: Operation, has_token: bool) -> CliError {
     let again = "log in with `cynork login`";
     let (detail, fix) = if tried == operations::LOGIN {
@@ -422,7 +423,7 @@ fn unauthenticated_error(failure: CliError, tried: Operation, has_token: bool) -
     CliError { detail: detail.to_owned(), fix: fix.map(str::to_owned), ..failure }
 }
 
-/// An answer in its form; nothing at all is `null`.
+/// Parses a response; an empty one is `null`.
 fn parse_response<T: DeserializeOwned>(call: &ApiRequest, bytes: &[u8]) -> Result<T> {
     let bytes = if bytes.is_empty() { b"null".as_slice() } else { bytes };
     serde_json::from_slice(bytes).map_err(|error| {
@@ -431,27 +432,27 @@ fn parse_response<T: DeserializeOwned>(call: &ApiRequest, bytes: &[u8]) -> Resul
     })
 }
 
-/// Server-sent events, as they come.
+/// A stream of server-sent events.
 #[derive(Debug)]
 pub struct EventStream {
     response: Response,
     parser: SseEventParser,
     /// Events that were received and not yet returned.
     parsed: VecDeque<ServerSentEvent>,
-    /// How long nothing may come.
+    /// Maximum time without any data.
     silence: Duration,
-    /// Why the server ended the stream, if it said so.
+    /// The error with which the server ended the stream, if there was one.
     failure: Option<CliError>,
 }
 
 /// One server-sent event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSentEvent {
-    /// Where a client goes on behind it.
+    /// Id of the event, from which a client resumes.
     pub id: String,
-    /// What kind.
+    /// Type of the event.
     pub event: String,
-    /// What it carries.
+    /// Payload of the event.
     pub data: String,
 }
 
@@ -463,19 +464,19 @@ impl From<RawSseEvent> for ServerSentEvent {
 }
 
 impl EventStream {
-    /// The same; when nothing at all comes for so long, not even a sign of life, the stream has broken.
+    /// Sets the idle timeout: a stream without any data for this time, not even a keep-alive, is broken.
     #[must_use]
     pub fn with_idle_timeout(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
     }
 
-    /// Why the server ended the stream; `None` when it only broke.
+    /// Returns the error with which the server ended the stream; `None` if the connection broke.
     pub fn take_error(&mut self) -> Option<CliError> {
         self.failure.take()
     }
 
-    /// The next; `None` when the stream has ended or broken.
+    /// Returns the next event; `None` if the stream has ended or broken.
     pub async fn next(&mut self) -> Option<ServerSentEvent> {
         loop {
             if let Some(event) = self.parsed.pop_front() {
@@ -488,14 +489,14 @@ impl EventStream {
             let piece = tokio::time::timeout(self.silence, self.response.chunk()).await;
             let piece = piece.ok()?.ok()??;
             let mut events = Vec::new();
-            // A stream with an event that is too long has broken.
+            // A stream with an event above the limit counts as broken.
             self.parser.push_raw_bytes(&piece, &mut events).ok()?;
             self.parsed.extend(events.into_iter().map(ServerSentEvent::from));
         }
     }
 }
 
-/// The problem with which a server ended a stream.
+/// Parses the problem with which a server ended a stream.
 fn parse_stream_error(data: &str) -> CliError {
     let status = serde_json::from_str::<ProblemDetails>(data).map_or(500, |problem| problem.status);
     CliError::from_response(status, data.as_bytes())

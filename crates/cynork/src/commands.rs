@@ -1,4 +1,4 @@
-//! The commands, a file for each noun.
+//! The commands, one file for each noun.
 
 pub(crate) mod account;
 pub(crate) mod agent_token;
@@ -38,8 +38,8 @@ pub(crate) mod usage;
 pub(crate) mod user;
 pub(crate) mod values;
 
-/// What a person may do.
+/// The roles of users.
 const ROLES: [&str; 3] = ["viewer", "operator", "admin"];
 
-/// The same, or nothing.
+/// The same, or none.
 const ROLES_OR_NONE: [&str; 4] = ["none", "viewer", "operator", "admin"];

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Make the first admin with the one-time token.
+/// Creates the first admin with the one-time token.
 #[utoipa::path(post, path = "/v1/bootstrap", tag = "accounts", request_body = BootstrapRequest,
     responses((status = CREATED, body = UserView)))]
 pub(crate) async fn bootstrap(
@@ -34,7 +34,7 @@ pub(crate) async fn bootstrap(
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
-/// Log in. The token in the answer is shown only once.
+/// Logs in. The token in the response is shown only once.
 #[utoipa::path(post, path = "/v1/sessions", tag = "accounts", request_body = LoginRequest,
     responses((status = CREATED, body = SessionView)))]
 pub(crate) async fn login(
@@ -44,7 +44,7 @@ pub(crate) async fn login(
     Ok((StatusCode::CREATED, Json(sessions::login_user(&app, &request, &body).await?)))
 }
 
-/// Log out: the token of this request stops working.
+/// Logs out: the token of this request stops working.
 #[utoipa::path(delete, path = "/v1/sessions/current", tag = "accounts",
     responses((status = NO_CONTENT)))]
 pub(crate) async fn logout(call: MutationCall<()>) -> Result<MutationResponse, ApiError> {
@@ -52,13 +52,13 @@ pub(crate) async fn logout(call: MutationCall<()>) -> Result<MutationResponse, A
     Ok(MutationResponse(StatusCode::NO_CONTENT, answer))
 }
 
-/// Who am I.
+/// Returns the authenticated user and their roles.
 #[utoipa::path(get, path = "/v1/me", tag = "accounts", responses((status = OK, body = MeView)))]
 pub(crate) async fn me(call: AuthenticatedCall) -> Result<Json<MeView>, ApiError> {
     Ok(Json(call.app.read(&call.request, |ctx| Box::pin(sessions::current_user(ctx))).await?))
 }
 
-/// Make an API key for yourself. The token in the answer is shown only once.
+/// Creates an API key for yourself. The token in the response is shown only once.
 #[utoipa::path(post, path = "/v1/api-keys", tag = "accounts", request_body = CreateApiKey,
     responses((status = CREATED, body = CreatedApiKey)))]
 pub(crate) async fn create_api_key(
@@ -71,16 +71,16 @@ pub(crate) async fn create_api_key(
     Ok(MutationResponse(StatusCode::CREATED, answer))
 }
 
-/// Whose keys are wanted.
+/// Filter of API keys.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ApiKeyQuery {
-    /// Those of this user, for an admin of the installation; your own when it is left out.
+    /// Only the keys of this user, for an admin of the installation; your own by default.
     #[param(value_type = Option<String>)]
     user_id: Option<UserId>,
 }
 
-/// Your API keys, without their secrets.
+/// Lists your API keys, without their secrets.
 #[utoipa::path(get, path = "/v1/api-keys", tag = "accounts", params(ApiKeyQuery, PageQuery),
     responses((status = OK, body = Page<ApiKeyView>)))]
 pub(crate) async fn list_api_keys(
@@ -95,7 +95,7 @@ pub(crate) async fn list_api_keys(
     Ok(Json(keys.map(ApiKeyView::from)))
 }
 
-/// Revoke an API key: it stops working at once.
+/// Revokes an API key: it stops working at once.
 #[utoipa::path(delete, path = "/v1/api-keys/{api_key}", tag = "accounts",
     params(("api_key" = String, Path)), responses((status = OK, body = ApiKeyView)))]
 pub(crate) async fn revoke_api_key(
@@ -108,7 +108,7 @@ pub(crate) async fn revoke_api_key(
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
-/// Make a user.
+/// Creates a user.
 #[utoipa::path(post, path = "/v1/users", tag = "accounts", request_body = CreateUser,
     responses((status = CREATED, body = UserView)))]
 pub(crate) async fn create_user(
@@ -122,7 +122,7 @@ pub(crate) async fn create_user(
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
-/// All users.
+/// Lists all users.
 #[utoipa::path(get, path = "/v1/users", tag = "accounts", params(PageQuery),
     responses((status = OK, body = Page<UserView>)))]
 pub(crate) async fn list_users(
@@ -134,7 +134,7 @@ pub(crate) async fn list_users(
     Ok(Json(found.map(UserView::from)))
 }
 
-/// One user.
+/// Returns one user.
 #[utoipa::path(get, path = "/v1/users/{user}", tag = "accounts", params(("user" = String, Path)),
     responses((status = OK, body = UserView)))]
 pub(crate) async fn get_user(
@@ -145,7 +145,7 @@ pub(crate) async fn get_user(
     Ok(Json(user.into()))
 }
 
-/// Change a user: switch on or off, give a role, set a password.
+/// Updates a user: enables or disables the account, sets its role or its password.
 #[utoipa::path(patch, path = "/v1/users/{user}", tag = "accounts", params(("user" = String, Path)),
     request_body = UpdateUser, responses((status = OK, body = UserView)))]
 pub(crate) async fn update_user(

@@ -1,5 +1,6 @@
-//! The page behind a link of a notice. It has no script and no cookie: the link is all that a person needs, and looking at it
-//! changes nothing.
+//! The page behind an answer link of a notification. It has no script and no cookie: the link is the only credential,
+//! and
+//! viewing the page changes nothing.
 
 use std::sync::LazyLock;
 
@@ -21,7 +22,8 @@ use crate::{AppState, extract::Path};
 
 const PAGE_STYLE: &str = include_str!("../../assets/answer.css");
 
-/// Nothing is loaded, nothing runs, and the form goes back to this server only. The style is named by its digest.
+/// Content security policy: nothing is loaded, nothing runs, and the form can only be sent to this server. The style is
+/// allowed by its digest.
 static PAGE_SECURITY_POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
     let digest = BASE64.encode(&Sha256::digest(PAGE_STYLE));
     let policy = format!(
@@ -30,7 +32,7 @@ static PAGE_SECURITY_POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
     HeaderValue::from_str(&policy).ok()
 });
 
-/// Look at what a link asks. Nothing happens before the form is sent.
+/// Shows the question of an answer link. Nothing changes before the form is sent.
 #[utoipa::path(get, path = "/answer/{token}", tag = "notifications", params(("token" = String, Path)),
     responses((status = OK, content_type = "text/html")))]
 pub(crate) async fn look(State(state): State<AppState>, Path(token): Path<String>) -> Response {
@@ -40,7 +42,7 @@ pub(crate) async fn look(State(state): State<AppState>, Path(token): Path<String
     }
 }
 
-/// Answer what a link asks, once.
+/// Answers the question of an answer link. A link works once.
 #[utoipa::path(post, path = "/answer/{token}", tag = "notifications", params(("token" = String, Path)),
     request_body(content = String, content_type = "application/x-www-form-urlencoded"),
     responses((status = OK, content_type = "text/html")))]
@@ -68,7 +70,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// What the form says.
+/// Parses the form.
 fn parse_answer_form(body: &[u8]) -> Option<LinkAnswer> {
     let (mut decision, mut text) = (None, None);
     for (name, value) in form_urlencoded::parse(body) {
@@ -87,7 +89,7 @@ fn parse_answer_form(body: &[u8]) -> Option<LinkAnswer> {
     }
 }
 
-/// Text in a page is text, whatever is in it.
+/// Escapes text for HTML.
 fn escape_html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -175,7 +177,7 @@ fn render_page(status: StatusCode, title: &str, body: &str) -> Response {
         escape_html(title),
     );
     let mut headers = HeaderMap::new();
-    // Without the policy there is no page.
+    // The page is never served without its policy.
     let Some(policy) = PAGE_SECURITY_POLICY.clone() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };

@@ -20,22 +20,22 @@ use crate::{
     extract::{AuthenticatedCall, Query},
 };
 
-/// Which events are wanted.
+/// Filter of events.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventQuery {
-    /// Only of this project.
+    /// Only events of this project.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// Only of this task.
+    /// Only events of this task.
     #[param(value_type = Option<String>)]
     task_id: Option<TaskId>,
-    /// Begin behind this event, like `Last-Event-ID`; `0.0` begins with the first that is kept.
+    /// Begin after this event, like `Last-Event-ID`; `0.0` begins with the first event that is stored.
     #[param(value_type = Option<String>)]
     after: Option<EventPosition>,
 }
 
-/// What happens, as server-sent events. A client that comes back with `Last-Event-ID` misses nothing.
+/// Streams events as server-sent events. A client that reconnects with `Last-Event-ID` misses nothing.
 /// A failure ends the stream with the event `stream.failed`, whose data is a problem and which has no id.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(EventQuery, ("Last-Event-ID" = Option<String>, Header)),

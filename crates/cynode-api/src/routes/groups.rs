@@ -8,7 +8,7 @@ use crate::{
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
-/// Make a group of users.
+/// Creates a group of users.
 #[utoipa::path(post, path = "/v1/groups", tag = "accounts", request_body = CreateGroup,
     responses((status = CREATED, body = GroupView)))]
 pub(crate) async fn create_group(
@@ -21,7 +21,7 @@ pub(crate) async fn create_group(
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
-/// All groups.
+/// Lists all groups.
 #[utoipa::path(get, path = "/v1/groups", tag = "accounts", params(PageQuery),
     responses((status = OK, body = Page<GroupView>)))]
 pub(crate) async fn list_groups(
@@ -34,7 +34,7 @@ pub(crate) async fn list_groups(
     Ok(Json(found.map(GroupView::from)))
 }
 
-/// Change who is in a group and what its members may do.
+/// Updates the members of a group and their role in the installation.
 #[utoipa::path(patch, path = "/v1/groups/{group}", tag = "accounts", params(("group" = String, Path)),
     request_body = UpdateGroup, responses((status = OK, body = GroupView)))]
 pub(crate) async fn update_group(

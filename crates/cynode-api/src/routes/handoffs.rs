@@ -1,4 +1,4 @@
-//! What was given to the project manager and to analysts, and conversations with the manager, for people who look.
+//! Handoffs to the project manager and to analysts, and conversations with the manager, for people.
 
 use cynode_app::{
     manager::{conversations, handoffs},
@@ -19,16 +19,16 @@ use crate::{
     extract::{AuthenticatedCall, Json, PageQuery, Path, Query},
 };
 
-/// Which handoffs.
+/// Filter of handoffs.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct HandoffQuery {
-    /// Of this task only.
+    /// Only handoffs of this task.
     #[param(value_type = Option<String>)]
     task_id: Option<TaskId>,
 }
 
-/// What was given to the project manager and to analysts in a project, newest first, with what they thought.
+/// Lists the handoffs of a project to the project manager and to analysts, newest first, with their decisions.
 #[utoipa::path(get, path = "/v1/projects/{project}/handoffs", tag = "manager",
     params(("project" = String, Path), HandoffQuery, PageQuery), responses((status = OK, body = Page<HandoffView>)))]
 pub(crate) async fn list_handoffs(
@@ -47,7 +47,7 @@ pub(crate) async fn list_handoffs(
     Ok(Json(found.await?))
 }
 
-/// One handoff.
+/// Returns one handoff.
 #[utoipa::path(get, path = "/v1/handoffs/{handoff}", tag = "manager", params(("handoff" = String, Path)),
     responses((status = OK, body = HandoffView)))]
 pub(crate) async fn get_handoff(
@@ -58,7 +58,7 @@ pub(crate) async fn get_handoff(
     Ok(Json(found.await?))
 }
 
-/// The whole question behind a thought, while it is kept.
+/// Returns the whole model request behind a decision, as long as it is stored.
 #[utoipa::path(get, path = "/v1/handoffs/{handoff}/decisions/{step}/prompt", tag = "manager",
     params(("handoff" = String, Path), ("step" = u32, Path)), responses((status = OK, body = Object)))]
 pub(crate) async fn get_prompt(
@@ -70,7 +70,7 @@ pub(crate) async fn get_prompt(
     Ok(Json(found.await?))
 }
 
-/// What agents reported about a task, oldest first. A report is a claim.
+/// Lists the reports of agents about a task, oldest first. A report is a claim, not evidence.
 #[utoipa::path(get, path = "/v1/tasks/{task}/reports", tag = "tasks", params(("task" = String, Path)),
     responses((status = OK, body = UnpagedList<ReportView>)))]
 pub(crate) async fn list_reports(
@@ -81,7 +81,7 @@ pub(crate) async fn list_reports(
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
-/// Your conversations with the project manager, newest first.
+/// Lists your conversations with the project manager, newest first.
 #[utoipa::path(get, path = "/v1/chat/threads", tag = "manager", params(PageQuery),
     responses((status = OK, body = Page<ThreadView>)))]
 pub(crate) async fn list_threads(
@@ -94,7 +94,7 @@ pub(crate) async fn list_threads(
     Ok(Json(found.await?))
 }
 
-/// What was said in one of your conversations, oldest first.
+/// Lists the messages of one of your conversations, oldest first.
 #[utoipa::path(get, path = "/v1/chat/threads/{thread}/messages", tag = "manager", params(("thread" = String, Path)),
     responses((status = OK, body = UnpagedList<ChatTurn>)))]
 pub(crate) async fn list_messages(

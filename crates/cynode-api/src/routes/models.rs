@@ -1,4 +1,4 @@
-//! Models, for people who run the installation: providers, keys, models, ceilings, usage.
+//! Models, for the operators of the installation: providers, keys, models, budgets, usage.
 
 use axum::http::StatusCode;
 use cynode_app::models::{
@@ -25,7 +25,7 @@ use crate::{
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
-/// The providers of models.
+/// Lists the providers of models.
 #[utoipa::path(get, path = "/v1/providers", tag = "models", responses((status = OK, body = UnpagedList<ProviderView>)))]
 pub(crate) async fn list_providers(
     call: AuthenticatedCall,
@@ -34,7 +34,7 @@ pub(crate) async fn list_providers(
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
-/// Add a provider, or describe it anew.
+/// Creates or replaces a provider.
 #[utoipa::path(put, path = "/v1/providers/{name}", tag = "models", params(("name" = String, Path)),
     request_body = SetProvider, responses((status = OK, body = ProviderView)))]
 pub(crate) async fn set_provider(
@@ -48,7 +48,7 @@ pub(crate) async fn set_provider(
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
-/// Remove a provider with its keys.
+/// Deletes a provider with its keys.
 #[utoipa::path(delete, path = "/v1/providers/{name}", tag = "models", params(("name" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_provider(
@@ -61,7 +61,7 @@ pub(crate) async fn delete_provider(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// Give a provider a key. It is stored encrypted and never shown again.
+/// Adds a key to a provider. The key is stored encrypted and never shown again.
 #[utoipa::path(post, path = "/v1/providers/{name}/keys", tag = "models", params(("name" = String, Path)),
     request_body = AddProviderKey, responses((status = CREATED, body = ProviderKeyView)))]
 pub(crate) async fn add_provider_key(
@@ -76,7 +76,7 @@ pub(crate) async fn add_provider_key(
     Ok(MutationResponse(StatusCode::CREATED, added.await?))
 }
 
-/// Take a key away from a provider.
+/// Deletes a key of a provider.
 #[utoipa::path(delete, path = "/v1/providers/{name}/keys/{key}", tag = "models",
     params(("name" = String, Path), ("key" = String, Path)), responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_provider_key(
@@ -89,7 +89,7 @@ pub(crate) async fn delete_provider_key(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// The models with their prices and the ways to them.
+/// Lists the models with their prices and routes.
 #[utoipa::path(get, path = "/v1/model-registry", tag = "models", responses((status = OK, body = UnpagedList<ModelView>)))]
 pub(crate) async fn list_registry(
     call: AuthenticatedCall,
@@ -98,7 +98,7 @@ pub(crate) async fn list_registry(
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
-/// Add a model, or describe it anew. A `/` in its id is written `%2F`.
+/// Creates or replaces a model. A `/` in its id is written `%2F`.
 #[utoipa::path(put, path = "/v1/model-registry/{id}", tag = "models", params(("id" = String, Path)),
     request_body = SetModel, responses((status = OK, body = ModelView)))]
 pub(crate) async fn set_model(
@@ -111,7 +111,7 @@ pub(crate) async fn set_model(
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
-/// Remove a model.
+/// Deletes a model.
 #[utoipa::path(delete, path = "/v1/model-registry/{id}", tag = "models", params(("id" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_model(
@@ -124,25 +124,25 @@ pub(crate) async fn delete_model(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// For what it is asked which model would be used.
+/// Subject of a model choice.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ChoiceQuery {
-    /// A task, whose project and author count.
+    /// A task; its project and its author count.
     #[param(value_type = Option<String>)]
     task_id: Option<TaskId>,
-    /// A project, for you.
+    /// A project, with your own preferences.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// An agent's role, whose own preferences count.
+    /// An agent role; its own preferences count.
     #[param(value_type = Option<String>)]
     agent_role: Option<AgentRole>,
-    /// One tier alone: `fast`, `standard` or `deep`.
+    /// Only this tier: `fast`, `standard` or `deep`.
     #[param(value_type = Option<String>)]
     tier: Option<Tier>,
 }
 
-/// Which model would be asked for each tier, in which order others would follow, and why the rest would not be asked.
+/// Explains the choice of models for each tier: the first model, its fallbacks in order, and why the rest are not used.
 #[utoipa::path(get, path = "/v1/model-choices", tag = "models", params(ChoiceQuery),
     responses((status = OK, body = ModelChoices)))]
 pub(crate) async fn explain_models(
@@ -157,18 +157,19 @@ pub(crate) async fn explain_models(
     Ok(Json(inference::explain_routing(&call.app, &call.request, subject).await?))
 }
 
-/// Whose ceilings are wanted.
+/// Filter of budgets.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct BudgetQuery {
-    /// `installation`, `user`, `project` or `task`; without it: all but those of tasks that have ended, at most 1,000, tasks last.
+    /// `installation`, `user`, `project` or `task`. By default all except those of ended tasks, at most 1,000, tasks
+    /// last.
     #[param(value_type = Option<String>)]
     scope_type: Option<BudgetScopeType>,
-    /// The user, project or task.
+    /// Id of the user, project or task.
     scope_id: Option<String>,
 }
 
-/// Ceilings on spending, and how near they are.
+/// Lists budgets with their limit, reserved and spent amounts.
 #[utoipa::path(get, path = "/v1/budgets", tag = "models", params(BudgetQuery),
     responses((status = OK, body = UnpagedList<BudgetStatusView>)))]
 pub(crate) async fn list_budgets(
@@ -183,7 +184,7 @@ pub(crate) async fn list_budgets(
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
-/// Set a ceiling: one for each scope and period.
+/// Sets a budget. There is one for each scope and period.
 #[utoipa::path(put, path = "/v1/budgets", tag = "models", request_body = SetBudget,
     responses((status = OK, body = BudgetStatusView)))]
 pub(crate) async fn set_budget(
@@ -195,7 +196,7 @@ pub(crate) async fn set_budget(
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
-/// Remove a ceiling.
+/// Deletes a budget.
 #[utoipa::path(delete, path = "/v1/budgets/{budget}", tag = "models", params(("budget" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_budget(
@@ -206,7 +207,7 @@ pub(crate) async fn delete_budget(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// Why a task may not ask models now; `null` when it may.
+/// Returns the reason why a task may not call models now; `null` if it may.
 #[utoipa::path(get, path = "/v1/tasks/{task}/park", tag = "models", params(("task" = String, Path)),
     responses((status = OK, body = Option<ParkView>)))]
 pub(crate) async fn get_park(
@@ -217,7 +218,7 @@ pub(crate) async fn get_park(
     Ok(Json(found.await?))
 }
 
-/// Let a task ask models again.
+/// Allows a task to call models again.
 #[utoipa::path(delete, path = "/v1/tasks/{task}/park", tag = "models", params(("task" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn unpark(
@@ -228,23 +229,23 @@ pub(crate) async fn unpark(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// Which calls are wanted.
+/// Filter of model calls.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct UsageQuery {
-    /// Of one user.
+    /// Only calls of this user.
     #[param(value_type = Option<String>)]
     user_id: Option<UserId>,
-    /// In one project.
+    /// Only calls in this project.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// For one task.
+    /// Only calls for this task.
     #[param(value_type = Option<String>)]
     task_id: Option<TaskId>,
-    /// Not before.
+    /// Only calls at or after this time.
     #[serde(default, with = "time::serde::rfc3339::option")]
     from: Option<OffsetDateTime>,
-    /// Before.
+    /// Only calls before this time.
     #[serde(default, with = "time::serde::rfc3339::option")]
     to: Option<OffsetDateTime>,
 }
@@ -262,7 +263,7 @@ impl UsageQuery {
     }
 }
 
-/// How sums are made.
+/// Grouping of the sums.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct UsageSumQuery {
@@ -271,7 +272,7 @@ pub(crate) struct UsageSumQuery {
     by: Option<UsageBy>,
 }
 
-/// What models were used for, in sums, dearest first.
+/// Lists the usage of models in sums, by cost, descending.
 #[utoipa::path(get, path = "/v1/usage", tag = "models", params(UsageQuery, UsageSumQuery),
     responses((status = OK, body = UnpagedList<UsageSum>)))]
 pub(crate) async fn sum_usage(
@@ -286,7 +287,7 @@ pub(crate) async fn sum_usage(
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
-/// Calls of models, newest first. What was said is not kept.
+/// Lists model calls, newest first. Their content is not stored.
 #[utoipa::path(get, path = "/v1/usage/calls", tag = "models", params(UsageQuery, PageQuery),
     responses((status = OK, body = Page<UsageCall>)))]
 pub(crate) async fn list_calls(

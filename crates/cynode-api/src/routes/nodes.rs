@@ -1,4 +1,4 @@
-//! Nodes: for people on the user-facing port, for nodes themselves on the internal one.
+//! Nodes: for people on the user-facing port, for nodes themselves on the internal port.
 
 use axum::{body::Body, http::StatusCode};
 use cynode_app::nodes;
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// Let one machine join as a node. The token is shown once.
+/// Creates a join token, with which one machine joins as a node. The token is shown once.
 #[utoipa::path(post, path = "/v1/nodes/join-tokens", tag = "nodes", request_body = IssueJoinToken,
     responses((status = CREATED, body = IssuedJoinToken)))]
 pub(crate) async fn issue_join_token(
@@ -39,7 +39,7 @@ pub(crate) async fn issue_join_token(
     Ok(MutationResponse(StatusCode::CREATED, issued.await?))
 }
 
-/// The nodes, by name.
+/// Lists the nodes, by name.
 #[utoipa::path(get, path = "/v1/nodes", tag = "nodes", responses((status = OK, body = UnpagedList<NodeView>)))]
 pub(crate) async fn list_nodes(
     call: AuthenticatedCall,
@@ -48,7 +48,7 @@ pub(crate) async fn list_nodes(
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
-/// One node.
+/// Returns one node.
 #[utoipa::path(get, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = String, Path)),
     responses((status = OK, body = NodeView)))]
 pub(crate) async fn get_node(
@@ -59,7 +59,7 @@ pub(crate) async fn get_node(
     Ok(Json(found.await?))
 }
 
-/// Let a node end what it has and get no more, give it jobs again, or give it other labels.
+/// Updates a node: drains it, resumes it, or sets its labels. A draining node finishes its jobs and gets no new ones.
 #[utoipa::path(patch, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = String, Path)),
     request_body = ChangeNode, responses((status = OK, body = NodeView)))]
 pub(crate) async fn update_node(
@@ -72,7 +72,7 @@ pub(crate) async fn update_node(
     Ok(MutationResponse(StatusCode::OK, changed.await?))
 }
 
-/// Remove a node: it is not ours any more.
+/// Deletes a node. Its credentials stop working.
 #[utoipa::path(delete, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_node(
@@ -85,18 +85,18 @@ pub(crate) async fn delete_node(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// Which events are wanted.
+/// Range of job events.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FromQuery {
-    /// The number of the first one; 0 when it is left out.
+    /// The number of the first event; 0 by default.
     from: Option<u64>,
-    /// Most events, 1 to 500; 200 when it is left out.
+    /// Maximum number of events, 1 to 500; 200 by default.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u16>,
 }
 
-/// What happened in a job, in order: what its agent said and did, what programs wrote.
+/// Lists the events of a job in order: messages and actions of its agent, and output of programs.
 #[utoipa::path(get, path = "/v1/jobs/{job}/events", tag = "nodes", params(("job" = String, Path), FromQuery),
     responses((status = OK, body = UnpagedList<JobEventView>)))]
 pub(crate) async fn job_events(
@@ -120,14 +120,14 @@ pub(crate) async fn job_events(
     Ok(Json(UnpagedList::new(shown.collect())))
 }
 
-/// Become a node, with a one-time token. With the same token and key it may be asked again.
+/// Joins as a node with a one-time token. The request may be repeated with the same token and key.
 #[utoipa::path(post, path = "/v1/nodes/join", tag = "nodes", request_body = JoinNode,
     responses((status = OK, body = JoinedNode)))]
 pub(crate) async fn join(call: AnonymousCall<JoinNode>) -> Result<Json<JoinedNode>, ApiError> {
     Ok(Json(nodes::join_node(&call.app, &call.request, call.body).await?))
 }
 
-/// Get something to sign.
+/// Creates a challenge for the node to sign.
 #[utoipa::path(post, path = "/v1/nodes/challenge", tag = "nodes", request_body = AskChallenge,
     responses((status = OK, body = NodeChallenge)))]
 pub(crate) async fn challenge(
@@ -136,14 +136,14 @@ pub(crate) async fn challenge(
     Ok(Json(nodes::create_challenge(&call.app, &call.body)?))
 }
 
-/// Get a short-lived token for a signed challenge.
+/// Issues a short-lived token for a signed challenge.
 #[utoipa::path(post, path = "/v1/nodes/token", tag = "nodes", request_body = AskNodeToken,
     responses((status = OK, body = NodeToken)))]
 pub(crate) async fn token(call: AnonymousCall<AskNodeToken>) -> Result<Json<NodeToken>, ApiError> {
     Ok(Json(nodes::issue_node_token(&call.app, &call.request, &call.body).await?))
 }
 
-/// Look whether a signed challenge is good, without a token: nothing is taken from the node's process.
+/// Verifies a signed challenge without issuing a token, so the token of the node's running process stays valid.
 #[utoipa::path(post, path = "/v1/nodes/verify", tag = "nodes", request_body = VerifyNode,
     responses((status = OK, body = VerifiedNode)))]
 pub(crate) async fn verify(
@@ -152,14 +152,14 @@ pub(crate) async fn verify(
     Ok(Json(nodes::verify_node(&call.app, &call.request, &call.body).await?))
 }
 
-/// Say what the node can do, as it measured.
+/// Reports the measured capabilities of the node.
 #[utoipa::path(post, path = "/v1/nodes/report", tag = "nodes", request_body = NodeReport,
     responses((status = OK, body = NodeView)))]
 pub(crate) async fn report(call: NodeMessage<NodeReport>) -> Result<Json<NodeView>, ApiError> {
     Ok(Json(nodes::update_node_report(&call.app, call.node, call.body).await?))
 }
 
-/// Take the jobs that were placed on the node; wait for some if there are none.
+/// Returns the jobs that were assigned to the node. Waits for some if there are none.
 #[utoipa::path(post, path = "/v1/nodes/claim", tag = "nodes", request_body = ClaimAssignments,
     responses((status = OK, body = JobAssignments)))]
 pub(crate) async fn claim(
@@ -168,14 +168,14 @@ pub(crate) async fn claim(
     Ok(Json(nodes::claim_assignments(&call.app, &call.request, call.node, &call.body).await?))
 }
 
-/// Say what the node is at: one message for all its jobs.
+/// Reports the state of all jobs of the node in one heartbeat.
 #[utoipa::path(post, path = "/v1/nodes/heartbeat", tag = "nodes", request_body = NodeHeartbeat,
     responses((status = OK, body = HeartbeatAnswer)))]
 pub(crate) async fn heartbeat(call: NodeHeartbeatCall) -> Result<Json<HeartbeatAnswer>, ApiError> {
     Ok(Json(nodes::record_heartbeat(&call.app, call.node, &call.body).await?))
 }
 
-/// Tell what happened in a job.
+/// Reports events of a job.
 #[utoipa::path(post, path = "/v1/nodes/jobs/{job}/events", tag = "nodes", params(("job" = String, Path)),
     request_body = JobEvents, responses((status = OK, body = EventsReceipt)))]
 pub(crate) async fn tell(
@@ -185,7 +185,7 @@ pub(crate) async fn tell(
     Ok(Json(nodes::store_job_events(&call.app, call.node, job, call.body).await?))
 }
 
-/// Ask a person whether an agent may do something.
+/// Asks a person for permission for an action of an agent.
 #[utoipa::path(post, path = "/v1/nodes/jobs/{job}/permission", tag = "nodes", params(("job" = String, Path)),
     request_body = AskPermission, responses((status = OK, body = PermissionAnswer)))]
 pub(crate) async fn ask_permission(
@@ -196,15 +196,15 @@ pub(crate) async fn ask_permission(
     Ok(Json(nodes::ask_permission(&app, &request, node, job, &body).await?))
 }
 
-/// Under which claim bytes are stored.
+/// The claim under which an object is stored.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ClaimQuery {
-    /// The token of the claim.
+    /// Fencing token of the claim.
     fencing_token: i64,
 }
 
-/// Store bytes of a job under their SHA-256.
+/// Stores an object of a job under its SHA-256.
 #[utoipa::path(put, path = "/v1/nodes/jobs/{job}/blobs/{sha256}", tag = "nodes",
     params(("job" = String, Path), ("sha256" = String, Path), ClaimQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
@@ -219,7 +219,7 @@ pub(crate) async fn store_blob(
     Ok(Json(nodes::store_blob(&call.app, call.node, job, token, &sha256, bytes).await?))
 }
 
-/// Report what came of a job.
+/// Reports the result of a job.
 #[utoipa::path(post, path = "/v1/nodes/jobs/{job}/result", tag = "nodes", params(("job" = String, Path)),
     request_body = NodeResult, responses((status = OK, body = JobStatusView)))]
 pub(crate) async fn result(

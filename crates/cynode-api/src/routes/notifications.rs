@@ -1,4 +1,4 @@
-//! What people are told, and by which ways.
+//! Notifications and their channels.
 
 use axum::http::StatusCode;
 use cynode_app::notifications;
@@ -17,16 +17,16 @@ use crate::{
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
-/// Whose channels and notices are wanted.
+/// Owner filter of channels and notifications.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AllOwnersQuery {
-    /// Everybody's, for an admin of the installation; your own and those of your projects when it is left out.
+    /// Those of all users, for an admin of the installation; your own and those of your projects by default.
     #[serde(default)]
     all: bool,
 }
 
-/// Which notices are wanted.
+/// State filter of notifications.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct NotificationStateQuery {
@@ -35,7 +35,7 @@ pub(crate) struct NotificationStateQuery {
     state: Option<NotificationState>,
 }
 
-/// Add a way to be told: a webhook, a mailbox or a topic of ntfy.
+/// Creates a notification channel: a webhook, a mailbox or an ntfy topic.
 #[utoipa::path(post, path = "/v1/notification-channels", tag = "notifications", request_body = CreateChannel,
     responses((status = CREATED, body = ChannelWithSecret)))]
 pub(crate) async fn create_channel(
@@ -49,7 +49,7 @@ pub(crate) async fn create_channel(
     Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
 
-/// The ways to be told.
+/// Lists notification channels.
 #[utoipa::path(get, path = "/v1/notification-channels", tag = "notifications", params(AllOwnersQuery, PageQuery),
     responses((status = OK, body = Page<ChannelView>)))]
 pub(crate) async fn list_channels(
@@ -63,7 +63,7 @@ pub(crate) async fn list_channels(
     Ok(Json(found.await?))
 }
 
-/// One way to be told.
+/// Returns one notification channel.
 #[utoipa::path(get, path = "/v1/notification-channels/{channel}", tag = "notifications",
     params(("channel" = String, Path)), responses((status = OK, body = ChannelView)))]
 pub(crate) async fn get_channel(
@@ -75,7 +75,7 @@ pub(crate) async fn get_channel(
     Ok(Json(found.await?))
 }
 
-/// Change a way to be told: its name, what it is told of, its quiet, its secret; switch it on or off.
+/// Updates a notification channel: its name, its events, its quiet hours, its secret; enables or disables it.
 #[utoipa::path(patch, path = "/v1/notification-channels/{channel}", tag = "notifications",
     params(("channel" = String, Path)), request_body = UpdateChannel,
     responses((status = OK, body = ChannelWithSecret)))]
@@ -91,7 +91,7 @@ pub(crate) async fn update_channel(
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
-/// Remove a way to be told, with what was to be told by it.
+/// Deletes a notification channel with its pending notifications.
 #[utoipa::path(delete, path = "/v1/notification-channels/{channel}", tag = "notifications",
     params(("channel" = String, Path)), responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_channel(
@@ -103,7 +103,7 @@ pub(crate) async fn delete_channel(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// Try a way to be told. What comes of it is with the notices.
+/// Sends a test notification to a channel. Its delivery is listed with the notifications.
 #[utoipa::path(post, path = "/v1/notification-channels/{channel}/test", tag = "notifications",
     params(("channel" = String, Path)), responses((status = ACCEPTED, body = NotificationView)))]
 pub(crate) async fn test_channel(
@@ -115,7 +115,7 @@ pub(crate) async fn test_channel(
     Ok(MutationResponse(StatusCode::ACCEPTED, queued.await?))
 }
 
-/// What was told and what is to be told, newest first, with every attempt.
+/// Lists pending and delivered notifications, newest first, with every attempt.
 #[utoipa::path(get, path = "/v1/notifications", tag = "notifications", params(AllOwnersQuery, NotificationStateQuery, PageQuery),
     responses((status = OK, body = Page<NotificationView>)))]
 pub(crate) async fn list_notifications(
@@ -131,7 +131,7 @@ pub(crate) async fn list_notifications(
     Ok(Json(found.await?))
 }
 
-/// Tell something once more, under the same id.
+/// Redelivers a notification under the same id.
 #[utoipa::path(post, path = "/v1/notifications/{notification}/replay", tag = "notifications",
     params(("notification" = String, Path)), responses((status = ACCEPTED, body = NotificationView)))]
 pub(crate) async fn replay_notification(

@@ -15,11 +15,11 @@ use crate::{
     extract::{AuthenticatedCall, Json, Query},
 };
 
-/// A page for the first minutes: makes the first admin, or says that the server runs.
+/// Serves the start page, which creates the first admin, or says that the server runs.
 #[utoipa::path(get, path = "/", tag = "operation", responses((status = OK, content_type = "text/html")))]
 pub(crate) async fn home() -> impl IntoResponse {
     let mut headers = HeaderMap::new();
-    // The page talks to this server only, and nobody may put it into a frame.
+    // The page may connect to this server only, and no other page may embed it in a frame.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                   connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
@@ -28,13 +28,13 @@ pub(crate) async fn home() -> impl IntoResponse {
     (headers, Html(include_str!("../../assets/home.html")))
 }
 
-/// The process answers.
+/// Confirms that the process answers (liveness).
 #[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = OK, body = HealthStatus)))]
 pub(crate) async fn healthz() -> Json<HealthStatus> {
     Json(HealthStatus { status: "ok".into(), version: env!("CARGO_PKG_VERSION").into() })
 }
 
-/// Whether everything that is needed is there; what is missing comes with its fix.
+/// Checks the dependencies of the server (readiness). Each missing one comes with its fix.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -47,7 +47,7 @@ pub(crate) async fn readyz(State(state): State<AppState>) -> impl IntoResponse {
     (status, Json(readiness))
 }
 
-/// Whether work can be done, in a project or at all: what was looked at, what is wrong, and what to type.
+/// Checks whether a project or the installation can run tasks. Each finding comes with the command that fixes it.
 #[utoipa::path(
     get,
     path = "/v1/readiness",
@@ -62,17 +62,17 @@ pub(crate) async fn readiness(
     Ok(Json(health::report_health(&call.app, &call.request, of.project_id).await?))
 }
 
-/// What it is asked for.
+/// Subject of the readiness check.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReadinessQuery {
-    /// The project; the installation when it is left out.
+    /// The project; the installation by default.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
 }
 
-/// The numbers of this process, in Prometheus' text format. For viewers of the installation.
+/// Returns the metrics of this process in the Prometheus text format. For viewers of the installation.
 #[utoipa::path(
     get,
     path = "/metrics",

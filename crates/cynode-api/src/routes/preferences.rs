@@ -18,14 +18,14 @@ use crate::{
     routes::settings::VersionQuery,
 };
 
-/// Whom a preference speaks for.
+/// The scope of a preference.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ScopeQuery {
-    /// The kind of scope: system, group, user, project or task.
+    /// Kind of the scope: system, group, user, project or task.
     #[param(value_type = String)]
     scope_type: ScopeType,
-    /// Which one; left out for the system.
+    /// Id of the group, user, project or task; omitted for the system.
     scope_id: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl ScopeQuery {
     }
 }
 
-/// All preferences of one scope.
+/// Lists the preferences of one scope.
 #[utoipa::path(get, path = "/v1/preferences", tag = "settings", params(ScopeQuery),
     responses((status = OK, body = ValueList)))]
 pub(crate) async fn list_preferences(
@@ -64,7 +64,7 @@ pub(crate) async fn list_preferences(
     Ok(Json(ValueList { items: found.into_iter().map(ValueView::from).collect() }))
 }
 
-/// One preference of one scope.
+/// Returns one preference of one scope.
 #[utoipa::path(get, path = "/v1/preferences/{key}", tag = "settings",
     params(("key" = String, Path), ScopeQuery), responses((status = OK, body = ValueView)))]
 pub(crate) async fn get_preference(
@@ -79,7 +79,7 @@ pub(crate) async fn get_preference(
     Ok(Json(found.await?.into()))
 }
 
-/// The writes of a preference, newest first.
+/// Lists the versions of a preference, newest first.
 #[utoipa::path(get, path = "/v1/preferences/{key}/history", tag = "settings",
     params(("key" = String, Path), ScopeQuery), responses((status = OK, body = ValueHistory)))]
 pub(crate) async fn preference_history(
@@ -94,7 +94,7 @@ pub(crate) async fn preference_history(
     Ok(Json(ValueHistory { items: found.await?.into_iter().map(ChangeView::from).collect() }))
 }
 
-/// Write a preference, if nobody wrote it in between.
+/// Sets a preference, unless another writer changed it in between.
 #[utoipa::path(put, path = "/v1/preferences/{key}", tag = "settings",
     params(("key" = String, Path), ScopeQuery), request_body = SetValue,
     responses((status = OK, body = ValueView)))]
@@ -116,7 +116,7 @@ pub(crate) async fn set_preference(
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
-/// Delete a preference, if nobody wrote it in between.
+/// Deletes a preference, unless another writer changed it in between.
 #[utoipa::path(delete, path = "/v1/preferences/{key}", tag = "settings",
     params(("key" = String, Path), ScopeQuery, VersionQuery), responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_preference(
@@ -132,22 +132,22 @@ pub(crate) async fn delete_preference(
     Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }
 
-/// For what the effective preferences are asked.
+/// Subject of the effective preferences.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EffectiveQuery {
-    /// A task, whose project and author count.
+    /// A task; its project and its author count.
     #[param(value_type = Option<String>)]
     task_id: Option<TaskId>,
-    /// A project, for you.
+    /// A project, with your own preferences.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// Only what may reach this agent: `project_manager` or `project_analyst`.
+    /// Only preferences that this agent role receives: `project_manager` or `project_analyst`.
     #[param(value_type = Option<String>)]
     agent_role: Option<AgentRole>,
 }
 
-/// What holds, and who said it: task > project > user > group > system.
+/// Lists the effective preferences with the scope of each. Precedence: task > project > user > group > system.
 #[utoipa::path(get, path = "/v1/effective-preferences", tag = "settings", params(EffectiveQuery),
     responses((status = OK, body = EffectiveView)))]
 pub(crate) async fn effective_preferences(

@@ -17,7 +17,7 @@ use crate::{
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
-/// A project as a URL names it: `prj_…` or its slug.
+/// A project in a URL: its id `prj_…` or its slug.
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectName(pub(crate) ProjectRef);
 
@@ -27,7 +27,7 @@ impl<'de> Deserialize<'de> for ProjectName {
     }
 }
 
-/// Make a project. You become its first admin.
+/// Creates a project. You become its first admin.
 #[utoipa::path(post, path = "/v1/projects", tag = "projects", request_body = CreateProject,
     responses((status = CREATED, body = ProjectView)))]
 pub(crate) async fn create_project(
@@ -40,16 +40,16 @@ pub(crate) async fn create_project(
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
-/// Which projects are wanted.
+/// Filter of projects.
 #[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ProjectListQuery {
-    /// Whether archived ones are listed, too.
+    /// Whether archived projects are included.
     #[serde(default)]
     archived: bool,
 }
 
-/// The projects you may see; archived ones only with `archived=true`.
+/// Lists the projects you may see; archived ones only with `archived=true`.
 #[utoipa::path(get, path = "/v1/projects", tag = "projects", params(ProjectListQuery, PageQuery),
     responses((status = OK, body = Page<ProjectView>)))]
 pub(crate) async fn list_projects(
@@ -65,7 +65,7 @@ pub(crate) async fn list_projects(
     Ok(Json(found.map(ProjectView::from)))
 }
 
-/// Archive a project: no task can be asked for in it until it is taken back. Tasks that are not done refuse it.
+/// Archives a project: it takes no new tasks until it is unarchived. Open tasks prevent it.
 #[utoipa::path(post, path = "/v1/projects/{project}/archive", tag = "projects",
     params(("project" = String, Path)), responses((status = OK, body = ProjectView)))]
 pub(crate) async fn archive_project(
@@ -81,7 +81,7 @@ pub(crate) async fn archive_project(
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
-/// Take a project back that was archived.
+/// Unarchives a project.
 #[utoipa::path(post, path = "/v1/projects/{project}/unarchive", tag = "projects",
     params(("project" = String, Path)), responses((status = OK, body = ProjectView)))]
 pub(crate) async fn unarchive_project(
@@ -97,8 +97,8 @@ pub(crate) async fn unarchive_project(
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
-/// Delete an archived project with its tasks, repository, models, budgets, schedules and preferences. Records of what happened
-/// stay.
+/// Deletes an archived project with its tasks, repository, models, budgets, schedules and preferences.
+/// Events and audit records stay.
 #[utoipa::path(delete, path = "/v1/projects/{project}", tag = "projects",
     params(("project" = String, Path)), responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_project(
@@ -114,7 +114,7 @@ pub(crate) async fn delete_project(
     Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }
 
-/// One project, by id or slug.
+/// Returns one project, by id or slug.
 #[utoipa::path(get, path = "/v1/projects/{project}", tag = "projects",
     params(("project" = String, Path)), responses((status = OK, body = ProjectView)))]
 pub(crate) async fn get_project(
@@ -127,7 +127,7 @@ pub(crate) async fn get_project(
     Ok(Json(found.await?.into()))
 }
 
-/// Change a project.
+/// Updates a project.
 #[utoipa::path(patch, path = "/v1/projects/{project}", tag = "projects",
     params(("project" = String, Path)), request_body = UpdateProject,
     responses((status = OK, body = ProjectView)))]
@@ -145,7 +145,7 @@ pub(crate) async fn update_project(
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
-/// The members of a project.
+/// Lists the members of a project.
 #[utoipa::path(get, path = "/v1/projects/{project}/members", tag = "projects",
     params(("project" = String, Path), PageQuery), responses((status = OK, body = Page<MemberView>)))]
 pub(crate) async fn list_members(
@@ -163,7 +163,7 @@ pub(crate) async fn list_members(
     Ok(Json(found.await?.map(MemberView::from)))
 }
 
-/// Give a user a role in a project.
+/// Sets the role of a user in a project.
 #[utoipa::path(put, path = "/v1/projects/{project}/members/{user}", tag = "projects",
     params(("project" = String, Path), ("user" = String, Path)), request_body = SetMember,
     responses((status = NO_CONTENT)))]
@@ -181,7 +181,7 @@ pub(crate) async fn set_member(
     Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }
 
-/// Take a user out of a project.
+/// Removes a user from a project.
 #[utoipa::path(delete, path = "/v1/projects/{project}/members/{user}", tag = "projects",
     params(("project" = String, Path), ("user" = String, Path)), responses((status = NO_CONTENT)))]
 pub(crate) async fn remove_member(
@@ -197,7 +197,7 @@ pub(crate) async fn remove_member(
     Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }
 
-/// Give a group a role in a project, or take it away.
+/// Sets or removes the role of a group in a project.
 #[utoipa::path(put, path = "/v1/projects/{project}/groups/{group}", tag = "projects",
     params(("project" = String, Path), ("group" = String, Path)), request_body = SetGroupRole,
     responses((status = NO_CONTENT)))]

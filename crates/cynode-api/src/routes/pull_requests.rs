@@ -1,4 +1,4 @@
-//! Pull requests: what tasks brought, and what people make of it.
+//! Pull requests: the changes that tasks deliver, and their review by people.
 
 use axum::http::StatusCode;
 use cynode_app::{delivery::pull_requests, tasks::projects};
@@ -15,16 +15,16 @@ use crate::{
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
-/// Which pull requests.
+/// State filter of pull requests.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PullRequestStateQuery {
-    /// Only in this state.
+    /// Only pull requests in this state.
     #[param(value_type = Option<PullRequestStateView>)]
     state: Option<PullRequestState>,
 }
 
-/// The pull requests of a project, newest first.
+/// Lists the pull requests of a project, newest first.
 #[utoipa::path(get, path = "/v1/projects/{project}/pull-requests", tag = "delivery",
     params(("project" = String, Path), PullRequestStateQuery, PageQuery), responses((status = OK, body = Page<PullRequestView>)))]
 pub(crate) async fn list_pull_requests(
@@ -43,7 +43,7 @@ pub(crate) async fn list_pull_requests(
     Ok(Json(found.await?))
 }
 
-/// One pull request, with checks, comments, reviews and what was delivered.
+/// Returns one pull request with its checks, comments, reviews and deliveries.
 #[utoipa::path(get, path = "/v1/pull-requests/{pull_request}", tag = "delivery",
     params(("pull_request" = String, Path)), responses((status = OK, body = PullRequestDetail)))]
 pub(crate) async fn get_pull_request(
@@ -55,15 +55,15 @@ pub(crate) async fn get_pull_request(
     Ok(Json(found.await?))
 }
 
-/// Of what the difference is wanted.
+/// Selection of the diff.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DiffQuery {
-    /// Only of this file.
+    /// Only the diff of this file.
     path: Option<String>,
 }
 
-/// What a pull request would change, as a unified diff of at most a mebibyte.
+/// Returns the unified diff of a pull request, at most one mebibyte.
 #[utoipa::path(get, path = "/v1/pull-requests/{pull_request}/diff", tag = "delivery",
     params(("pull_request" = String, Path), DiffQuery), responses((status = OK, body = DiffView)))]
 pub(crate) async fn diff_pull_request(
@@ -75,7 +75,7 @@ pub(crate) async fn diff_pull_request(
     Ok(Json(pull_requests::diff_pull_request(&call.app, &call.request, id, path).await?))
 }
 
-/// The files that a pull request would change.
+/// Lists the files that a pull request changes.
 #[utoipa::path(get, path = "/v1/pull-requests/{pull_request}/files", tag = "delivery",
     params(("pull_request" = String, Path)), responses((status = OK, body = ChangedFiles)))]
 pub(crate) async fn pull_request_files(
@@ -85,7 +85,7 @@ pub(crate) async fn pull_request_files(
     Ok(Json(pull_requests::list_changed_files(&call.app, &call.request, id).await?))
 }
 
-/// Say something about a pull request.
+/// Adds a comment to a pull request.
 #[utoipa::path(post, path = "/v1/pull-requests/{pull_request}/comments", tag = "delivery",
     params(("pull_request" = String, Path)), request_body = NewComment,
     responses((status = CREATED, body = CommentView)))]
@@ -99,7 +99,8 @@ pub(crate) async fn comment_pull_request(
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
-/// Judge a pull request. What asks for something is given to a task that goes on with it, once, and at most three times.
+/// Reviews a pull request.
+/// A request for changes is passed once to a follow-up task, at most three times per pull request.
 #[utoipa::path(post, path = "/v1/pull-requests/{pull_request}/reviews", tag = "delivery",
     params(("pull_request" = String, Path)), request_body = NewReview,
     responses((status = CREATED, body = ReviewReceipt)))]
@@ -115,7 +116,7 @@ pub(crate) async fn review_pull_request(
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
-/// Take a pull request that lives here over into its base branch. Asked again, nothing more happens.
+/// Merges a pull request that is hosted here into its base branch. Repeated, it has no further effect.
 #[utoipa::path(post, path = "/v1/pull-requests/{pull_request}/merge", tag = "delivery",
     params(("pull_request" = String, Path)), responses((status = OK, body = PullRequestView)))]
 pub(crate) async fn merge_pull_request(
@@ -125,7 +126,7 @@ pub(crate) async fn merge_pull_request(
     Ok(Json(pull_requests::merge_pull_request(&call.app, &call.request, id).await?))
 }
 
-/// Do not want a pull request any more.
+/// Closes a pull request without merging it.
 #[utoipa::path(post, path = "/v1/pull-requests/{pull_request}/close", tag = "delivery",
     params(("pull_request" = String, Path)), responses((status = OK, body = PullRequestView)))]
 pub(crate) async fn close_pull_request(

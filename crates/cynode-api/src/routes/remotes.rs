@@ -1,4 +1,4 @@
-//! Remotes of projects, and what forges send.
+//! Remotes of projects, and webhook deliveries of forges.
 
 use axum::{
     body::Body,
@@ -19,7 +19,7 @@ use crate::{
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, Path},
 };
 
-/// A project's repository on a forge, without its secrets.
+/// Returns the connection of a project to its repository on a forge, without secrets.
 #[utoipa::path(get, path = "/v1/projects/{project}/remote", tag = "projects",
     params(("project" = String, Path)), responses((status = OK, body = RemoteView)))]
 pub(crate) async fn get_remote(
@@ -35,8 +35,8 @@ pub(crate) async fn get_remote(
     Ok(Json(found.await?))
 }
 
-/// Connect a project with its repository on a forge. The forge is asked at once; `missing` says what does not work yet. A webhook
-/// secret that was made is shown this once.
+/// Connects a project to its repository on a forge. The connection is tested at once; `missing` lists what fails.
+/// A generated webhook secret is shown only in this response.
 #[utoipa::path(put, path = "/v1/projects/{project}/remote", tag = "projects",
     params(("project" = String, Path)), request_body = SetRemote, responses((status = OK, body = RemoteView)))]
 pub(crate) async fn set_remote(
@@ -51,7 +51,7 @@ pub(crate) async fn set_remote(
     Ok(MutationResponse(StatusCode::OK, forges::set_remote(&app, &request, project, body).await?))
 }
 
-/// Take it away, with its credential. What is on the forge stays there.
+/// Deletes the connection with its credential. Nothing changes on the forge.
 #[utoipa::path(delete, path = "/v1/projects/{project}/remote", tag = "projects",
     params(("project" = String, Path)), responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_remote(
@@ -67,7 +67,7 @@ pub(crate) async fn delete_remote(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// The issues of the forge that were wanted, and what became of them.
+/// Lists the issues of the forge that were selected for work, with their tasks.
 #[utoipa::path(get, path = "/v1/projects/{project}/remote/issues", tag = "projects",
     params(("project" = String, Path)), responses((status = OK, body = UnpagedList<WantedIssueView>)))]
 pub(crate) async fn list_issues(
@@ -83,7 +83,7 @@ pub(crate) async fn list_issues(
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
-/// What a forge sends when something happened there. Its signature says that it is from the forge; nothing else does.
+/// Receives a webhook delivery of a forge. Only its signature authenticates it.
 #[utoipa::path(post, path = "/v1/hooks/{project}/{forge}", tag = "projects",
     params(("project" = String, Path), ("forge" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/json"), responses((status = ACCEPTED)))]

@@ -1,4 +1,4 @@
-//! Repositories: brought by people, read by people and nodes in git's own protocol.
+//! Repositories: uploaded by people, read by people and nodes through git's own protocol.
 
 use std::io::Read;
 
@@ -24,7 +24,7 @@ use crate::{
     extract::{AuthenticatedCall, Json, NodeCall, Path, Query},
 };
 
-/// Most bytes of a question, unpacked.
+/// Maximum size of a request after decompression.
 const MAX_UNPACKED_BYTES: u64 = 16 * 1024 * 1024;
 
 fn to_repository_view(repository: repositories::RepositoryRecord) -> RepositoryView {
@@ -36,7 +36,7 @@ fn to_repository_view(repository: repositories::RepositoryRecord) -> RepositoryV
     }
 }
 
-/// The repository of a project.
+/// Returns the repository of a project.
 #[utoipa::path(get, path = "/v1/projects/{project}/repository", tag = "projects",
     params(("project" = String, Path)), responses((status = OK, body = RepositoryView)))]
 pub(crate) async fn get_repository(
@@ -52,16 +52,16 @@ pub(crate) async fn get_repository(
     Ok(Json(to_repository_view(found.await?)))
 }
 
-/// Which branch work starts from.
+/// Base branch of the repository.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct BranchQuery {
-    /// The branch; `main`, `master` or the first one when it is left out.
+    /// The branch that work starts from; `main`, `master` or the first branch by default.
     branch: Option<String>,
 }
 
-/// Bring a project's repository as a git bundle, or newer commits of it. Branches only move forward; brought again, nothing
-/// changes.
+/// Uploads a project's repository, or newer commits of it, as a git bundle.
+/// Branches only move forward; a repeated upload changes nothing.
 #[utoipa::path(put, path = "/v1/projects/{project}/repository", tag = "projects",
     params(("project" = String, Path), BranchQuery),
     request_body(content = Vec<u8>, content_type = "application/x-git-bundle"),
@@ -81,11 +81,11 @@ pub(crate) async fn import_repository(
     Ok(Json(to_repository_view(brought.await?)))
 }
 
-/// What a git that fetches asks for.
+/// Service of git's smart HTTP protocol.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ServiceQuery {
-    /// `git-upload-pack`: nothing can be pushed.
+    /// Only `git-upload-pack`: pushing is not possible.
     service: String,
 }
 
@@ -93,7 +93,7 @@ fn git_protocol(headers: &HeaderMap) -> Option<&str> {
     headers.get("git-protocol").and_then(|value| value.to_str().ok())
 }
 
-/// What a repository offers, for git.
+/// Advertises the refs of a repository to git.
 async fn advertise_refs(
     app: &App,
     project: ProjectId,
@@ -112,7 +112,7 @@ async fn advertise_refs(
         .into_response())
 }
 
-/// The answer to a git that fetches.
+/// Answers the fetch request of git.
 async fn answer_upload_pack(
     app: &App,
     project: ProjectId,
@@ -128,14 +128,14 @@ async fn answer_upload_pack(
     let repositories = &app.gateway_parts()?.repositories;
     let answering = repositories.upload_pack(project, git_protocol(headers), shown, question);
     let answering = answering.await.map_err(cynode_app::Error::from)?;
-    // The process is ended with the answer, read to the end or not.
+    // The git process is killed when the response is dropped, whether it was read to the end or not.
     let pieces = ReaderStream::new(answering);
     let kind = "application/x-git-upload-pack-result";
     let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")];
     Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
-/// What the repository of a job's project offers, for git.
+/// Advertises the refs of the repository of a job's project to git.
 #[utoipa::path(get, path = "/v1/nodes/jobs/{job}/git/info/refs", tag = "nodes",
     params(("job" = String, Path), ServiceQuery),
     responses((status = OK, content_type = "application/x-git-upload-pack-advertisement")))]
@@ -149,7 +149,7 @@ pub(crate) async fn advertise(
     advertise_refs(&call.app, project, RefVisibility::All, &query, &headers).await
 }
 
-/// Answer a git that fetches.
+/// Answers a fetch by git.
 #[utoipa::path(post, path = "/v1/nodes/jobs/{job}/git/git-upload-pack", tag = "nodes",
     params(("job" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/x-git-upload-pack-request"),
@@ -164,7 +164,7 @@ pub(crate) async fn upload_pack(
     answer_upload_pack(&call.app, project, RefVisibility::All, &headers, body).await
 }
 
-/// The project of a repository that the caller may read.
+/// Returns the project of a repository that the caller may read.
 async fn readable_project(
     call: &AuthenticatedCall,
     project: ProjectRef,
@@ -178,7 +178,7 @@ async fn readable_project(
     Ok(found.await?.project)
 }
 
-/// What a project's repository offers, for `git clone` and `git pull`: its branches. Nothing can be pushed.
+/// Advertises the branches of a project's repository for `git clone` and `git pull`. Pushing is not possible.
 #[utoipa::path(get, path = "/v1/projects/{project}/git/info/refs", tag = "projects",
     params(("project" = String, Path), ServiceQuery),
     responses((status = OK, content_type = "application/x-git-upload-pack-advertisement")))]
@@ -192,7 +192,7 @@ pub(crate) async fn project_refs(
     advertise_refs(&call.app, project, RefVisibility::Branches, &query, &headers).await
 }
 
-/// Answer a git that clones or pulls a project's repository.
+/// Answers a clone or pull of a project's repository by git.
 #[utoipa::path(post, path = "/v1/projects/{project}/git/git-upload-pack", tag = "projects",
     params(("project" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/x-git-upload-pack-request"),

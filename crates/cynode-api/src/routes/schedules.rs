@@ -1,4 +1,4 @@
-//! Schedules: work that is asked for at its time.
+//! Schedules: tasks that are created at set times.
 
 use axum::http::StatusCode;
 use cynode_app::{tasks::projects, workflow::schedules};
@@ -12,8 +12,8 @@ use crate::{
     routes::projects::ProjectName,
 };
 
-/// Make a schedule: a cron expression with a time zone, or one time; words for the project manager, or a whole task. It acts in your
-/// name.
+/// Creates a schedule, which acts in your name.
+/// It has a cron expression with a time zone, or a single time; and a message to the project manager, or a whole task.
 #[utoipa::path(post, path = "/v1/schedules", tag = "schedules", request_body = CreateSchedule,
     responses((status = CREATED, body = ScheduleView)))]
 pub(crate) async fn create_schedule(
@@ -25,16 +25,16 @@ pub(crate) async fn create_schedule(
     Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
 
-/// Which schedules are wanted.
+/// Filter of schedules.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ScheduleQuery {
-    /// Only of this project, by id or slug.
+    /// Only schedules of this project, by id or slug.
     #[param(value_type = Option<String>)]
     project: Option<ProjectName>,
 }
 
-/// The schedules you may see, newest first, with their next time and what came of the last.
+/// Lists the schedules you may see, newest first, with their next time and last result.
 #[utoipa::path(get, path = "/v1/schedules", tag = "schedules", params(ScheduleQuery, PageQuery),
     responses((status = OK, body = Page<ScheduleView>)))]
 pub(crate) async fn list_schedules(
@@ -53,7 +53,7 @@ pub(crate) async fn list_schedules(
     Ok(Json(found.await?))
 }
 
-/// One schedule, with its next time and what came of the last.
+/// Returns one schedule with its next time and last result.
 #[utoipa::path(get, path = "/v1/schedules/{schedule}", tag = "schedules", params(("schedule" = String, Path)),
     responses((status = OK, body = ScheduleView)))]
 pub(crate) async fn get_schedule(
@@ -65,7 +65,7 @@ pub(crate) async fn get_schedule(
     Ok(Json(found.await?))
 }
 
-/// Change a schedule, if nobody did in between; switch it on or off. It acts in your name from then on.
+/// Updates, enables or disables a schedule, unless another writer changed it in between. It then acts in your name.
 #[utoipa::path(patch, path = "/v1/schedules/{schedule}", tag = "schedules", params(("schedule" = String, Path)),
     request_body = UpdateSchedule, responses((status = OK, body = ScheduleView)))]
 pub(crate) async fn update_schedule(
@@ -81,7 +81,7 @@ pub(crate) async fn update_schedule(
     Ok(MutationResponse(StatusCode::OK, written.await?))
 }
 
-/// Remove a schedule. What it asked for stays.
+/// Deletes a schedule. The tasks that it created stay.
 #[utoipa::path(delete, path = "/v1/schedules/{schedule}", tag = "schedules", params(("schedule" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_schedule(
@@ -93,7 +93,7 @@ pub(crate) async fn delete_schedule(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// Do not wait for its time: ask for its work now, in your name. Its next time stays.
+/// Fires a schedule now, in your name. Its next time stays the same.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/run", tag = "schedules", params(("schedule" = String, Path)),
     responses((status = CREATED, body = FiringView)))]
 pub(crate) async fn run_schedule(

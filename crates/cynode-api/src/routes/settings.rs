@@ -9,15 +9,15 @@ use crate::{
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, Path, Query},
 };
 
-/// The version that a deletion expects.
+/// Optimistic lock of a deletion.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct VersionQuery {
-    /// The version that you saw.
+    /// The version that you read.
     pub(crate) expected_version: u32,
 }
 
-/// All system settings.
+/// Lists all system settings.
 #[utoipa::path(get, path = "/v1/settings", tag = "settings",
     responses((status = OK, body = ValueList)))]
 pub(crate) async fn list_settings(call: AuthenticatedCall) -> Result<Json<ValueList>, ApiError> {
@@ -25,7 +25,7 @@ pub(crate) async fn list_settings(call: AuthenticatedCall) -> Result<Json<ValueL
     Ok(Json(ValueList { items: found.into_iter().map(ValueView::from).collect() }))
 }
 
-/// One system setting.
+/// Returns one system setting.
 #[utoipa::path(get, path = "/v1/settings/{key}", tag = "settings", params(("key" = String, Path)),
     responses((status = OK, body = ValueView)))]
 pub(crate) async fn get_setting(
@@ -38,7 +38,7 @@ pub(crate) async fn get_setting(
     Ok(Json(found.await?.into()))
 }
 
-/// The writes of a system setting, newest first.
+/// Lists the versions of a system setting, newest first.
 #[utoipa::path(get, path = "/v1/settings/{key}/history", tag = "settings",
     params(("key" = String, Path)), responses((status = OK, body = ValueHistory)))]
 pub(crate) async fn setting_history(
@@ -51,7 +51,7 @@ pub(crate) async fn setting_history(
     Ok(Json(ValueHistory { items: found.await?.into_iter().map(ChangeView::from).collect() }))
 }
 
-/// Write a system setting, if nobody wrote it in between.
+/// Sets a system setting, unless another writer changed it in between.
 #[utoipa::path(put, path = "/v1/settings/{key}", tag = "settings", params(("key" = String, Path)),
     request_body = SetValue, responses((status = OK, body = ValueView)))]
 pub(crate) async fn set_setting(
@@ -69,7 +69,7 @@ pub(crate) async fn set_setting(
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
-/// Delete a system setting, if nobody wrote it in between.
+/// Deletes a system setting, unless another writer changed it in between.
 #[utoipa::path(delete, path = "/v1/settings/{key}", tag = "settings",
     params(("key" = String, Path), VersionQuery), responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_setting(

@@ -17,7 +17,7 @@ use crate::{
     routes::tasks::{ProjectQuery, TaskPathParam, resolve_task},
 };
 
-/// Tell a task something while it runs: pause, resume, abort, revise, expand or reduce its scope.
+/// Sends an instruction to a running task: pause, resume, abort, revise, expand or reduce its scope.
 #[utoipa::path(post, path = "/v1/tasks/{task}/instructions", tag = "tasks", request_body = InstructTask,
     params(("task" = String, Path), ProjectQuery), responses((status = ACCEPTED, body = InstructionReceipt)))]
 pub(crate) async fn instruct_task(
@@ -36,7 +36,7 @@ pub(crate) async fn instruct_task(
     Ok(MutationResponse(StatusCode::ACCEPTED, answer.await?))
 }
 
-/// Say yes or no to the plan that a task waits with.
+/// Approves or rejects the plan of a waiting task.
 #[utoipa::path(post, path = "/v1/tasks/{task}/approve", tag = "tasks", request_body = ApprovePlan,
     params(("task" = String, Path), ProjectQuery), responses((status = OK, body = TaskView)))]
 pub(crate) async fn approve_task(
@@ -55,7 +55,7 @@ pub(crate) async fn approve_task(
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
-/// Answer the question that a task waits with.
+/// Answers the question of a waiting task.
 #[utoipa::path(post, path = "/v1/tasks/{task}/answer", tag = "tasks", request_body = AnswerQuestion,
     params(("task" = String, Path), ProjectQuery), responses((status = OK, body = TaskView)))]
 pub(crate) async fn answer_task(
@@ -74,7 +74,7 @@ pub(crate) async fn answer_task(
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
-/// What happened to a task: steps, waits, jobs, cost, and where it stands, drawn.
+/// Returns the timeline of a task: steps, waits, jobs, cost, and its current position as a drawing.
 #[utoipa::path(get, path = "/v1/tasks/{task}/timeline", tag = "tasks",
     params(("task" = String, Path), ProjectQuery), responses((status = OK, body = TaskTimeline)))]
 pub(crate) async fn task_timeline(
@@ -91,7 +91,7 @@ pub(crate) async fn task_timeline(
     Ok(Json(found.await?))
 }
 
-/// What was shown of a task, by checks that no agent ran.
+/// Returns the evidence of a task: results of checks that no agent ran.
 #[utoipa::path(get, path = "/v1/tasks/{task}/evidence", tag = "tasks",
     params(("task" = String, Path), ProjectQuery), responses((status = OK, body = TaskEvidence)))]
 pub(crate) async fn task_evidence(

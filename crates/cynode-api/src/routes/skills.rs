@@ -12,7 +12,7 @@ use crate::{
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, Path, Query},
 };
 
-/// Whose skills are wanted.
+/// Filter of skills.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SkillQuery {
@@ -21,7 +21,7 @@ pub(crate) struct SkillQuery {
     project: ProjectName,
 }
 
-/// Write instructions that agents of a project may be given. What looks malicious is refused.
+/// Creates a skill: instructions for the agents of a project. A skill that looks malicious is refused.
 #[utoipa::path(post, path = "/v1/skills", tag = "skills", request_body = CreateSkill,
     responses((status = CREATED, body = SkillView)))]
 pub(crate) async fn create_skill(
@@ -33,7 +33,7 @@ pub(crate) async fn create_skill(
     Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
 
-/// The skills of a project by name, without their instructions.
+/// Lists the skills of a project by name, without their instructions.
 #[utoipa::path(get, path = "/v1/skills", tag = "skills", params(SkillQuery),
     responses((status = OK, body = UnpagedList<SkillSummary>)))]
 pub(crate) async fn list_skills(
@@ -49,7 +49,7 @@ pub(crate) async fn list_skills(
     Ok(Json(UnpagedList::new(found.await?.iter().map(skills::to_skill_summary).collect())))
 }
 
-/// One skill with its instructions.
+/// Returns one skill with its instructions.
 #[utoipa::path(get, path = "/v1/skills/{skill}", tag = "skills", params(("skill" = String, Path)),
     responses((status = OK, body = SkillView)))]
 pub(crate) async fn get_skill(
@@ -60,7 +60,7 @@ pub(crate) async fn get_skill(
     Ok(Json(skills::to_skill_view(&found.await?)))
 }
 
-/// Write a skill anew, if nobody did in between.
+/// Replaces a skill, unless another writer changed it in between.
 #[utoipa::path(put, path = "/v1/skills/{skill}", tag = "skills", params(("skill" = String, Path)),
     request_body = UpdateSkill, responses((status = OK, body = SkillView)))]
 pub(crate) async fn update_skill(
@@ -74,7 +74,7 @@ pub(crate) async fn update_skill(
     Ok(MutationResponse(StatusCode::OK, written.await?))
 }
 
-/// Remove a skill.
+/// Deletes a skill.
 #[utoipa::path(delete, path = "/v1/skills/{skill}", tag = "skills", params(("skill" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_skill(

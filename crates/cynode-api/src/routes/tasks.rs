@@ -20,7 +20,7 @@ use crate::{
     routes::projects::ProjectName,
 };
 
-/// A task as a URL names it: `tsk_…`, or its name together with `?project=`.
+/// A task in a URL: its id `tsk_…`, or its name together with `?project=`.
 #[derive(Clone, Debug)]
 pub(crate) enum TaskPathParam {
     Id(TaskId),
@@ -30,7 +30,7 @@ pub(crate) enum TaskPathParam {
 impl<'de> Deserialize<'de> for TaskPathParam {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        // No name has a `_`, so the two never meet.
+        // No name contains a `_`, so ids and names are disjoint.
         if text.contains('_') {
             text.parse().map(Self::Id).map_err(D::Error::custom)
         } else {
@@ -39,11 +39,11 @@ impl<'de> Deserialize<'de> for TaskPathParam {
     }
 }
 
-/// Where a name is to be looked up.
+/// The project in which a task name is looked up.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ProjectQuery {
-    /// The project, by id or slug; needed when the task is given by name.
+    /// The project, by id or slug; required if the task is given by name.
     #[param(value_type = Option<String>)]
     pub(crate) project: Option<ProjectName>,
 }
@@ -66,7 +66,7 @@ pub(crate) async fn resolve_task(
     tasks::resolve_task(ctx, &named).await
 }
 
-/// Ask for a piece of work.
+/// Creates a task.
 #[utoipa::path(post, path = "/v1/tasks", tag = "tasks", request_body = CreateTask,
     responses((status = CREATED, body = TaskView)))]
 pub(crate) async fn create_task(
@@ -76,19 +76,19 @@ pub(crate) async fn create_task(
     Ok(MutationResponse(StatusCode::CREATED, tasks::submit_task(&app, &request, body).await?))
 }
 
-/// Which tasks are wanted.
+/// Filter of tasks.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct TaskQuery {
-    /// Only of this project, by id or slug.
+    /// Only tasks of this project, by id or slug.
     #[param(value_type = Option<String>)]
     project: Option<ProjectName>,
-    /// Only in this state.
+    /// Only tasks in this state.
     #[param(value_type = Option<String>)]
     state: Option<TaskStateName>,
 }
 
-/// The tasks you may see, newest first.
+/// Lists the tasks you may see, newest first.
 #[utoipa::path(get, path = "/v1/tasks", tag = "tasks", params(TaskQuery, PageQuery),
     responses((status = OK, body = Page<TaskView>)))]
 pub(crate) async fn list_tasks(
@@ -107,7 +107,7 @@ pub(crate) async fn list_tasks(
     Ok(Json(found.await?.map(TaskView::from)))
 }
 
-/// One task, by id, or by name with `?project=`.
+/// Returns one task, by id, or by name with `?project=`.
 #[utoipa::path(get, path = "/v1/tasks/{task}", tag = "tasks",
     params(("task" = String, Path), ProjectQuery), responses((status = OK, body = TaskView)))]
 pub(crate) async fn get_task(
@@ -124,15 +124,15 @@ pub(crate) async fn get_task(
     Ok(Json(found.await?.into()))
 }
 
-/// Of what the difference is wanted.
+/// Selection of the diff.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct TaskDiffQuery {
-    /// Only of this file.
+    /// Only the diff of this file.
     path: Option<String>,
 }
 
-/// The newest commit that the work on a task left, finished or not, as a unified diff of at most a mebibyte.
+/// Returns the unified diff of the newest commit of a task, finished or not, at most one mebibyte.
 #[utoipa::path(get, path = "/v1/tasks/{task}/diff", tag = "tasks",
     params(("task" = String, Path), ProjectQuery, TaskDiffQuery), responses((status = OK, body = TaskDiff)))]
 pub(crate) async fn task_diff(
@@ -148,15 +148,15 @@ pub(crate) async fn task_diff(
     Ok(Json(pull_requests::diff_of_latest_commit(&call.app, &call.request, id, path).await?))
 }
 
-/// How a task is tried again.
+/// Mode of the retry.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RetryQuery {
-    /// Whether it begins anew, without what was left.
+    /// Whether the new task starts from the base branch instead of the best commit so far.
     fresh: Option<bool>,
 }
 
-/// Ask for a task once more that failed or was stopped. It begins with the best commit that was left.
+/// Retries a task that failed or was stopped. The new task starts from its best commit so far.
 #[utoipa::path(post, path = "/v1/tasks/{task}/retry", tag = "tasks",
     params(("task" = String, Path), ProjectQuery, RetryQuery), request_body = CreateTask,
     responses((status = CREATED, body = TaskView)))]
@@ -178,7 +178,7 @@ pub(crate) async fn retry_task(
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
-/// Stop a task that has not ended.
+/// Cancels a task that has not ended.
 #[utoipa::path(post, path = "/v1/tasks/{task}/cancel", tag = "tasks",
     params(("task" = String, Path), ProjectQuery), responses((status = OK, body = TaskView)))]
 pub(crate) async fn cancel_task(

@@ -1,4 +1,4 @@
-//! The gate, for people: tokens of agents, tools, rules, servers, approvals, records.
+//! The gateway, for people: agent tokens, tools, rules, tool servers, approvals, audit records.
 
 use axum::http::StatusCode;
 use cynode_app::{
@@ -24,7 +24,7 @@ use crate::{
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
-/// A list that is given whole.
+/// A list without pagination.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct UnpagedList<T> {
     items: Vec<T>,
@@ -36,7 +36,7 @@ impl<T> UnpagedList<T> {
     }
 }
 
-/// Give an agent a token. The secret is shown this once.
+/// Issues a token for an agent. The secret is shown only in this response.
 #[utoipa::path(post, path = "/v1/agent-tokens", tag = "gate", request_body = IssueAgentToken,
     responses((status = CREATED, body = IssuedAgentToken)))]
 pub(crate) async fn issue_agent_token(
@@ -48,16 +48,16 @@ pub(crate) async fn issue_agent_token(
     Ok(MutationResponse(StatusCode::CREATED, issued.await?))
 }
 
-/// Whose tokens are wanted.
+/// Filter of agent tokens.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AgentTokenQuery {
-    /// The project.
+    /// The project of the tokens.
     #[param(value_type = String)]
     project_id: ProjectId,
 }
 
-/// The tokens of a project's agents, newest first.
+/// Lists the agent tokens of a project, newest first.
 #[utoipa::path(get, path = "/v1/agent-tokens", tag = "gate", params(AgentTokenQuery, PageQuery),
     responses((status = OK, body = Page<AgentTokenView>)))]
 pub(crate) async fn list_agent_tokens(
@@ -72,7 +72,7 @@ pub(crate) async fn list_agent_tokens(
     Ok(Json(found.await?.map(|token| agent_tokens::to_agent_token_view(&token))))
 }
 
-/// End an agent's token, at once and everywhere.
+/// Revokes an agent token, at once and everywhere.
 #[utoipa::path(delete, path = "/v1/agent-tokens/{token}", tag = "gate", params(("token" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn revoke_agent_token(
@@ -85,7 +85,7 @@ pub(crate) async fn revoke_agent_token(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// The tools, who may call them, and whether they are switched on.
+/// Lists the tools, the roles that may call them, and whether they are enabled.
 #[utoipa::path(get, path = "/v1/tools", tag = "gate", responses((status = OK, body = UnpagedList<ToolView>)))]
 pub(crate) async fn list_tools(
     call: AuthenticatedCall,
@@ -97,7 +97,7 @@ pub(crate) async fn list_tools(
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
-/// Switch a tool on or off, or give it another scope.
+/// Enables or disables a tool, or sets its scope.
 #[utoipa::path(put, path = "/v1/tools/{name}", tag = "gate", params(("name" = String, Path)), request_body = SetTool,
     responses((status = OK, body = ToolView)))]
 pub(crate) async fn set_tool(
@@ -112,13 +112,13 @@ pub(crate) async fn set_tool(
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
-/// The allowlists of all roles.
+/// Lists the allowlists of all roles.
 #[utoipa::path(get, path = "/v1/allowlists", tag = "gate", responses((status = OK, body = UnpagedList<AllowlistView>)))]
 pub(crate) async fn list_allowlists(_call: AuthenticatedCall) -> Json<UnpagedList<AllowlistView>> {
     Json(UnpagedList { items: catalogue::list_allowlists() })
 }
 
-/// The rules.
+/// Lists the policy rules.
 #[utoipa::path(get, path = "/v1/rules", tag = "gate", responses((status = OK, body = UnpagedList<RuleView>)))]
 pub(crate) async fn list_rules(
     call: AuthenticatedCall,
@@ -127,7 +127,7 @@ pub(crate) async fn list_rules(
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
-/// Write a rule: one Cedar `forbid`. A rule that does not fit the tools is refused.
+/// Sets a policy rule: one Cedar `forbid`. A rule that does not match the schema of the tools is refused.
 #[utoipa::path(put, path = "/v1/rules/{name}", tag = "gate", params(("name" = String, Path)), request_body = SetRule,
     responses((status = OK, body = RuleView)))]
 pub(crate) async fn set_rule(
@@ -142,7 +142,7 @@ pub(crate) async fn set_rule(
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
-/// Remove a rule.
+/// Deletes a policy rule.
 #[utoipa::path(delete, path = "/v1/rules/{name}", tag = "gate", params(("name" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn delete_rule(
@@ -155,7 +155,7 @@ pub(crate) async fn delete_rule(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// Why a call would be allowed or refused. Nothing is called and nothing is recorded.
+/// Explains the policy decision about a call. Nothing is called and nothing is recorded.
 #[utoipa::path(post, path = "/v1/policy/explain", tag = "gate", request_body = ExplainRequest,
     responses((status = OK, body = PolicyExplanation)))]
 pub(crate) async fn explain(
@@ -169,7 +169,7 @@ pub(crate) async fn explain(
     Ok(Json(told.await?))
 }
 
-/// Install a tool server. Its tools are read by `refresh`, or within a minute, and wait for a person to accept them.
+/// Installs a tool server. `refresh` lists its tools, or the server does within a minute; a person must accept them.
 #[utoipa::path(post, path = "/v1/tool-servers", tag = "gate", request_body = InstallServer,
     responses((status = CREATED, body = ServerView)))]
 pub(crate) async fn install_server(
@@ -188,7 +188,7 @@ pub(crate) async fn install_server(
     Ok(MutationResponse(StatusCode::CREATED, answer))
 }
 
-/// The tool servers that you may know of.
+/// Lists the tool servers that you may see.
 #[utoipa::path(get, path = "/v1/tool-servers", tag = "gate", responses((status = OK, body = UnpagedList<ServerView>)))]
 pub(crate) async fn list_servers(
     call: AuthenticatedCall,
@@ -197,7 +197,7 @@ pub(crate) async fn list_servers(
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
-/// One tool server and what it offers.
+/// Returns one tool server and its tools.
 #[utoipa::path(get, path = "/v1/tool-servers/{server}", tag = "gate", params(("server" = String, Path)),
     responses((status = OK, body = ServerView)))]
 pub(crate) async fn get_server(
@@ -208,7 +208,7 @@ pub(crate) async fn get_server(
     Ok(Json(found.await?))
 }
 
-/// Change a tool server.
+/// Updates a tool server.
 #[utoipa::path(patch, path = "/v1/tool-servers/{server}", tag = "gate", params(("server" = String, Path)),
     request_body = UpdateServer, responses((status = OK, body = ServerView)))]
 pub(crate) async fn update_server(
@@ -222,7 +222,7 @@ pub(crate) async fn update_server(
     Ok(MutationResponse(StatusCode::OK, set.await?))
 }
 
-/// Remove a tool server and its tools.
+/// Deletes a tool server and its tools.
 #[utoipa::path(delete, path = "/v1/tool-servers/{server}", tag = "gate", params(("server" = String, Path)),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn uninstall_server(
@@ -237,7 +237,7 @@ pub(crate) async fn uninstall_server(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// Ask a tool server now what it offers.
+/// Refreshes the list of tools of a tool server now.
 #[utoipa::path(post, path = "/v1/tool-servers/{server}/refresh", tag = "gate", params(("server" = String, Path)),
     responses((status = OK, body = ServerView)))]
 pub(crate) async fn refresh_server(
@@ -245,7 +245,7 @@ pub(crate) async fn refresh_server(
     call: MutationCall<()>,
 ) -> Result<Json<ServerView>, ApiError> {
     let MutationCall { app, request, .. } = call;
-    // Whoever may change it may have it asked.
+    // A caller who may change the server may also refresh it.
     app.read(&request, |ctx| Box::pin(tool_servers::require_changeable_server(ctx, server)))
         .await?;
     tool_servers::refresh_tools(&app, server).await?;
@@ -253,7 +253,7 @@ pub(crate) async fn refresh_server(
     Ok(Json(found.await?))
 }
 
-/// Accept what a tool server offers, exactly as you saw it.
+/// Accepts the tools of a tool server, exactly as you saw them.
 #[utoipa::path(post, path = "/v1/tool-servers/{server}/accept", tag = "gate", params(("server" = String, Path)),
     request_body = AcceptTools, responses((status = OK, body = ServerView)))]
 pub(crate) async fn accept_tools(
@@ -268,7 +268,7 @@ pub(crate) async fn accept_tools(
     Ok(MutationResponse(StatusCode::OK, done.await?))
 }
 
-/// Say what a tool does to the world, in place of its server's own word.
+/// Annotates a tool with its effects. The annotations replace those of its server.
 #[utoipa::path(put, path = "/v1/tool-servers/{server}/tools/{tool}/annotations", tag = "gate",
     params(("server" = String, Path), ("tool" = String, Path)), request_body = ToolAnnotations,
     responses((status = OK, body = ServerView)))]
@@ -283,7 +283,7 @@ pub(crate) async fn annotate_tool(
     Ok(MutationResponse(StatusCode::OK, done.await?))
 }
 
-/// The calls that wait for your answer.
+/// Lists the calls that wait for your approval.
 #[utoipa::path(get, path = "/v1/approvals", tag = "gate", responses((status = OK, body = UnpagedList<ApprovalView>)))]
 pub(crate) async fn list_approvals(
     call: AuthenticatedCall,
@@ -293,7 +293,7 @@ pub(crate) async fn list_approvals(
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
-/// One call that waits or waited for an answer.
+/// Returns one call that waits or waited for approval.
 #[utoipa::path(get, path = "/v1/approvals/{approval}", tag = "gate", params(("approval" = String, Path)),
     responses((status = OK, body = ApprovalView)))]
 pub(crate) async fn get_approval(
@@ -307,7 +307,7 @@ pub(crate) async fn get_approval(
     Ok(Json(found.await?))
 }
 
-/// Answer a call that waits: it may be made once, or not.
+/// Approves a waiting call, which may then be made once, or denies it.
 #[utoipa::path(post, path = "/v1/approvals/{approval}", tag = "gate", params(("approval" = String, Path)),
     request_body = DecideApproval, responses((status = OK, body = ApprovalView)))]
 pub(crate) async fn decide_approval(
@@ -320,37 +320,37 @@ pub(crate) async fn decide_approval(
     Ok(MutationResponse(StatusCode::OK, done.await?))
 }
 
-/// Which records are wanted.
+/// Filter of audit records.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
-    /// Only of this project; needed unless you may see the whole installation.
+    /// Only records of this project; required unless you may see the whole installation.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
-    /// Only of this task.
+    /// Only records of this task.
     #[param(value_type = Option<String>)]
     task_id: Option<TaskId>,
-    /// Only of this call.
+    /// Only records of this call.
     #[param(value_type = Option<String>)]
     call_id: Option<CallId>,
-    /// Only of this tool.
+    /// Only records of this tool.
     tool: Option<String>,
-    /// Only with this decision: `allow`, `deny` or `needs_approval`.
+    /// Only records with this decision: `allow`, `deny` or `needs_approval`.
     decision: Option<String>,
-    /// Only since then.
+    /// Only records at or after this time.
     #[serde(default, with = "time::serde::rfc3339::option")]
     since: Option<OffsetDateTime>,
-    /// Only before.
+    /// Only records before this time.
     #[serde(default, with = "time::serde::rfc3339::option")]
     until: Option<OffsetDateTime>,
-    /// The `next_cursor` of the page before.
+    /// The `next_cursor` of the previous page.
     #[param(value_type = Option<String>)]
     cursor: Option<RecordCursor>,
-    /// Most records, 1 to 1000; 100 when it is left out.
+    /// Maximum number of records, 1 to 1000; 100 by default.
     limit: Option<u16>,
 }
 
-/// Records of tool calls, newest first. They hold no arguments and no results.
+/// Lists audit records of tool calls, newest first. They contain no arguments and no results.
 #[utoipa::path(get, path = "/v1/audit", tag = "gate", params(AuditQuery),
     responses((status = OK, body = AuditPage)))]
 pub(crate) async fn search_audit(
@@ -376,13 +376,14 @@ pub(crate) async fn search_audit(
     Ok(Json(found.await?))
 }
 
-/// Check every record, chain and signature, as `cynode audit verify` does. It reads everything. For admins of the installation.
+/// Verifies every audit record, chain and signature, as `cynode audit verify` does. For admins of the installation.
+/// It reads all records.
 #[utoipa::path(get, path = "/v1/audit/verify", tag = "gate", responses((status = OK, body = AuditReport)))]
 pub(crate) async fn verify_audit(call: AuthenticatedCall) -> Result<Json<AuditReport>, ApiError> {
     Ok(Json(audit::verify_audit_log_as_admin(&call.app, &call.request).await?))
 }
 
-/// Prove that the records of a call are under our signature, for somebody who has only our public key.
+/// Proves that the records of a call are covered by the installation's signature, to a holder of its public key.
 #[utoipa::path(get, path = "/v1/audit/{call}/proof", tag = "gate", params(("call" = String, Path)),
     responses((status = OK, body = UnpagedList<AuditProof>)))]
 pub(crate) async fn prove_call(
@@ -396,7 +397,7 @@ pub(crate) async fn prove_call(
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
-/// An image that sandboxes may be made from.
+/// An image for sandboxes.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ImageBody {
@@ -404,7 +405,7 @@ pub(crate) struct ImageBody {
     image: String,
 }
 
-/// The images that sandboxes may be made from.
+/// Lists the images that sandboxes may use.
 #[utoipa::path(get, path = "/v1/allowed-images", tag = "gate", responses((status = OK, body = UnpagedList<String>)))]
 pub(crate) async fn list_images(
     call: AuthenticatedCall,
@@ -413,7 +414,7 @@ pub(crate) async fn list_images(
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
-/// Allow sandboxes to be made from an image.
+/// Allows an image for sandboxes.
 #[utoipa::path(post, path = "/v1/allowed-images", tag = "gate", request_body = ImageBody,
     responses((status = NO_CONTENT)))]
 pub(crate) async fn allow_image(
@@ -426,15 +427,15 @@ pub(crate) async fn allow_image(
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
-/// Which image is meant.
+/// Selection of an image.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ImageQuery {
-    /// The image.
+    /// The image, with its tag or digest.
     image: String,
 }
 
-/// Allow no more sandboxes from an image.
+/// Disallows an image for new sandboxes.
 #[utoipa::path(delete, path = "/v1/allowed-images", tag = "gate", params(ImageQuery),
     responses((status = NO_CONTENT)))]
 pub(crate) async fn disallow_image(

@@ -14,7 +14,7 @@ use crate::{
     extract::{Json, MutationResponse, Path, RunnerRole, ServiceCall, WorkerRole},
 };
 
-/// Take the lease of a task, if the gates are open, and learn where its run stands.
+/// Takes the lease of a task, if the task may run, and returns the position of its run.
 #[utoipa::path(post, path = "/v1/workflow/start", tag = "workflow", request_body = StartWorkflow,
     responses((status = OK, body = StartWorkflowResult)))]
 pub(crate) async fn start_workflow(
@@ -26,7 +26,7 @@ pub(crate) async fn start_workflow(
     ))
 }
 
-/// Learn where a run stands, without taking it.
+/// Returns the position of a run, without taking its lease.
 #[utoipa::path(post, path = "/v1/workflow/resume", tag = "workflow", request_body = ResumeWorkflow,
     responses((status = OK, body = ResumeWorkflowResult)))]
 pub(crate) async fn resume_workflow(
@@ -35,7 +35,7 @@ pub(crate) async fn resume_workflow(
     Ok(Json(workflow::resume_workflow(&call.app, &call.request, &call.body).await?))
 }
 
-/// Store what a node did: state, history and effects together, under the lease.
+/// Stores the result of a step: state, history and effects in one transaction, under the lease.
 #[utoipa::path(post, path = "/v1/workflow/checkpoint", tag = "workflow", request_body = StepCheckpoint,
     responses((status = OK, body = WorkflowPosition)))]
 pub(crate) async fn checkpoint_workflow(
@@ -47,7 +47,7 @@ pub(crate) async fn checkpoint_workflow(
     ))
 }
 
-/// Keep a lease.
+/// Renews a lease.
 #[utoipa::path(post, path = "/v1/workflow/renew", tag = "workflow", request_body = RenewLease,
     responses((status = OK, body = LeaseView)))]
 pub(crate) async fn renew_lease(
@@ -59,7 +59,7 @@ pub(crate) async fn renew_lease(
     Ok(MutationResponse(StatusCode::OK, renewed.await?))
 }
 
-/// Give a lease back.
+/// Releases a lease.
 #[utoipa::path(post, path = "/v1/workflow/release", tag = "workflow", request_body = LeaseRef,
     responses((status = NO_CONTENT)))]
 pub(crate) async fn release_lease(
@@ -71,7 +71,7 @@ pub(crate) async fn release_lease(
     Ok(MutationResponse(StatusCode::NO_CONTENT, released.await?))
 }
 
-/// Take queued jobs.
+/// Claims queued jobs.
 #[utoipa::path(post, path = "/v1/jobs/claim", tag = "jobs", request_body = ClaimJobs,
     responses((status = OK, body = ClaimedJobs)))]
 pub(crate) async fn claim_jobs(
@@ -80,7 +80,7 @@ pub(crate) async fn claim_jobs(
     Ok(Json(jobs::claim_jobs(&call.app, &call.service, &call.body).await?))
 }
 
-/// Say that a job is being worked on.
+/// Reports that a job has started.
 #[utoipa::path(post, path = "/v1/jobs/{job}/alive", tag = "jobs", request_body = JobHeartbeat,
     params(("job" = String, Path)), responses((status = OK, body = JobStatusView)))]
 pub(crate) async fn keep_job(
@@ -94,7 +94,7 @@ pub(crate) async fn keep_job(
     Ok(MutationResponse(StatusCode::OK, kept.await?))
 }
 
-/// Report what came of a job.
+/// Reports the result of a job.
 #[utoipa::path(post, path = "/v1/jobs/{job}/result", tag = "jobs", request_body = JobReport,
     params(("job" = String, Path)), responses((status = OK, body = JobStatusView)))]
 pub(crate) async fn report_job(

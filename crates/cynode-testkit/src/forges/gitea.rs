@@ -24,7 +24,7 @@ fn pull(shared: &ForgeState, pull: &Pull) -> Value {
         }
         Source::Gone => (Value::Null, -1),
     };
-    // Whoever merges has the branch removed with it, as people mostly do.
+    // A merge deletes the branch, as is common.
     let reference = match &pull.merged {
         Some(_) => format!("refs/pull/{}/head", pull.number),
         None => pull.branch.clone(),

@@ -21,7 +21,7 @@ fn user(login: &str) -> Value {
     json!({ "login": login, "id": login.len(), "type": "User", "site_admin": false })
 }
 
-/// Whose branch it is, as the filter of lists knows it.
+/// Returns owner and branch in the format of the list filter.
 fn label(pull: &Pull) -> String {
     let owner = match &pull.source {
         Source::Here => "acme",
@@ -51,7 +51,7 @@ fn pull(shared: &ForgeState, pull: &Pull) -> Value {
         "html_url": format!("{}/{REPOSITORY}/pull/{number}", shared.base),
         "draft": false,
         "merged_at": pull.merged.as_ref().map(|_| "2026-11-01T12:00:00Z"),
-        // Before it is merged, this is the commit that was tried.
+        // Before the merge, this is the commit of a test merge.
         "merge_commit_sha": pull.merged.clone().unwrap_or_else(|| "f".repeat(40)),
         "head": { "label": label(pull), "ref": pull.branch, "sha": shared.head(pull), "repo": source },
         "base": {

@@ -1,4 +1,4 @@
-//! A repository over HTTP, by git's own program.
+//! A repository over HTTP, served by git's own program.
 
 use std::{path::Path, process::Stdio};
 
@@ -11,7 +11,7 @@ use tokio::{io::AsyncWriteExt, process::Command};
 
 use super::body_of;
 
-/// Answers as `git http-backend` does, which speaks CGI.
+/// Answers through `git http-backend`, which is a CGI program.
 pub(super) async fn answer(
     root: &Path,
     method: &Method,

@@ -1,4 +1,4 @@
-//! Receivers that are told by HTTP.
+//! HTTP receivers of notifications.
 
 use std::{
     collections::VecDeque,
@@ -28,20 +28,20 @@ fn serve(listener: TcpListener, router: Router, stop: &CancellationToken) {
     });
 }
 
-/// Something that a webhook was told.
+/// A received webhook request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookRequest {
-    /// `webhook-id`.
+    /// The header `webhook-id`.
     pub id: String,
-    /// `webhook-timestamp`.
+    /// The header `webhook-timestamp`.
     pub timestamp: i64,
-    /// How many of the signatures are right for one of the receiver's secrets.
+    /// Number of signatures that are valid for one of the receiver's secrets.
     pub verified: usize,
-    /// How many signatures there were.
+    /// Number of signatures.
     pub signatures: usize,
-    /// The body.
+    /// The JSON body.
     pub body: Value,
-    /// What it was answered.
+    /// Status of the response.
     pub answered: u16,
 }
 
@@ -51,21 +51,21 @@ struct WebhookState {
     messages: watch::Sender<Vec<WebhookRequest>>,
 }
 
-/// A receiver of webhooks. It checks signatures with another library than the one that makes them.
+/// A webhook receiver. It verifies signatures with another library than the one that creates them.
 pub struct WebhookInbox {
-    /// Where it listens.
+    /// Listen address.
     pub address: SocketAddr,
     shared: Arc<WebhookState>,
     stop: CancellationToken,
 }
 
 impl WebhookInbox {
-    /// Receives on a free port.
+    /// Starts it on a free port.
     pub async fn start() -> Self {
         Self::over(TcpListener::bind("127.0.0.1:0").await.unwrap(), &[])
     }
 
-    /// Receives on a port that was taken.
+    /// Starts it on a given listener.
     pub fn over(listener: TcpListener, trusted: &[&str]) -> Self {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(WebhookState {
@@ -79,27 +79,27 @@ impl WebhookInbox {
         Self { address, shared, stop }
     }
 
-    /// Where webhooks are sent.
+    /// Returns the webhook URL.
     pub fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
 
-    /// Knows this secret from now on.
+    /// Adds a trusted secret.
     pub fn trust(&self, secret: &str) {
         self.shared.secrets.lock().unwrap().push(secret.to_owned());
     }
 
-    /// Gives this status to the next request that has no other, with a `retry-after`.
+    /// Queues this status, with a `retry-after`, for the next request without one.
     pub fn answer(&self, status: u16, retry_after: Option<u64>) {
         self.shared.answers.lock().unwrap().push_back((status, retry_after));
     }
 
-    /// Everything that came, in order.
+    /// Returns all requests, in order.
     pub fn messages(&self) -> Vec<WebhookRequest> {
         self.shared.messages.borrow().clone()
     }
 
-    /// Waits until so many have come.
+    /// Waits for this number of requests.
     pub async fn until(&self, count: usize) -> Vec<WebhookRequest> {
         let mut messages = self.shared.messages.subscribe();
         messages.wait_for(|messages| messages.len() >= count).await.unwrap().clone()
@@ -154,12 +154,12 @@ async fn take(
     response
 }
 
-/// A message that was published.
+/// A published ntfy message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Who published it.
+    /// The `authorization` header.
     pub authorization: Option<String>,
-    /// What.
+    /// The JSON body.
     pub body: Value,
 }
 
@@ -176,7 +176,7 @@ pub struct NtfyInbox {
 }
 
 impl NtfyInbox {
-    /// Serves topics on a free port, for whoever has the token if there is one.
+    /// Starts it on a free port. If there is a token, publishing requires it.
     pub async fn start(token: Option<&str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -188,17 +188,17 @@ impl NtfyInbox {
         Self { address, shared, stop }
     }
 
-    /// The address of a topic.
+    /// Returns the URL of a topic.
     pub fn topic(&self, name: &str) -> String {
         format!("http://{}/{name}", self.address)
     }
 
-    /// Everything that was published, in order.
+    /// Returns all published messages, in order.
     pub fn messages(&self) -> Vec<Published> {
         self.shared.messages.borrow().clone()
     }
 
-    /// Waits until so much was published.
+    /// Waits for this number of messages.
     pub async fn until(&self, count: usize) -> Vec<Published> {
         let mut messages = self.shared.messages.subscribe();
         messages.wait_for(|messages| messages.len() >= count).await.unwrap().clone()
@@ -222,7 +222,7 @@ async fn publish(State(shared): State<Arc<Topics>>, headers: HeaderMap, body: By
     let Ok(body) = serde_json::from_slice::<Value>(&body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    // As the real one: a topic that is one, at most three buttons, and a message that is not a file.
+    // Same limits as the real server: a valid topic, at most three buttons, and a message that does not become a file.
     let topic =
         body["topic"].as_str().is_some_and(|topic| !topic.is_empty() && !topic.contains('/'));
     let few = body["actions"].as_array().is_none_or(|actions| actions.len() <= 3);

@@ -1,4 +1,4 @@
-//! A mail server: enough of SMTP (RFC 5321) with AUTH (RFC 4954) to take a letter, and no more.
+//! A mail server: the part of SMTP (RFC 5321) with AUTH (RFC 4954) that is needed to accept mail.
 
 use std::{
     collections::VecDeque,
@@ -17,21 +17,21 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// A letter that was taken.
+/// An accepted mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// Who gave it, if that was asked.
+    /// The authenticated user, if authentication is required.
     pub user: Option<String>,
-    /// The envelope: from whom.
+    /// Sender of the envelope.
     pub from: String,
-    /// The envelope: to whom.
+    /// Recipients of the envelope.
     pub to: Vec<String>,
-    /// Everything as it came, headers included.
+    /// The whole source, headers included.
     pub source: String,
 }
 
 impl Letter {
-    /// A header, unfolded.
+    /// Returns a header, unfolded.
     pub fn header(&self, name: &str) -> Option<String> {
         let (headers, _) = self.source.split_once("\r\n\r\n")?;
         let headers = headers.replace("\r\n ", " ").replace("\r\n\t", " ");
@@ -41,7 +41,7 @@ impl Letter {
         })
     }
 
-    /// The words, decoded.
+    /// Returns the decoded text.
     pub fn text(&self) -> String {
         let body = self.source.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         let bytes = match self.header("content-transfer-encoding").as_deref() {
@@ -72,14 +72,14 @@ struct SmtpState {
 
 /// A mail server.
 pub struct SmtpInbox {
-    /// Where it listens.
+    /// Listen address.
     pub address: SocketAddr,
     shared: Arc<SmtpState>,
     stop: CancellationToken,
 }
 
 impl SmtpInbox {
-    /// Takes mail on a free port, from whoever knows the name and the password if there are any.
+    /// Starts it on a free port. If there are a name and a password, sending requires them.
     pub async fn start(login: Option<(&str, &str)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -105,7 +105,7 @@ impl SmtpInbox {
         Self { address, shared, stop }
     }
 
-    /// Where mail is given to it.
+    /// Returns its SMTP URL.
     pub fn url(&self) -> String {
         format!("plain://{}", self.address)
     }
@@ -115,12 +115,12 @@ impl SmtpInbox {
         self.shared.refusals.lock().unwrap().push_back(line);
     }
 
-    /// Every letter, in order.
+    /// Returns all mails, in order.
     pub fn messages(&self) -> Vec<Letter> {
         self.shared.messages.borrow().clone()
     }
 
-    /// Waits until so many letters have come.
+    /// Waits for this number of mails.
     pub async fn until(&self, count: usize) -> Vec<Letter> {
         let mut messages = self.shared.messages.subscribe();
         messages.wait_for(|messages| messages.len() >= count).await.unwrap().clone()
@@ -227,7 +227,7 @@ impl Talk {
             if line == "." {
                 break;
             }
-            // A line that begins with a dot was given another one.
+            // Undo dot-stuffing: a line that begins with a dot has an extra one.
             source.push_str(line.strip_prefix('.').unwrap_or(&line));
             source.push_str("\r\n");
         }
@@ -240,7 +240,7 @@ impl Talk {
     }
 }
 
-/// The address in `FROM:<a@b>` or `TO:<a@b>`.
+/// Returns the address in `FROM:<a@b>` or `TO:<a@b>`.
 fn address(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('<')?;
     rest.split_once('>').map(|(address, _)| address.to_owned())

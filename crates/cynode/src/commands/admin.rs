@@ -1,4 +1,4 @@
-//! `cynode admin`: what only the person at the machine may do.
+//! `cynode admin`: operations that require access to the machine.
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! `cynode audit`: whether the records of tool calls are all there and unchanged.
+//! `cynode audit`: verifies that the audit records of tool calls are complete and unchanged.
 
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ pub(crate) fn run_audit(
 ) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::Person)?;
     let asks_database = !matches!(command, CynodeAuditCommand::Key);
-    // A master key that is named is enough to tell the public one.
+    // A configured master key is enough to print the public key.
     if asks_database || !gateway::has_key_location(&loaded.config) {
         installation.fill_config(&mut loaded.config, asks_database)?;
     }

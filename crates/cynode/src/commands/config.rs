@@ -1,4 +1,4 @@
-//! `cynode config`: what holds, and why.
+//! `cynode config`: the effective configuration and its sources.
 
 use std::process::ExitCode;
 

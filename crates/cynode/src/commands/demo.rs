@@ -1,4 +1,4 @@
-//! `cynode demo`: one task from its words to its merge, on this machine, without a key and without a network.
+//! `cynode demo`: one task from its description to its merge, on this machine, without an API key and without a network.
 
 mod installation;
 mod layout;
@@ -46,10 +46,10 @@ pub(crate) struct DemoArgs {
     plain: bool,
 }
 
-/// No places in a path.
+/// A path without parameters.
 const NO_PATH_PARAMS: [&str; 0] = [];
 
-/// The handle of the admin that is made.
+/// The handle of the created admin.
 const ADMIN_HANDLE: &str = "demo";
 
 pub(crate) fn run_demo(demo: DemoArgs, config: &CynodeConfig) -> anyhow::Result<ExitCode> {
@@ -79,7 +79,7 @@ pub(crate) fn run_demo(demo: DemoArgs, config: &CynodeConfig) -> anyhow::Result<
         house.stop_installation().await;
         played
     });
-    // What went wrong is to be seen, so it is left.
+    // After a failure the files stay, for inspection.
     if played.is_ok() {
         place.remove_files()?;
     }
@@ -101,7 +101,7 @@ pub(crate) fn run_demo(demo: DemoArgs, config: &CynodeConfig) -> anyhow::Result<
     }
 }
 
-/// What is missing is told before anything is made.
+/// Reports everything that is missing before anything is created.
 fn check_machine(config: &CynodeConfig) -> anyhow::Result<()> {
     let needed = doctor::demo_checks(config);
     let lacking: Vec<_> =
@@ -110,7 +110,7 @@ fn check_machine(config: &CynodeConfig) -> anyhow::Result<()> {
         output::print_checks(&lacking);
         bail!("this machine lacks something; see above, and `cynode doctor`");
     }
-    // What runs inside of sandboxes the node carries itself.
+    // The node contains the programs for sandboxes itself.
     for program in ["cynode-runner", "cynode-pma", "cynode-node"] {
         supervise::find_sibling_program(program)?;
     }
@@ -171,10 +171,10 @@ async fn play_demo(
     Ok(ended)
 }
 
-/// Waits until everybody is there.
+/// Waits until every process is running.
 async fn wait_for_programs(house: &DemoInstallation, screen: &mut LiveTerminal, begun: Instant) {
     let mut turn = tokio::time::interval(std::time::Duration::from_millis(100));
-    // Whoever is not there by then may come later; nothing depends on it.
+    // A process that is late may start later; nothing depends on it.
     for _ in 0..100 {
         turn.tick().await;
         if PROGRAM_NAMES.iter().all(|name| house.running_programs().contains_key(name)) {
@@ -185,7 +185,7 @@ async fn wait_for_programs(house: &DemoInstallation, screen: &mut LiveTerminal, 
     }
 }
 
-/// Makes the first admin with the link that `cynode up` printed, and logs in. Killed in between, it may have been made already.
+/// Creates the first admin with the link that `cynode up` printed, and logs in. After a kill the admin may already exist.
 async fn log_in(
     place: &DemoLayout,
     client: &ApiClient,
@@ -206,7 +206,7 @@ async fn log_in(
         }
         if let Some(token) = installation::find_bootstrap_token(&place.dir) {
             let admin = json!({ "token": token, "handle": ADMIN_HANDLE, "display_name": "Demo", "password": password });
-            // Killed in between, it may have been made already.
+            // After a kill the admin may already exist.
             let _: Result<Value, _> = client
                 .send(
                     &ApiRequest::with_path_params(operations::BOOTSTRAP, NO_PATH_PARAMS)
@@ -228,7 +228,7 @@ async fn log_in(
     }
 }
 
-/// What the person types, line by line. A thread of its own, since nobody can be made to stop reading.
+/// Returns the lines that the person types. A thread of its own reads them, since a blocking read cannot be cancelled.
 fn spawn_stdin_reader() -> mpsc::UnboundedReceiver<String> {
     let (tell, typed) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -242,7 +242,7 @@ fn spawn_stdin_reader() -> mpsc::UnboundedReceiver<String> {
     typed
 }
 
-/// What one can do next.
+/// Prints the next steps.
 fn print_next_steps(screen: &mut LiveTerminal, place: &DemoLayout, kept: bool) {
     let dir = place.dir.display();
     if kept {

@@ -1,4 +1,4 @@
-//! `cynode doctor`: what this machine has, and how to mend what it lacks.
+//! `cynode doctor`: checks this machine, and says how to fix each problem.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ pub(crate) struct DoctorArgs {
     json: bool,
 }
 
-/// Space that a small installation needs.
+/// Minimum free disk space of a small installation.
 const MIN_FREE_DISK_BYTES: u64 = 2 << 30;
 
 pub(crate) fn run_doctor(doctor: &DoctorArgs, config: &CynodeConfig) -> anyhow::Result<ExitCode> {
@@ -63,7 +63,7 @@ pub(crate) fn run_doctor(doctor: &DoctorArgs, config: &CynodeConfig) -> anyhow::
     Ok(if readiness.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What `cynode demo` needs: the ports are its own.
+/// Checks the requirements of `cynode demo`, which uses its own ports.
 pub(super) fn demo_checks(config: &CynodeConfig) -> Vec<ReadinessCheck> {
     vec![
         check_postgresql(config),
@@ -125,7 +125,7 @@ fn check_engine(config: &CynodeConfig) -> ReadinessCheck {
     }
 }
 
-/// The other programs of an installation, and what the project manager is told to do.
+/// Checks the other programs of an installation, and the instructions of the project manager.
 fn check_programs(config: &CynodeConfig) -> ReadinessCheck {
     const NAME: &str = "programs";
     let (there, mut lacking): (Vec<_>, Vec<_>) = ["cynode-runner", "cynode-pma", "cynode-node"]
@@ -200,7 +200,7 @@ fn check_cgroups() -> ReadinessCheck {
     }
 }
 
-/// The cgroup that this process is in, as version 2 names it.
+/// Returns the cgroup (version 2) of this process.
 fn own_cgroup(root: &Path) -> PathBuf {
     let told = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = told.lines().find_map(|line| line.strip_prefix("0::/"));

@@ -1,4 +1,4 @@
-//! `cynode migrate`: the schema, brought up to date.
+//! `cynode migrate`: applies schema migrations.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -30,7 +30,7 @@ pub(crate) fn run_migrate(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Applies what is missing, however long it takes.
+/// Applies the missing migrations, without a timeout.
 pub(crate) async fn apply_migrations(
     options: DbOptions,
 ) -> anyhow::Result<schema::MigrationSummary> {

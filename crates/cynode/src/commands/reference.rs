@@ -1,4 +1,5 @@
-//! `cynode reference`: the reference pages that the code describes. `just gen` writes them, and CI compares them with the committed ones.
+//! `cynode reference`: generates reference pages from the code. `just gen` writes them, and CI compares them with the committed
+//! ones.
 
 use std::{collections::BTreeMap, fmt::Display, path::Path, process::ExitCode};
 
@@ -30,7 +31,7 @@ pub(crate) fn write_reference(directory: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The line by which readers know that a page is generated, with the file that describes it.
+/// Returns the line that marks a page as generated and names its source file.
 fn render_origin(source: &str) -> String {
     format!("`just gen` writes this page from `{source}`.")
 }
@@ -51,7 +52,7 @@ fn code_span(text: impl Display) -> String {
     format!("`{text}`")
 }
 
-/// Sections in the order in which they are read, with the rows of each.
+/// Renders the sections in the order in which they are read, with the rows of each.
 fn render_configuration() -> anyhow::Result<String> {
     let loaded = CynodeConfig::load_from(ConfigSources::default())?;
     let mut order = Vec::new();

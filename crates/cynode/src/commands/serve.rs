@@ -1,4 +1,4 @@
-//! `cynode serve`: the HTTP interface over a database that exists.
+//! `cynode serve`: the HTTP server over an existing database.
 
 use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
     telemetry::{self, LogSink},
 };
 
-/// Serves until it is told to stop.
+/// Serves until a stop signal.
 pub(crate) fn run_serve(loaded: LoadedConfig) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::Stderr)?;
     loaded.log_adjustments();
@@ -42,7 +42,7 @@ pub(crate) fn run_serve(loaded: LoadedConfig) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Cancelled when the process is asked to end.
+/// Returns a token that is cancelled when the process is asked to end.
 pub(crate) fn stop_signal() -> anyhow::Result<CancellationToken> {
     let mut interrupt = unix::signal(unix::SignalKind::interrupt())?;
     let mut terminate = unix::signal(unix::SignalKind::terminate())?;
@@ -62,14 +62,14 @@ pub(crate) fn stop_signal() -> anyhow::Result<CancellationToken> {
     Ok(stop)
 }
 
-/// The two ports, taken.
+/// The two bound listeners.
 pub(crate) struct ServerListeners {
     user: TcpListener,
     internal: TcpListener,
 }
 
 impl ServerListeners {
-    /// Takes both ports, or says which is taken and how to choose another.
+    /// Binds both ports, or reports which is in use and how to choose another.
     pub(crate) async fn bind_all(config: &CynodeConfig) -> anyhow::Result<Self> {
         Ok(Self {
             user: bind_listener(config.server.listen, "server.listen").await?,
@@ -79,10 +79,10 @@ impl ServerListeners {
     }
 }
 
-/// How long what was killed may be on its way out: it, and what it had started, ends a moment after that.
+/// How long the processes of a killed predecessor may take to exit: they end shortly after it.
 pub(crate) const PREDECESSOR_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Looks whether a port is free that a program of ours will take, and says which is taken as for our own.
+/// Checks that a port for one of our programs is free, and reports a conflict as for our own ports.
 pub(crate) async fn ensure_port_free(address: SocketAddr, key: &str) -> anyhow::Result<()> {
     let mut turn = tokio::time::interval(Duration::from_millis(50));
     for _ in 0..PREDECESSOR_EXIT_TIMEOUT.as_millis() / 50 {
@@ -168,20 +168,20 @@ pub(crate) async fn serve_requests(
     Ok(())
 }
 
-/// Answers on one port until `stop`, then lets running requests end.
+/// Serves one port until `stop`, then lets running requests end.
 async fn serve_listener(
     listener: TcpListener,
     router: axum::Router,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
     let listener = listener.tap_io(|stream| {
-        // Answers are small; waiting for more bytes would only delay them.
+        // Responses are small; waiting for more bytes would only delay them.
         let _ = stream.set_nodelay(true);
     });
     axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
-/// Without it every measured duration would be kept until somebody asks for the numbers.
+/// Runs the upkeep of metrics. Without it every measured duration would be kept until the metrics are read.
 async fn run_metrics_upkeep(metrics: PrometheusHandle, stop: CancellationToken) {
     let mut turn = tokio::time::interval(Duration::from_secs(5));
     loop {

@@ -76,7 +76,7 @@ async fn start_installation(config: &mut CynodeConfig, dir: &Path) -> anyhow::Re
         format!("the engine that drives tasks is not installed: {}", restate::INSTALL_HINT)
     })?;
     let runner = supervise::find_sibling_program("cynode-runner")?;
-    // First the ports: they are the likeliest to be taken, and nothing has been started yet.
+    // First the ports: they are the likeliest to be in use, and nothing has been started yet.
     let doors = serve::ServerListeners::bind_all(config).await?;
     ensure_helper_ports_free(config, manager.is_some()).await?;
     let mut own = match &config.database.url {
@@ -101,7 +101,7 @@ async fn start_installation(config: &mut CynodeConfig, dir: &Path) -> anyhow::Re
     result
 }
 
-/// Which database is used, without what opens it.
+/// Describes the database, without its credentials.
 fn describe_database(config: &CynodeConfig) -> String {
     let Some(url) = &config.database.url else { return "a database of its own".to_owned() };
     let Ok(url) = Url::parse(url.expose_secret()) else { return "a database elsewhere".to_owned() };
@@ -109,7 +109,8 @@ fn describe_database(config: &CynodeConfig) -> String {
     format!("the database {} at {host}, as configured", url.path().trim_start_matches('/'))
 }
 
-/// Looks whether the ports of what we start are free: taken, it would end again and again, and say so only in its log.
+/// Checks that the ports of supervised programs are free. Otherwise such a program would exit again and again, and say so only
+/// in its log.
 async fn ensure_helper_ports_free(config: &CynodeConfig, manager: bool) -> anyhow::Result<()> {
     let own = config.engine.own;
     serve::ensure_port_free(own.runner, "engine.runner_listen").await?;
@@ -123,7 +124,7 @@ async fn ensure_helper_ports_free(config: &CynodeConfig, manager: bool) -> anyho
     Ok(())
 }
 
-/// Keeps a database of our own running; one elsewhere is others' to keep.
+/// Keeps our own database running; an external one is managed by others.
 async fn supervise_database(own: &mut Option<PostgresCluster>) -> Infallible {
     match own {
         Some(cluster) => cluster.supervise_server().await,
@@ -200,7 +201,7 @@ async fn serve_installation(
     served
 }
 
-/// The engine and the runner, to be kept running. The runner gets a new token at every start.
+/// Prepares the supervised engine and runner. The runner gets a new token at every start.
 async fn prepare_engine_and_runner(
     config: &CynodeConfig,
     app: &App,
@@ -233,8 +234,8 @@ async fn prepare_engine_and_runner(
     Ok([prepared.to_program(engine), runner])
 }
 
-/// The program of the project manager, and in the configuration where it answers; `None` when it is not there. A manager that
-/// the configuration names is used as it is.
+/// Finds the program of the project manager and sets its address in the configuration; returns `None` if there is none. A
+/// configured manager is used as it is.
 fn configure_manager(config: &mut CynodeConfig, dir: &Path) -> anyhow::Result<Option<PathBuf>> {
     if config.manager.url.is_some() {
         return Ok(None);
@@ -252,7 +253,8 @@ fn configure_manager(config: &mut CynodeConfig, dir: &Path) -> anyhow::Result<Op
     Ok(Some(path))
 }
 
-/// Where the instructions are: as configured, beside the program, where packages put them, here, or in the tree it was built in.
+/// Finds the instructions: as configured, beside the program, where packages install them, in the working directory, or in the
+/// source tree.
 pub(super) fn find_instructions(configured: Option<PathBuf>, program: &Path) -> Option<PathBuf> {
     if configured.is_some() {
         return configured;
@@ -268,7 +270,7 @@ pub(super) fn find_instructions(configured: Option<PathBuf>, program: &Path) -> 
     std::path::absolute(found).ok()
 }
 
-/// The project manager and an analyst, to be kept running. Each gets a new token at every start.
+/// Prepares the supervised project manager and an analyst. Each gets a new token at every start.
 async fn prepare_manager_programs(
     config: &CynodeConfig,
     app: &App,
@@ -311,7 +313,7 @@ async fn prepare_manager_programs(
     Ok(programs)
 }
 
-/// This machine as a node, to be kept running, and how it joins if it has not. `None` when the program is not there.
+/// Prepares the supervised node on this machine, and its join if it has not joined. Returns `None` if there is no such program.
 async fn prepare_node_program(
     config: &CynodeConfig,
     app: &App,
@@ -327,7 +329,7 @@ async fn prepare_node_program(
         SupervisedProgram { name: "cynode-node", path, arguments, log, advice, after_start }
     };
     let url = format!("http://{}", config.server.internal_listen);
-    // Our port may be another one than when it joined.
+    // The port may differ from the one at the time of the join.
     let run = program(vec!["run".into(), "--url".into(), url.clone().into()]);
     if state.join("node.json").exists() {
         return Ok(Some((None, run)));
@@ -354,14 +356,15 @@ async fn join_and_supervise(
     run.run_supervised(stop).await;
 }
 
-/// Two instances over one directory would fight for the database; the lock ends with the process, whose id is in it.
+/// Locks the data directory: two instances in one directory would compete for the database. The lock ends with the process,
+/// whose id is in the file.
 fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
     let path = dir.join("lock");
     let unwritten = || format!("cannot write {}", path.display());
-    // Whoever has it wrote its id there: nothing is taken away before it is ours.
+    // The holder wrote its id there: the file must not be truncated before we hold the lock.
     let opened = File::options().create(true).truncate(false).write(true).open(&path);
     let mut file = opened.with_context(unwritten)?;
-    // One that was killed just now may still be on its way out.
+    // A predecessor that was killed just now may still be exiting.
     let turn = Duration::from_millis(50);
     let mut turns = serve::PREDECESSOR_EXIT_TIMEOUT.as_millis() / turn.as_millis();
     while turns > 0 && matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -384,8 +387,8 @@ fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
     }
 }
 
-/// Makes the data directory. PostgreSQL and the jobs have users of their own when we are root: they pass through it, and see
-/// nothing. One that somebody made and named stays as they made it.
+/// Creates the data directory. PostgreSQL and the jobs have their own users if we are root: they may traverse it, and not list
+/// it. An existing directory that a user named keeps its permissions.
 fn make_data_dir(dir: &Path, named: bool) -> anyhow::Result<()> {
     let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
     let there = dir.exists();
@@ -396,7 +399,7 @@ fn make_data_dir(dir: &Path, named: bool) -> anyhow::Result<()> {
     let found = std::fs::metadata(dir)?;
     let before = found.mode() & 0o7777;
     let after = if there { before & (mode | 0o7000) } else { mode };
-    // One of another account was opened to us by whoever it belongs to.
+    // The owner of a directory of another account decided about its permissions.
     if after == before || found.uid() != rustix::process::geteuid().as_raw() {
         return Ok(());
     }

@@ -4,10 +4,10 @@ use time::Duration;
 
 use super::reader::ConfigReader;
 
-/// How long what was given out keeps working.
+/// Lifetimes of credentials.
 #[derive(Debug)]
 pub(crate) struct AuthConfig {
-    /// What operations go by.
+    /// The lifetimes that operations use.
     pub(crate) policy: LifetimePolicy,
 }
 

@@ -6,10 +6,10 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::reader::ConfigReader;
 
-/// How the database is reached.
+/// Connection to the database.
 #[derive(Debug)]
 pub(crate) struct DatabaseConfig {
-    /// `postgres://…`; it may hold a password.
+    /// `postgres://…`; it may contain a password.
     pub(crate) url: Option<SecretString>,
     max_connections: u32,
     statement_timeout: Duration,
@@ -37,7 +37,7 @@ impl DatabaseConfig {
         }
     }
 
-    /// The options of the pool, or what to do when no database is configured.
+    /// Returns the options of the pool, or an error with the fix if no database is configured.
     pub(crate) fn pool_options(&self) -> anyhow::Result<DbOptions> {
         let url = self.url.as_ref().ok_or_else(|| {
             anyhow::anyhow!(
@@ -48,7 +48,7 @@ impl DatabaseConfig {
         Ok(self.pool_options_for(url))
     }
 
-    /// The options of the pool for another URL.
+    /// Returns the options of the pool for another URL.
     pub(crate) fn pool_options_for(&self, url: &SecretString) -> DbOptions {
         DbOptions {
             url: url.expose_secret().to_owned(),

@@ -11,19 +11,19 @@ use super::reader::ConfigReader;
 /// The engine that drives runs, and the runner that it calls.
 #[derive(Debug)]
 pub(crate) struct EngineConfig {
-    /// Where an engine that runs elsewhere is told of runs. Without it, only whoever asks by itself drives tasks.
+    /// The ingress of an external engine, to which runs are dispatched. Without it, only runners that poll drive tasks.
     pub(crate) ingress_url: Option<String>,
-    /// Where the runner is made known to it.
+    /// The admin address at which the runner is registered.
     pub(crate) admin_url: Option<String>,
-    /// Where it calls the runner.
+    /// The address at which the engine calls the runner.
     pub(crate) runner_url: Option<String>,
     /// The ports of the engine that `up` starts.
     pub(crate) own: EnginePorts,
-    /// How often the reconciler looks, and when it dispatches again.
+    /// Interval of the reconciler, and the delay until it dispatches again.
     pub(crate) pace: ReconcileInterval,
 }
 
-/// Where the engine and the runner of `up` listen.
+/// Listen addresses of the engine and the runner of `up`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EnginePorts {
     pub(crate) runner: SocketAddr,

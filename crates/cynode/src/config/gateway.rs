@@ -1,11 +1,11 @@
 use super::reader::ConfigReader;
 
-/// The gateway that tool calls pass.
+/// The gateway for tool calls.
 #[derive(Debug)]
 pub(crate) struct GatewayConfig {
-    /// Names under which the internal port is meant.
+    /// Allowed host names of the internal port.
     pub(crate) allowed_hosts: Vec<String>,
-    /// Where people reach the user interface.
+    /// Public URL of the user interface.
     pub(crate) public_url: Option<String>,
 }
 

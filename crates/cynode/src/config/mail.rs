@@ -4,7 +4,7 @@ use secrecy::SecretString;
 
 use super::reader::ConfigReader;
 
-/// How mail is sent.
+/// Outgoing mail.
 #[derive(Debug)]
 pub(crate) struct MailConfig {
     server: Option<String>,
@@ -27,7 +27,7 @@ impl MailConfig {
         }
     }
 
-    /// The server that takes mail, if there is one.
+    /// Returns the outgoing mail server, if there is one.
     pub(crate) fn mail_server(&self) -> anyhow::Result<Option<MailServer>> {
         let Some(server) = &self.server else { return Ok(None) };
         let from = self.from.clone().context("mail.server is set and mail.from is not")?;

@@ -8,15 +8,15 @@ use super::reader::ConfigReader;
 /// The project manager.
 #[derive(Debug)]
 pub(crate) struct ManagerConfig {
-    /// Where one that runs elsewhere answers chats.
+    /// The chat address of an external one.
     pub(crate) url: Option<String>,
-    /// A file that holds what it is shown.
+    /// The file with its credential.
     pub(crate) credential_file: Option<PathBuf>,
-    /// What the manager and the analysts that `up` starts are told to be.
+    /// The instructions of the manager and the analysts that `up` starts.
     pub(crate) instructions: Option<PathBuf>,
-    /// Where the manager of `up` listens.
+    /// Listen address of the manager of `up`.
     pub(crate) listen: SocketAddr,
-    /// Where its analyst does.
+    /// Listen address of its analyst.
     pub(crate) analyst_listen: SocketAddr,
 }
 

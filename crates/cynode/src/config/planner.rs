@@ -2,12 +2,12 @@ use cynode_core::tuning::{MODEL_TEMPERATURE, PLANNER_MAX_STEPS};
 
 use super::reader::ConfigReader;
 
-/// The bounds of planning.
+/// The limits of planning.
 #[derive(Debug)]
 pub(crate) struct PlannerConfig {
-    /// How many steps a plan may have, 1 to 50.
+    /// Maximum number of steps of a plan, 1 to 50.
     pub(crate) max_steps: i64,
-    /// How freely a model may choose its words, 0 to 2.
+    /// Sampling temperature of the model, 0 to 2.
     pub(crate) temperature: f64,
 }
 

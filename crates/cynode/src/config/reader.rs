@@ -8,35 +8,35 @@ use anyhow::Context;
 use cynode_core::tuning::{BoundedNumber, TuningNote};
 use secrecy::SecretString;
 
-/// Variables that start like ours and are no settings.
+/// Variables with our prefix that are not settings.
 const NON_SETTING_VARIABLES: [&str; 2] = ["CYNODE_TEST_CLUSTER", "CYNODE_BIN"];
 
-/// What is shown of a key that has no value.
+/// The display of a key without a value.
 pub(crate) const UNSET_VALUE: &str = "(not set)";
 
-/// The three places where settings come from, as text.
+/// The three sources of settings, as text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigSources {
     /// `--set`, by key.
     pub(crate) flags: BTreeMap<String, String>,
     /// The file, flattened to dotted keys.
     pub(crate) file: BTreeMap<String, String>,
-    /// The environment.
+    /// The environment variables.
     pub(crate) environment: BTreeMap<String, String>,
 }
 
-/// One key as it is in force.
+/// The effective value of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EffectiveSetting {
     pub(crate) key: &'static str,
-    /// Its name in the environment.
+    /// Its environment variable.
     pub(crate) variable: String,
-    /// What holds; masked when it is a secret.
+    /// The effective value; masked if it is a secret.
     pub(crate) value: String,
     pub(crate) source: ConfigValueSource,
 }
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConfigValueSource {
     Flag,
@@ -57,12 +57,12 @@ impl ConfigValueSource {
 }
 
 impl ConfigSources {
-    /// The sources of this process.
+    /// Reads the sources of this process.
     pub(crate) fn from_process(file: Option<&Path>, flags: &[String]) -> anyhow::Result<Self> {
         #[expect(clippy::disallowed_methods, reason = "this is the config module")]
         let environment: BTreeMap<_, _> = std::env::vars_os()
             .filter_map(|(name, value)| {
-                // A value that is not UTF-8 is no value that we could mean.
+                // A value that is not UTF-8 cannot be a valid setting.
                 Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
             })
             .collect();
@@ -103,7 +103,7 @@ impl ConfigSources {
                 }
             }
         }
-        // The parser's message quotes the line, which may be a secret: only the place is told.
+        // The parser's message quotes the line, which may be a secret: only the position is reported.
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             anyhow::anyhow!("line {line} is not TOML")
@@ -114,7 +114,7 @@ impl ConfigSources {
     }
 }
 
-/// Takes values out of the sources and remembers everything that is wrong.
+/// Reads values from the sources and collects all problems.
 pub(crate) struct ConfigReader {
     sources: ConfigSources,
     keys: BTreeSet<&'static str>,
@@ -163,7 +163,7 @@ impl ConfigReader {
         self.effective.push(EffectiveSetting { key, variable, value, source });
     }
 
-    /// A value of any type; a malformed one is a problem.
+    /// Reads a value of any type; a malformed one is a problem.
     pub(crate) fn parse_value<T>(&mut self, key: &'static str, default: T) -> T
     where
         T: FromStr<Err: std::fmt::Display> + std::fmt::Display,
@@ -187,7 +187,7 @@ impl ConfigReader {
         }
     }
 
-    /// A text that may be absent.
+    /// Reads an optional text.
     pub(crate) fn optional_text(&mut self, key: &'static str) -> Option<String> {
         let variable = env_variable_name(key);
         let found = self.find_raw(key, &variable);
@@ -199,19 +199,19 @@ impl ConfigReader {
         found.map(|(text, _)| text)
     }
 
-    /// Texts that commas separate, in lower case; none when it is absent.
+    /// Reads a comma-separated list in lower case; empty if it is absent.
     pub(crate) fn lowercase_list(&mut self, key: &'static str) -> Vec<String> {
         let text = self.optional_text(key).unwrap_or_default();
         let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
         entries.map(str::to_ascii_lowercase).collect()
     }
 
-    /// A number that is clamped with a warning; the bounds' name is the variable's.
+    /// Reads an integer and clamps it with a warning; the bounds' name is the variable's.
     pub(crate) fn bounded_integer(&mut self, key: &'static str, bounds: BoundedNumber<i64>) -> i64 {
         self.read_bounded(key, bounds.name, |text| bounds.parse_clamped(text), bounds.default)
     }
 
-    /// A number that is clamped with a warning; the bounds' name is the variable's.
+    /// Reads a float and clamps it with a warning; the bounds' name is the variable's.
     pub(crate) fn bounded_float(&mut self, key: &'static str, bounds: BoundedNumber<f64>) -> f64 {
         self.read_bounded(key, bounds.name, |text| bounds.parse_clamped(text), bounds.default)
     }
@@ -235,7 +235,7 @@ impl ConfigReader {
         value
     }
 
-    /// A secret: from a file that `key_file` names, from the configuration file, or from a variable.
+    /// Reads a secret: from a file that `key_file` names, from the configuration file, or from a variable.
     pub(crate) fn read_secret(
         &mut self,
         key: &'static str,
@@ -279,7 +279,7 @@ impl ConfigReader {
         }
     }
 
-    /// What holds, or everything that is wrong.
+    /// Returns the effective settings, or all problems.
     pub(crate) fn finish_reading(
         mut self,
     ) -> Result<(Vec<EffectiveSetting>, Vec<TuningNote>), Vec<String>> {
@@ -291,7 +291,7 @@ impl ConfigReader {
             self.problems.push(format!("{key} (from file): there is no such key"));
         }
         for name in self.sources.environment.keys() {
-            // Kubernetes tells every pod of a service called `cynode` about it in such variables.
+            // Kubernetes sets such variables in every pod beside a service called `cynode`.
             let cluster = name.starts_with("CYNODE_SERVICE_") || name.starts_with("CYNODE_PORT");
             let ours = name.starts_with("CYNODE_")
                 && !cluster
@@ -304,7 +304,7 @@ impl ConfigReader {
     }
 }
 
-/// `server.listen` is `CYNODE_SERVER_LISTEN` in the environment.
+/// Returns the environment variable of a key: `server.listen` is `CYNODE_SERVER_LISTEN`.
 fn env_variable_name(key: &str) -> String {
     format!("CYNODE_{}", key.replace('.', "_").to_uppercase())
 }

@@ -3,12 +3,12 @@ use time::Duration;
 
 use super::reader::ConfigReader;
 
-/// How long records are kept.
+/// Retention periods of records.
 #[derive(Debug)]
 pub(crate) struct RetentionConfig {
     /// Audit records of tool calls.
     pub(crate) audit: Duration,
-    /// Transcripts of jobs and handoffs: what agents said and did.
+    /// Transcripts of jobs and handoffs: messages and actions of agents.
     pub(crate) transcripts: Duration,
 }
 

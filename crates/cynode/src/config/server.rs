@@ -5,18 +5,18 @@ use cynode_core::tuning::BoundedNumber;
 
 use super::reader::ConfigReader;
 
-/// How requests are taken.
+/// The HTTP server.
 #[derive(Debug)]
 pub(crate) struct ServerConfig {
-    /// Where the user-facing interface listens.
+    /// Listen address of the user-facing port.
     pub(crate) listen: SocketAddr,
-    /// Where runners and workers are listened to.
+    /// Listen address of the internal port, for runners and workers.
     pub(crate) internal_listen: SocketAddr,
-    /// Where people reach the user-facing interface.
+    /// Public URL of the user-facing port.
     pub(crate) public_url: Option<String>,
-    /// Bounds on one request.
+    /// Limits of one request.
     pub(crate) limits: RequestLimits,
-    /// How long running requests may take when the server is told to stop.
+    /// Grace period of running requests on shutdown.
     pub(crate) grace: Duration,
 }
 

@@ -2,12 +2,12 @@ use std::path::PathBuf;
 
 use super::reader::ConfigReader;
 
-/// What the server keeps on disk.
+/// Files of the server.
 #[derive(Debug)]
 pub(crate) struct StorageConfig {
-    /// Where the master key, the audit records on their way, the artifacts and the repositories are kept.
+    /// The directory of the master key, the buffered audit records, the artifacts and the repositories.
     pub(crate) directory: Option<PathBuf>,
-    /// The master key, when it is elsewhere.
+    /// The master key, if it is elsewhere.
     pub(crate) master_key_file: Option<PathBuf>,
 }
 

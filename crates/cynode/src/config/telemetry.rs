@@ -1,16 +1,16 @@
 use super::reader::ConfigReader;
 
-/// What is told about the running program.
+/// Logs and traces.
 #[derive(Debug)]
 pub(crate) struct TelemetryConfig {
-    /// Which log lines are written: a level, or a filter such as `info,cynode_db=debug`.
+    /// The log filter: a level, or a filter such as `info,cynode_db=debug`.
     pub(crate) log: String,
-    /// Where traces are sent (OTLP over HTTP); without it none are.
+    /// The endpoint for traces (OTLP over HTTP); without it none are sent.
     pub(crate) otlp_endpoint: Option<String>,
 }
 
 impl TelemetryConfig {
-    /// The lines that are written unless somebody says otherwise.
+    /// The default log filter.
     pub(crate) const DEFAULT_LOG_FILTER: &str = "info";
 
     pub(super) fn read_section(reader: &mut ConfigReader) -> Self {

@@ -1,4 +1,4 @@
-//! Who is asking: the first admin, logging in and out, and how the installation is.
+//! Account and session: the first admin, login and logout, and the status of the installation.
 
 use clap::{Args, Subcommand};
 use cynode_wire::identity::accounts::{MeView, SessionView};
@@ -16,7 +16,7 @@ use crate::{
     operations,
 };
 
-/// How often a password is asked for in one command.
+/// How often one command asks for a password.
 const MAX_LOGIN_ATTEMPTS: u32 = 3;
 
 #[derive(Subcommand)]
@@ -86,7 +86,7 @@ impl AccountCommand {
     }
 }
 
-/// The installation and the token in a link; a token alone is for the installation that is meant.
+/// Parses a setup link into address and token; a token alone is for the selected installation.
 fn parse_setup_link(link: &str) -> (Option<String>, String) {
     let Some((before, token)) = link.trim().split_once("#bootstrap=") else {
         return (None, link.trim().to_owned());
@@ -155,7 +155,7 @@ impl LoginArgs {
             flag: "--password-stdin",
             stdin: self.password_stdin,
         };
-        // Whoever mistypes a password types it again; a program is told at once.
+        // A person may mistype a password and try again; a program gets the error at once.
         let mut attempts = if self.password_stdin { 1 } else { MAX_LOGIN_ATTEMPTS };
         loop {
             let password = input::read_secret(context, ask)?;
@@ -199,7 +199,7 @@ async fn log_out(context: &mut CliContext) -> Result<()> {
     }
     let ended: Result<Value> =
         context.send_request(&ApiRequest::for_operation(operations::LOGOUT)).await;
-    // What the server does not know any more need not be kept either.
+    // A session that the server does not know any more is deleted here too.
     if let Err(failure) = ended
         && failure.kind != CliErrorKind::Refused
     {

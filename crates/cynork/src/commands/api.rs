@@ -1,4 +1,4 @@
-//! `cynork api`: any call of the interface, as it is.
+//! `cynork api`: any request of the HTTP API.
 
 use std::io::IsTerminal as _;
 
@@ -50,7 +50,7 @@ impl ApiArgs {
         }
         let text = context.client.fetch_text(&call).await?;
         let read = if text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&text) };
-        // Elsewhere it goes as it came.
+        // If standard output is not a terminal, the response is written unchanged.
         let person = std::io::stdout().is_terminal();
         match (read, context.out.form) {
             (Ok(value), CliOutputFormat::Json) => CliOutput::print_json(&value),
@@ -73,7 +73,7 @@ impl ApiArgs {
     }
 }
 
-/// The operation at a path; one that is in no document is called `api`.
+/// Finds the operation at a path; an undocumented one gets the name `api`.
 fn find_operation(method: &str, path: &str) -> Result<Operation> {
     let path = path.split('?').next().unwrap_or_default();
     let fits = |operation: &&Operation| {

@@ -38,7 +38,7 @@ pub(crate) enum ApiKeyCommand {
     },
 }
 
-/// The state of a token: active, expired or revoked.
+/// Returns the state of a token: active, expired or revoked.
 pub(super) fn token_status(
     revoked: Option<OffsetDateTime>,
     expires: Option<OffsetDateTime>,
@@ -102,7 +102,7 @@ impl ApiKeyCommand {
     }
 }
 
-/// A secret that is shown once, with what it is.
+/// Renders a secret that is shown once, with its fields.
 pub(super) fn render_secret_once(
     look: &ValueFormatter,
     token: &str,

@@ -1,4 +1,4 @@
-//! `cynork approval`: calls of agents that wait for a person.
+//! `cynork approval`: tool calls of agents that wait for a person.
 
 use clap::Subcommand;
 use cynode_wire::tools::ApprovalView;
@@ -91,7 +91,7 @@ impl ApprovalCommand {
                     .await
             }
             Self::Approve { approval } => {
-                // Nobody says yes to what they were not shown.
+                // A person must see the call before approving it.
                 if context.out.form == CliOutputFormat::Readable {
                     context
                         .show_item(

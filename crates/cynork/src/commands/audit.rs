@@ -1,4 +1,4 @@
-//! `cynork audit`: records of tool calls.
+//! `cynork audit`: audit records of tool calls.
 
 use std::{fs::File, io::Write as _, path::PathBuf, time::Duration};
 
@@ -75,17 +75,17 @@ pub(crate) struct AuditSearchArgs {
     until: Option<TimeArgument>,
 }
 
-/// Most records of a page.
+/// Maximum number of records on a page.
 const MAX_PAGE_RECORDS: usize = 1000;
 
-/// How long it may take to read every record.
+/// Timeout of the verification, which reads every record.
 const VERIFY_TIMEOUT: Duration = Duration::from_mins(15);
 
-/// How long it may take to find what proves one.
+/// Timeout of a proof of inclusion.
 const PROOF_TIMEOUT: Duration = Duration::from_mins(2);
 
 impl AuditSearchArgs {
-    /// The call, without which part of the list.
+    /// Builds the search request, without its page.
     async fn build_search_call(&self, context: &CliContext) -> Result<ApiRequest> {
         let project = self.project.as_deref();
         let written = |moment: Option<TimeArgument>| {
@@ -147,7 +147,7 @@ async fn verify_records(context: &CliContext) -> Result<()> {
     }
 }
 
-/// What was found, and what it comes to.
+/// Returns the findings and the conclusion of a verification.
 fn audit_report_fields(report: &AuditReport) -> Vec<(&'static str, String)> {
     let AuditReport { chains, pruned, closed, records, covered, head, problems } = report;
     let mut sides = vec![

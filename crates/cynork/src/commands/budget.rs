@@ -1,4 +1,4 @@
-//! `cynork budget`: ceilings on what models may cost.
+//! `cynork budget`: limits on the spending for models.
 
 use clap::{Args, Subcommand};
 use cynode_core::models::Period;
@@ -63,7 +63,7 @@ pub(crate) struct BudgetSetArgs {
 }
 
 impl BudgetScopeArgs {
-    /// Its kind and its id.
+    /// Resolves kind and id of the scope.
     async fn resolve_scope(
         &self,
         context: &CliContext,
@@ -121,7 +121,7 @@ fn budget_scope_label(ceiling: &BudgetStatusView) -> String {
     ceiling.scope_id.as_ref().map_or_else(|| kind.clone(), |id| format!("{kind} {id}"))
 }
 
-/// What is used of what may be, in the colour of how near it is; what calls under way may still use counts.
+/// Renders the used part of a budget, coloured by how close it is to the limit. Reserved amounts count as used.
 fn render_budget_usage(
     used: i64,
     most: Option<i64>,
@@ -139,7 +139,7 @@ fn render_budget_usage(
     look.paint.apply_style(style, &text)
 }
 
-/// Where a ceiling comes from, and how to change one that nobody set.
+/// Describes the source of a budget, and how to change a default one.
 fn budget_source(ceiling: &BudgetStatusView) -> String {
     match ceiling.source {
         BudgetSource::Person => "a person",
@@ -172,7 +172,7 @@ fn budget_row(it: &BudgetStatusView, look: &ValueFormatter) -> [String; 7] {
         it.period.as_str().to_owned(),
         cost,
         tokens,
-        // What holds for ever has no beginning that means anything.
+        // A total budget has no meaningful start.
         if it.period == Period::Total {
             String::new()
         } else {

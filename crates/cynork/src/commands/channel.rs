@@ -1,4 +1,4 @@
-//! `cynork channel`: the ways by which people are told.
+//! `cynork channel`: notification channels.
 
 use clap::{Args, Subcommand};
 use cynode_wire::notifications::{ChannelView, ChannelWithSecret, NotificationView};

@@ -26,7 +26,7 @@ use crate::{
     terminal::TextStyle,
 };
 
-/// The model that is the project manager.
+/// The model id of the project manager.
 pub(crate) const MANAGER_MODEL_ID: &str = "cynodeai.pm";
 
 /// Chat with the project manager and stream the answer.
@@ -61,7 +61,7 @@ pub(crate) enum ChatCommand {
     },
 }
 
-/// An answer, whole.
+/// A complete answer.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ChatAnswer {
     model: String,
@@ -167,7 +167,7 @@ struct CliChatSession<'a> {
 }
 
 impl CliChatSession<'_> {
-    /// One question and its answer.
+    /// Asks one question and prints its answer.
     async fn ask_once(&mut self, question: &str) -> Result<()> {
         let form = self.context.out.form;
         let answered = self.ask_question(question, form != CliOutputFormat::Json).await?;
@@ -177,7 +177,7 @@ impl CliChatSession<'_> {
         Ok(())
     }
 
-    /// Until the person has nothing more to say.
+    /// Runs until the person ends the conversation.
     async fn run_conversation(&mut self) -> Result<()> {
         let paint = self.context.out.paint;
         print_stderr_line(
@@ -207,18 +207,18 @@ impl CliChatSession<'_> {
             tokio::select! {
                 answered = self.ask_question(line.trim(), true) => match answered {
                     Err(failure) if failure.kind == CliErrorKind::Refused => return Err(failure),
-                    // The next question may be answered.
+                    // The next question may succeed.
                     Err(failure) => self.context.out.print_error(&failure),
                     Ok(_) => {}
                 },
-                // Whoever hangs up stops everything behind.
+                // Closing the connection cancels all work behind it.
                 _ = tokio::signal::ctrl_c() => print_line(&paint.apply_style(TextStyle::Dim, " (stopped)")),
             }
         }
     }
 
-    /// Asks, and shows the answer as it comes if it is to be shown. What was not answered to its end was not said: given up
-    /// in between, the next question goes without it.
+    /// Asks a question, and optionally prints the answer as it streams. An incomplete answer is not added to the conversation:
+    /// the next question is sent without it.
     async fn ask_question(&mut self, question: &str, shown: bool) -> Result<ChatAnswer> {
         let mut messages = self.messages.clone();
         messages.push(json!({ "role": "user", "content": question }));
@@ -243,7 +243,7 @@ impl CliChatSession<'_> {
     }
 }
 
-/// The call that asks a model for the next words of a conversation, in a project if one is named.
+/// Builds the completion request of a conversation, optionally in a project.
 pub(crate) fn build_completion_call(
     model: &str,
     messages: &[Value],
@@ -257,7 +257,7 @@ pub(crate) fn build_completion_call(
     }
 }
 
-/// Makes that call; what is said is told piece by piece. An answer that breaks off is a failure.
+/// Sends that request and reports the text chunk by chunk. An answer that breaks off is an error.
 pub(crate) async fn stream_completion(
     client: &ApiClient,
     call: &ApiRequest,
@@ -276,7 +276,7 @@ pub(crate) async fn stream_completion(
 }
 
 impl ChatAnswer {
-    /// Takes one event of a stream; gives the words in it.
+    /// Applies one event of a stream. Returns its text.
     fn apply_event(&mut self, data: &str) -> Result<String> {
         let event: Value = serde_json::from_str(data).map_err(|error| {
             CliError::internal_error(format!("the answer cannot be read: {error}"))
@@ -294,7 +294,7 @@ impl ChatAnswer {
     }
 }
 
-/// The lines that a person types. A thread reads them, so that Ctrl-C is heard meanwhile; it ends with the program.
+/// Returns the lines that a person types. A thread reads them, so that Ctrl-C is handled meanwhile; it ends with the program.
 fn spawn_line_reader() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! `cynork events`: what happens, as it happens.
+//! `cynork events`: the live event stream.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     output::{CliOutputFormat, is_stdout_closed, print_line},
 };
 
-/// The pause before a stream that broke is opened again.
+/// Delay before a broken stream is reopened.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Stream events as they happen; with `--json`, one line of JSON per event. Reconnects when the stream breaks.
@@ -44,7 +44,7 @@ impl EventsArgs {
         let mut after = self.after;
         let mut left = self.limit.unwrap_or(u64::MAX);
         let mut turn = tokio::time::interval(RECONNECT_INTERVAL);
-        // However long a stream lasted, one pause comes before the next.
+        // There is one delay before each reconnection, however long a stream lasted.
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while left > 0 {
             turn.tick().await;
@@ -54,7 +54,7 @@ impl EventsArgs {
                 .with_query("after", after.as_ref());
             let mut events = match context.client.open_event_stream(&call).await {
                 Ok(events) => events.with_idle_timeout(STREAM_IDLE_TIMEOUT),
-                // Once something was heard, whoever is away comes back.
+                // After the first event, an unreachable server is expected to come back.
                 Err(failure) if failure.kind == CliErrorKind::Unreachable && after.is_some() => {
                     continue;
                 }
@@ -83,7 +83,7 @@ fn show_event(context: &CliContext, data: &str) -> Result<()> {
         .and_then(|value| serde_json::from_value(escape_invisible_in_json(value)))
         .map_err(|error| CliError::internal_error(format!("an event cannot be read: {error}")))?;
     match context.out.form {
-        // As it came, on one line.
+        // Unchanged, on one line.
         CliOutputFormat::Json => print_line(data),
         CliOutputFormat::Quiet => print_line(&event.kind),
         CliOutputFormat::Readable => {

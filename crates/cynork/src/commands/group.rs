@@ -1,4 +1,4 @@
-//! `cynork group`: people who have a role together.
+//! `cynork group`: groups of users with a common role.
 
 use clap::{Args, Subcommand};
 use cynode_wire::identity::accounts::GroupView;

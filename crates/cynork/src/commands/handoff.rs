@@ -1,4 +1,4 @@
-//! `cynork handoff`: what was given to the project manager and to analysts, and what they thought.
+//! `cynork handoff`: handoffs to the project manager and to analysts, and their decisions.
 
 use std::fmt::Write as _;
 
@@ -49,7 +49,7 @@ pub(crate) struct HandoffListArgs {
     pages: PageArgs,
 }
 
-/// A word of the wire.
+/// Returns a value's word in the wire format.
 fn to_wire_word(value: impl serde::Serialize) -> String {
     to_plain_text(&serde_json::to_value(value).unwrap_or_default())
 }
@@ -149,7 +149,7 @@ fn render_handoff(it: &HandoffView, value: &Value, look: &ValueFormatter) -> Str
     text
 }
 
-/// A question as it was put: its messages, or all of it.
+/// Renders a prompt: its messages, or the whole value.
 fn render_prompt(value: &Value, look: &ValueFormatter) -> String {
     let Some(messages) = value["messages"].as_array() else { return to_pretty_json(value) };
     let told = messages.iter().map(|message| {

@@ -1,4 +1,4 @@
-//! `cynork image`: what sandboxes may be made from.
+//! `cynork image`: allowed images of sandboxes.
 
 use clap::Subcommand;
 use serde_json::json;

@@ -1,6 +1,6 @@
-//! `cynork link`: the question behind the link of a notification, for people who read notifications in a terminal.
+//! `cynork link`: the question behind the answer link of a notification, for people who read notifications in a terminal.
 //!
-//! The link is all that is needed, and it is asked where it leads: no session goes with it.
+//! The link is the only credential, and the request goes to the host in the link: no session token is sent.
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
@@ -47,20 +47,20 @@ pub(crate) struct LinkAnswerArgs {
     message: Option<String>,
 }
 
-/// What is behind a link, read from its page.
+/// The content of an answer page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct AnswerPageContent {
-    /// What it is about.
+    /// Subject of the question.
     title: String,
-    /// Exactly what is to be decided.
+    /// The exact content of the decision.
     exact: String,
-    /// Who asks, for which task, what it has cost.
+    /// Requester, task and its cost so far.
     about: Vec<(String, String)>,
-    /// What can be answered: `approve`, `refuse`, `answer`.
+    /// Possible answers: `approve`, `refuse`, `answer`.
     answers: Vec<String>,
 }
 
-/// What was said.
+/// The confirmation of an answer.
 #[derive(Serialize)]
 struct AnswerReceipt {
     said: &'static str,
@@ -75,7 +75,7 @@ impl LinkCommand {
     }
 }
 
-/// Where a link leads, and what is in it.
+/// Parses a link into a client of its host and its token.
 fn parse_answer_link(context: &CliContext, link: &str) -> Result<(ApiClient, String)> {
     let wrong = || {
         CliError::new(CliErrorKind::Usage, "this is not a link of a notification")
@@ -141,7 +141,7 @@ impl LinkAnswerArgs {
     }
 }
 
-/// Reads a page.
+/// Parses an answer page.
 fn parse_answer_page(html: &str) -> AnswerPageContent {
     let text =
         |from: &str, to: &str| text_between(html, from, to).map(unescape_html).unwrap_or_default();

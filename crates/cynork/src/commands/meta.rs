@@ -1,4 +1,4 @@
-//! What `cynork` says of itself: completions, pages of the manual, its configuration, its contract.
+//! Commands about `cynork` itself: completions, manual pages, its configuration, its contract.
 
 use std::path::{Path, PathBuf};
 
@@ -77,7 +77,7 @@ struct CompletionScript {
     script: String,
 }
 
-/// Pages that were written.
+/// The written manual pages.
 #[derive(Serialize)]
 struct ManualPages {
     directory: String,
@@ -118,7 +118,7 @@ fn print_completions(context: &CliContext, shell: Shell) -> Result<()> {
     context.out.print_answer(&script, |it| vec![it.script.clone()], |it, _| it.script.clone())
 }
 
-/// Every command that is not hidden, itself first.
+/// Returns every command that is not hidden, starting with itself.
 fn collect_visible_commands(command: &clap::Command) -> Vec<&clap::Command> {
     let inner = command.get_subcommands().filter(|it| !it.is_hide_set());
     std::iter::once(command).chain(inner.flat_map(collect_visible_commands)).collect()
@@ -193,7 +193,7 @@ impl ConfigSetArgs {
         match self.key.as_str() {
             "url" => {
                 let url = one.map(|url| cli::validate_base_url(&url)).transpose()?;
-                // A session is given to the installation that gave it and to no other.
+                // A session is sent only to the installation that issued it.
                 if url != context.file.kept.url && context.file.load_token()?.is_some() {
                     context.file.store_token(None)?;
                 }
@@ -201,7 +201,7 @@ impl ConfigSetArgs {
             }
             "project" => context.file.kept.project = one,
             _ => {
-                // The session moves to its new keeper.
+                // The session moves to the new store.
                 let token = context.file.load_token()?;
                 let helper = (!self.value.is_empty()).then(|| self.value.clone());
                 if context.file.kept.credential_helper.is_some() && token.is_some() {

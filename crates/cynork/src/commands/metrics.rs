@@ -1,4 +1,4 @@
-//! `cynork metrics`: the numbers of the server.
+//! `cynork metrics`: the metrics of the server.
 
 use clap::Args;
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub(crate) struct MetricsArgs {
     name: Option<String>,
 }
 
-/// One number.
+/// One sample.
 #[derive(Debug, PartialEq, Serialize)]
 struct MetricSample {
     name: String,
@@ -23,7 +23,7 @@ struct MetricSample {
     value: f64,
 }
 
-/// All of them.
+/// All samples.
 #[derive(Serialize)]
 struct MetricSamples {
     items: Vec<MetricSample>,
@@ -44,7 +44,7 @@ impl MetricsArgs {
     }
 }
 
-/// Reads a line of Prometheus' text format; remarks are none.
+/// Parses a line of the Prometheus text format; comments return `None`.
 fn parse_sample(line: &str) -> Option<MetricSample> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -65,7 +65,7 @@ fn parse_sample(line: &str) -> Option<MetricSample> {
     Some(MetricSample { name: name.to_owned(), labels, value })
 }
 
-/// Where a quoted text ends.
+/// Returns the position of the closing quote.
 fn find_closing_quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, character) in text.char_indices() {

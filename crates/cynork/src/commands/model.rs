@@ -1,4 +1,4 @@
-//! `cynork model`: the models that may be asked, what they cost and the ways to them.
+//! `cynork model`: models, their prices and their routes.
 
 use std::fmt::Write as _;
 
@@ -105,7 +105,7 @@ pub(crate) struct ModelSetArgs {
     file: Option<String>,
 }
 
-/// What a model needs that is not there yet.
+/// The required options of a new model.
 const NEW_MODEL_HINT: &str = "a new one is described with --route, --context and --max-output";
 
 /// Parses `KIND=AMOUNT`.
@@ -173,7 +173,7 @@ async fn list_models(context: &CliContext) -> Result<()> {
         .await
 }
 
-/// What a word stands for: a tier, or the role of an agent.
+/// Parses a tier or an agent role.
 fn parse_tier_or_role(word: &str) -> Result<(Option<Tier>, Option<AgentRole>)> {
     if let Some(tier) = Tier::from_name(word).or_else(|| Tier::from_model_id(word)) {
         return Ok((Some(tier), None));
@@ -218,7 +218,7 @@ async fn explain_models(
     })
 }
 
-/// The choice in words: for each tier the model that would be asked, and a line for every other.
+/// Renders the choice: for each tier the first model, and a line for every other.
 fn render_model_choices(choices: &ModelChoices, in_project: bool, look: &ValueFormatter) -> String {
     let mut text = String::new();
     if !in_project {
@@ -270,7 +270,7 @@ fn model_abilities(model: &ModelView) -> String {
     can.chain(thinks).collect::<Vec<_>>().join(" ")
 }
 
-/// A way to a model, with what a million tokens cost there.
+/// Renders a route to a model, with its prices per million tokens.
 fn render_route(route: &RouteView, look: &ValueFormatter) -> String {
     let (input, output) = (
         crate::format::format_amount(route.prices.input),
@@ -315,7 +315,7 @@ impl ModelSetArgs {
         })))
     }
 
-    /// Whether anything is said about a model but how long it may think.
+    /// Returns whether any option is given except the thinking time.
     const fn has_description(&self) -> bool {
         self.context.is_some()
             || self.max_output.is_some()
@@ -330,7 +330,7 @@ impl ModelSetArgs {
             || self.project.is_some()
     }
 
-    /// The model as it is, with another time for its answers.
+    /// Returns the present model with another thinking time.
     async fn body_with_think_seconds(&self, context: &CliContext, seconds: u32) -> Result<Value> {
         if self.has_description() {
             let said =

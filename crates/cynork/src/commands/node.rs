@@ -65,7 +65,7 @@ fn node_name(node: &NodeView) -> String {
     node.name.clone()
 }
 
-/// What a person wants to know: whether it gets jobs, and whether it is there at all.
+/// Returns the status of a node: whether it gets jobs, and whether it is online.
 fn node_status(node: &NodeView, look: &ValueFormatter) -> String {
     if node.alive || node.state.as_str() == "removed" {
         return look.style_state(node.state.as_str());
@@ -74,12 +74,12 @@ fn node_status(node: &NodeView, look: &ValueFormatter) -> String {
     format!("{} ({})", look.style_state(word), node.state.as_str())
 }
 
-/// When its program was heard of last.
+/// Renders the time of the last heartbeat.
 fn render_last_seen(node: &NodeView, look: &ValueFormatter) -> String {
     if node.started { look.format_relative_time(node.last_seen_at) } else { "never".to_owned() }
 }
 
-/// How many things are wrong with it by its own word; `node show` names them.
+/// Renders the number of problems that the node reports; `node show` names them.
 fn render_warning_count(node: &NodeView, look: &ValueFormatter) -> String {
     match node.report.warnings.len() {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! `cynork pr`: what tasks brought, offered to people.
+//! `cynork pr`: pull requests of tasks.
 
 use std::fmt::Write as _;
 
@@ -115,7 +115,7 @@ pub(crate) struct PullRequestReviewArgs {
     commit: Option<String>,
 }
 
-/// Reads `PATH:LINE=TEXT`.
+/// Parses `PATH:LINE=TEXT`.
 fn parse_line_comment(text: &str) -> std::result::Result<Value, String> {
     let wrong = "write it like src/main.rs:12=Why not a map?";
     let (place, body) = text.split_once('=').ok_or(wrong)?;
@@ -125,7 +125,7 @@ fn parse_line_comment(text: &str) -> std::result::Result<Value, String> {
 }
 
 impl PullRequestSelector {
-    /// Its id; a number is looked for in the project.
+    /// Resolves the id; a number is looked up in the project.
     async fn resolve_pull_request_id(&self, context: &CliContext) -> Result<String> {
         let named = self.pull_request.trim_start_matches('#');
         let Ok(number) = named.parse::<i64>() else { return Ok(named.to_owned()) };
@@ -138,7 +138,7 @@ impl PullRequestSelector {
         let mut items = list["items"].as_array().into_iter().flatten();
         let found = items.find(|it| it["number"] == number);
         found.and_then(|it| it["id"].as_str()).map(str::to_owned).ok_or_else(|| {
-            // An id that nobody typed says nothing to anybody.
+            // An id that the user did not type is not helpful in a message.
             let whose = if project.starts_with("prj_") { "the project" } else { project.as_str() };
             CliError::new(CliErrorKind::NotFound, format!("{whose} has no pull request {number}"))
                 .with_fix("`cynork pr list --all` names those that there are")
@@ -223,7 +223,7 @@ impl PullRequestCommand {
     }
 }
 
-/// Says what became of a pull request.
+/// Shows the new state of a pull request.
 fn show_pull_request_state(context: &CliContext, value: &Value) -> Result<()> {
     context.show_answer(
         value,
@@ -236,7 +236,7 @@ fn show_pull_request_state(context: &CliContext, value: &Value) -> Result<()> {
     )
 }
 
-/// Where people look at it: what lives here has no page of its own.
+/// Returns the page of a pull request; one that is hosted here has none.
 fn page_location(url: &str) -> String {
     if url.starts_with('/') { "here".to_owned() } else { url.to_owned() }
 }
@@ -267,7 +267,7 @@ impl PullRequestListArgs {
     }
 }
 
-/// A pull request with everything about it.
+/// Renders a pull request with all its details.
 fn render_pull_request(it: &PullRequestDetail, look: &ValueFormatter) -> String {
     let request = &it.pull_request;
     let mut text = render_record(

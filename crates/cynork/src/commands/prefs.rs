@@ -1,4 +1,4 @@
-//! `cynork prefs`: what people prefer; the more specific scope holds.
+//! `cynork prefs`: preferences; the more specific scope takes precedence.
 
 use clap::{Args, Subcommand};
 use cynode_wire::tasks::preferences::EffectiveView;
@@ -175,7 +175,7 @@ impl EffectivePreferencesArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
         let project = self.project.as_deref();
         let task = context.optional_task_id(self.task.as_deref(), project).await?;
-        // A task is in its project.
+        // The project of a task follows from the task.
         let project =
             if task.is_some() { None } else { context.optional_project_id(project).await? };
         let call = ApiRequest::for_operation(operations::EFFECTIVE_PREFERENCES)

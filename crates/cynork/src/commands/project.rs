@@ -1,4 +1,4 @@
-//! `cynork project`: who may do what where, and which repository.
+//! `cynork project`: projects, their members and repositories.
 
 use clap::{Args, Subcommand};
 use cynode_wire::{
@@ -232,7 +232,7 @@ fn repository_head(repository: &RepositoryView) -> String {
     repository.head.clone()
 }
 
-/// The sides of a repository.
+/// Returns the fields of a repository.
 fn repository_fields(
     repository: &RepositoryView,
     look: &ValueFormatter,
@@ -244,7 +244,7 @@ fn repository_fields(
     ]
 }
 
-/// Deletes a project whose name the person has typed, or said with `--yes`.
+/// Deletes a project after the person typed its name or gave `--yes`.
 async fn delete_project(context: &CliContext, project: &str) -> Result<()> {
     let call = ApiRequest::with_path_params(operations::GET_PROJECT, [project]);
     let found: ProjectView = context.client.send(&call).await?;
@@ -384,7 +384,7 @@ async fn revoke_role(context: &CliContext, user: &str, place: ProjectSelector) -
 }
 
 async fn select_default_project(context: &mut CliContext, project: &str) -> Result<()> {
-    // Only what is there can be meant.
+    // The name must exist before it is confirmed.
     let value = context
         .send_request(&ApiRequest::with_path_params(operations::GET_PROJECT, [project]))
         .await?;

@@ -1,4 +1,4 @@
-//! `cynork provider`: where models are, and the keys to them.
+//! `cynork provider`: providers of models, and their keys.
 
 use clap::{Args, Subcommand};
 use cynode_wire::models::{ProviderKeyView, ProviderView};
@@ -147,7 +147,7 @@ async fn list_providers(context: &CliContext) -> Result<()> {
         .await
 }
 
-/// A key, and until when it rests.
+/// Renders a key, and until when it is suspended.
 fn render_key_label(key: &ProviderKeyView, look: &ValueFormatter) -> String {
     match key.parked_until {
         Some(until) => {
@@ -186,7 +186,7 @@ impl ProviderSetArgs {
     }
 }
 
-/// The id of a provider's key.
+/// Finds the id of a provider's key.
 async fn find_key_id(context: &CliContext, provider: &str, key: &str) -> Result<String> {
     if key.starts_with("pky_") {
         return Ok(key.to_owned());

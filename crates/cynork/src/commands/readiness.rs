@@ -1,4 +1,4 @@
-//! Whether work can be done: `cynork status` shows it, and `cynork run` looks before it asks for a task.
+//! Readiness: `cynork status` shows it, and `cynork run` checks it before it creates a task.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -17,11 +17,11 @@ use crate::{
     terminal::{Colorizer, TextStyle},
 };
 
-/// How long programs of an installation that is just being started are waited for, and how often it is looked at.
+/// How long to wait for programs of a starting installation, and the interval of checks.
 const START_TIMEOUT: Duration = Duration::from_secs(8);
 const READINESS_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What comes by itself within seconds while an installation starts, or after an agent was installed.
+/// Checks that pass by themselves within seconds while an installation starts, or after an agent was installed.
 const STARTUP_CHECKS: [&str; 6] = ["engine", "runner", "manager", "analyst", "nodes", "agents"];
 
 #[derive(Args)]
@@ -41,7 +41,7 @@ impl StatusArgs {
             Some(meant) => match fetch_project(context, &meant).await {
                 Ok(found) => Some(found),
                 Err(failure) if named => return Err(failure),
-                // Whoever only stands in a repository asks for the installation.
+                // In a repository without a named project, the subject is the installation.
                 Err(_) => None,
             },
             None => None,
@@ -84,7 +84,7 @@ impl StatusArgs {
     }
 }
 
-/// What is seen once programs that are just being started, and agents that were just installed, had time to be noticed.
+/// Polls until starting programs and newly installed agents had time to be noticed.
 async fn poll_until_settled(
     context: &CliContext,
     project: Option<ProjectId>,
@@ -104,7 +104,7 @@ async fn poll_until_settled(
     }
 }
 
-/// Everything that may be seen, and whether that is all of it.
+/// Fetches all visible checks, and whether these are all checks.
 async fn fetch_visible_readiness(
     context: &CliContext,
     project: Option<ProjectId>,
@@ -112,9 +112,9 @@ async fn fetch_visible_readiness(
     if context.client.has_token() {
         match fetch_readiness(context, project).await {
             Ok(ready) => return Ok((ready, true)),
-            // Not for this person, or the token has ended: what everybody may see is still to be seen.
+            // The person lacks the permission, or the token has expired: the public checks are still visible.
             Err(CliError { kind: CliErrorKind::Refused | CliErrorKind::NotFound, .. }) => {}
-            // Without a database nobody can say who asks.
+            // Without a database the server cannot authenticate anyone.
             Err(failure) if failure.status.is_some_and(|status| status >= 500) => {}
             Err(failure) => return Err(failure),
         }
@@ -131,7 +131,7 @@ async fn fetch_readiness(context: &CliContext, project: Option<ProjectId>) -> Re
     context.client.send(&call).await
 }
 
-/// A check with what to type below it.
+/// Renders a check with its fix below it.
 fn render_check(check: &ReadinessCheck, paint: Colorizer) -> String {
     let (mark, style) = match check.status {
         ReadinessStatus::Ok => ("✓", TextStyle::Green),
@@ -149,8 +149,8 @@ fn render_check(check: &ReadinessCheck, paint: Colorizer) -> String {
     text
 }
 
-/// Looks whether a task of the project could be done, before it is asked for: refuses when it could not, and gives what somebody should
-/// look at all the same.
+/// Checks whether a task of the project could run, before it is created. Refuses it otherwise; returns warnings that deserve
+/// attention all the same.
 pub(crate) async fn check_run_readiness(
     context: &CliContext,
     project: ProjectId,
@@ -175,13 +175,13 @@ pub(crate) async fn check_run_readiness(
     }
 }
 
-/// Whether all that is missing comes by itself, as while an installation starts.
+/// Returns whether every failed check passes by itself while an installation starts.
 fn may_be_starting(ready: &Readiness) -> bool {
     let mut blocking = ready.checks.iter().filter(|check| check.blocks_work);
     blocking.all(|check| STARTUP_CHECKS.contains(&check.name.as_str()))
 }
 
-/// Why no task can be done now, with what to type.
+/// Returns the reason why no task can run now, with the fix.
 fn blocking_failure(ready: &Readiness) -> Option<CliError> {
     let blocking: Vec<_> = ready.checks.iter().filter(|check| check.blocks_work).collect();
     let first = blocking.first()?;
@@ -201,7 +201,7 @@ fn blocking_failure(ready: &Readiness) -> Option<CliError> {
     )
 }
 
-/// What is not as it should be, though work can be done.
+/// Returns the warnings of checks that do not block work.
 fn readiness_warnings(ready: &Readiness, paint: Colorizer) -> Vec<String> {
     let odd = ready.checks.iter().filter(|check| check.status != ReadinessStatus::Ok);
     let line = |check: &ReadinessCheck| {

@@ -135,7 +135,7 @@ fn remote_fields(remote: &RemoteView, look: &ValueFormatter) -> Vec<(&'static st
     ]
 }
 
-/// The name of a repository, from where it is cloned from.
+/// Derives the name of a repository from its clone URL.
 fn repository_name(url: &str) -> Option<String> {
     let path = url::Url::parse(url).ok()?.path().trim_matches('/').to_owned();
     let name = path.strip_suffix(".git").unwrap_or(&path).to_owned();

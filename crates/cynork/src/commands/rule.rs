@@ -1,4 +1,4 @@
-//! `cynork rule`: what the gate refuses, puts before a person, or only notes.
+//! `cynork rule`: policy rules of the gateway, which deny a call, require approval, or only record it.
 
 use clap::{Args, Subcommand};
 use cynode_wire::tools::RuleView;

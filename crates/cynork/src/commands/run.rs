@@ -1,4 +1,4 @@
-//! `cynork run`: from words to a change that can be merged, with the person looking on.
+//! `cynork run`: from a description to a change that can be merged, with live progress.
 
 mod before;
 mod ending;
@@ -30,7 +30,7 @@ use crate::{
 
 pub use self::ending::RUN_OUTPUT_SCHEMA;
 
-/// How many files are named that were left behind.
+/// Maximum number of uncommitted files that are named.
 const MAX_LISTED_FILES: usize = 5;
 
 /// Request work and follow it. `--yes` approves the plan; other questions are still asked.
@@ -78,7 +78,7 @@ impl RunArgs {
         Box::pin(follow_task(context, task, self.plain, Duration::ZERO)).await
     }
 
-    /// Looks whether the task could be done.
+    /// Checks whether the task could run.
     async fn check_readiness(
         &self,
         context: &CliContext,
@@ -96,7 +96,7 @@ impl RunArgs {
         Ok(())
     }
 
-    /// Finds or makes the project, brings what it lacks, asks for the task.
+    /// Finds or creates the project, uploads missing commits, creates the task.
     async fn start_task(&self, context: &CliContext) -> Result<TaskView> {
         let out = context.out;
         let tell = |name: &str, words: &str| {
@@ -162,7 +162,7 @@ impl RunArgs {
         };
         context.record_project(&project);
         let default_limit = !wanted.has_limit();
-        // A yes in advance goes with the task, so that it holds whoever looks on.
+        // The approval in advance is stored with the task, so that it holds whichever client follows.
         let approve_plan = context.yes.then_some(false);
         let wanted = CreateTask { approve_plan, ..wanted.into_create_task(project.id, Vec::new()) };
         let task = create_task(context, &wanted).await?;
@@ -185,7 +185,7 @@ impl RunArgs {
     }
 }
 
-/// What a person sees before a yes to a plan: who will do it, with what models, what it may cost, what is checked in the end.
+/// Fetches the preview that a person sees before approving a plan: workers, models, possible cost, final checks.
 pub(crate) async fn fetch_plan_preview(
     client: &ApiClient,
     currency: Currency,
@@ -195,7 +195,7 @@ pub(crate) async fn fetch_plan_preview(
     Ok(before::PlanPreview::fetch_for_task(client, currency, task, planned).await?.to_lines())
 }
 
-/// Follows a task that was asked for before.
+/// Follows an existing task.
 pub(crate) async fn watch_task(context: &CliContext, task: &TaskView, plain: bool) -> Result<()> {
     if context.out.form == CliOutputFormat::Readable {
         let paint = context.out.paint;
@@ -210,7 +210,7 @@ pub(crate) async fn watch_task(context: &CliContext, task: &TaskView, plain: boo
     Box::pin(follow_task(context, task.clone(), plain, since)).await
 }
 
-/// Follows a task to its end, and says what came of it.
+/// Follows a task to its end, and reports its outcome.
 async fn follow_task(
     context: &CliContext,
     task: TaskView,

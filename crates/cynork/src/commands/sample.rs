@@ -1,4 +1,4 @@
-//! `cynork sample`: something to try a first task with, when there is no model yet.
+//! `cynork sample`: a sample project for a first task without a model.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ impl SampleArgs {
             return Err(CliError::new(CliErrorKind::Conflict, what)
                 .with_fix("name a directory that is not there"));
         }
-        // Whether anybody is there, and knows who asks, is found out before anything is made.
+        // Check the server and the session before anything is created.
         context.send_request(&ApiRequest::for_operation(operations::ME)).await?;
         let slug = self.directory.file_name().and_then(|name| name.to_str()).unwrap_or("slug");
         let repository = SampleRepository::create_at(self.directory.clone())?;

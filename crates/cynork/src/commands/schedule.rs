@@ -1,4 +1,4 @@
-//! `cynork schedule`: work that is asked for at its time.
+//! `cynork schedule`: tasks that are created at set times.
 
 use clap::{Args, Subcommand};
 use cynode_wire::workflow::schedules::{FiringView, ScheduleView};
@@ -187,7 +187,7 @@ impl ScheduleCommand {
     }
 }
 
-/// A time or a rule, in a word or two.
+/// Renders the trigger briefly: a time or a cron expression.
 fn render_trigger(it: &ScheduleView) -> String {
     let trigger = json!(it.trigger);
     match trigger["expression"].as_str() {
@@ -199,7 +199,7 @@ fn render_trigger(it: &ScheduleView) -> String {
     }
 }
 
-/// What it asks for, its first line.
+/// Renders the first line of its action.
 fn render_action(it: &ScheduleView) -> String {
     let action = json!(it.action);
     let text = action["text"].as_str().or(action["description"].as_str()).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! The terminal screen: what `cynork` alone opens.
+//! The terminal screen, which `cynork` without a command opens.
 //!
-//! A pure core: [`state::ScreenState`] is what is known and what is shown, [`update`](update::update) takes in one message and says what
-//! is wanted, [`view`](view::view) draws. This file is the thin loop around it: keys, the clock, the stream of events and answers become
-//! messages; what is wanted becomes calls.
+//! It has a pure core: [`state::ScreenState`] is the model, [`update`](update::update) applies one message and returns effects,
+//! [`view`](view::view) draws. This file is the thin loop around it: keys, the clock, the event stream and responses become
+//! messages; effects become requests.
 
 mod cache;
 mod fetch;
@@ -47,16 +47,16 @@ use crate::{
     failure::{CliError, CliErrorKind, Result},
 };
 
-/// It is drawn at most once in this time.
+/// Minimum time between two frames.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long the answer to what is under way is waited for when the person leaves.
+/// How long pending requests are awaited when the person quits.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the stream of events may take to open.
+/// Timeout of opening the event stream.
 const STREAM_OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Opens it.
+/// Opens the screen.
 pub(crate) async fn open_screen(context: &mut CliContext) -> Result<()> {
     let missing = if context.environment.dumb {
         Some("the screen needs a terminal that it can draw on, and TERM says `dumb`")
@@ -98,7 +98,7 @@ pub(crate) async fn open_screen(context: &mut CliContext) -> Result<()> {
     run_event_loop(context, state, tty, &mut ears, hands).await.map_err(broken)
 }
 
-/// The time, as it is told to the screen.
+/// Returns the current time for the screen.
 #[expect(
     clippy::disallowed_methods,
     reason = "the screen's clock: everything else is told the time"
@@ -107,7 +107,7 @@ fn current_time() -> OffsetDateTime {
     OffsetDateTime::now_utc()
 }
 
-/// Whence messages come.
+/// The sources of messages.
 struct MessageSources {
     typed: UnboundedReceiver<Option<ScreenMessage>>,
     told: UnboundedReceiver<ScreenMessage>,
@@ -118,7 +118,7 @@ struct MessageSources {
 }
 
 impl MessageSources {
-    /// The next message; none when it is to end.
+    /// Returns the next message; `None` at the end.
     async fn next(&mut self) -> Option<ScreenMessage> {
         tokio::select! {
             biased;
@@ -132,12 +132,12 @@ impl MessageSources {
     }
 }
 
-/// What does what is wanted; the answers become messages.
+/// Runs effects; their responses become messages.
 struct EffectRunner {
     tell: UnboundedSender<ScreenMessage>,
     tasks: TaskTracker,
     listener: Option<AbortHandle>,
-    /// The answer of the project manager that is on its way.
+    /// The pending answer of the project manager.
     answer: Option<AbortHandle>,
 }
 
@@ -158,7 +158,7 @@ async fn run_event_loop(
                 ScreenEffect::Suspend => tty.suspend_process()?,
                 ScreenEffect::Show(viewer, content) => {
                     let shown = show_in_viewer(context, &mut tty, viewer, content).await?;
-                    // What was pressed to stop that program was not meant for this one.
+                    // A Ctrl-C for the other program was not meant for this one.
                     ears.interrupt = signal(SignalKind::interrupt())?;
                     wants.extend(update_state(&mut state, ScreenMessage::Returned(shown)));
                 }
@@ -168,7 +168,7 @@ async fn run_event_loop(
         if !wants.is_empty() {
             continue;
         }
-        // Of several changes of its size in a row a terminal may tell an older one last.
+        // After several size changes in a row a terminal may report an older one last.
         if let Ok(size) = tty.terminal_size()
             && size != state.size
         {
@@ -191,7 +191,7 @@ async fn run_event_loop(
     }
 }
 
-/// Shows a text in another program; that it cannot be had or the program not be started is told.
+/// Shows a text in another program, and reports an error.
 async fn show_in_viewer(
     context: &CliContext,
     tty: &mut Tty,
@@ -227,7 +227,7 @@ async fn show_in_viewer(
     Ok(shown)
 }
 
-/// A session that was given is kept before anything is made of it.
+/// Stores a new session before it is used.
 fn store_session(context: &mut CliContext, message: ScreenMessage) -> ScreenMessage {
     let ScreenMessage::LoggedIn(Ok(session)) = message else { return message };
     let token = secrecy::SecretString::from(session.token.0.clone());
@@ -235,7 +235,7 @@ fn store_session(context: &mut CliContext, message: ScreenMessage) -> ScreenMess
     ScreenMessage::LoggedIn(account::store_session_token(context, &token).map(|()| session))
 }
 
-/// What was sent is not left without an answer, for a while.
+/// Waits a limited time for the responses to pending requests.
 async fn await_pending_replies(state: &ScreenState, ears: &mut MessageSources) -> io::Result<()> {
     let dialog = state.dialog.as_ref().is_some_and(|dialog| dialog.sending);
     if dialog || state.form.as_ref().is_some_and(|form| form.sending) {
@@ -246,7 +246,7 @@ async fn await_pending_replies(state: &ScreenState, ears: &mut MessageSources) -
                 }
             }
         };
-        // Whoever waits longer than that has lost nothing: the server has it or it has not.
+        // A longer wait would change nothing: the server has received the request or not.
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, done).await;
     }
     Ok(())
@@ -312,7 +312,7 @@ impl EffectRunner {
     }
 }
 
-/// Tells what happens, until nothing is heard any more.
+/// Forwards events until the stream ends.
 async fn stream_events(
     client: ApiClient,
     after: Option<String>,
@@ -330,7 +330,7 @@ async fn stream_events(
             let mut events = events.with_idle_timeout(STREAM_IDLE_TIMEOUT);
             let _ = tell.send(ScreenMessage::Listening);
             while let Some(heard) = events.next().await {
-                // Kinds that this program does not know are passed over.
+                // Unknown kinds of events are ignored.
                 if let Ok(event) = serde_json::from_str::<EventView>(&heard.data) {
                     let _ = tell.send(ScreenMessage::Heard(Box::new(event)));
                 }

@@ -1,5 +1,5 @@
-//! Real coding agents on a real node: each changes a file of a real repository in its sandbox, through the real gateway and egress,
-//! against a scripted model; left alone, killed in the middle of its turn, and with the node killed then.
+//! Real coding agents on a real node. Each changes a file of a real repository in its sandbox, through the real gateway and
+//! egress, against a scripted model: undisturbed, killed in the middle of its turn, and with the node killed in that moment.
 
 mod script;
 
@@ -27,19 +27,19 @@ use crate::{
     nodes::scene::{Job, SceneOptions, enlist, final_state, git, jobs},
 };
 
-/// How long it may take until the command runs in whose middle something is killed.
+/// Timeout until the command runs during which a process is killed.
 const REACHED: Duration = Duration::from_mins(2);
 
-/// How long a task may take before it counts as stuck.
+/// Timeout after which a task counts as stuck.
 const STUCK: Duration = Duration::from_mins(4);
 
-/// How long traces of what has ended may be there.
+/// How long traces of an ended job may remain.
 const CLEAN: Duration = Duration::from_secs(10);
 
-/// The file that is changed.
+/// The file that the agent changes.
 const FILE: &str = "README.md";
 
-/// The unit that is the agent's, and the one after it.
+/// The agent's unit, and the unit after it.
 const UNIT: &str = "line";
 const NEXT: &str = "next";
 
@@ -74,7 +74,7 @@ pub(crate) struct Agents {
     kill: Option<Vec<String>>,
 }
 
-/// What is killed while the agent's command runs.
+/// The process that is killed while the agent's command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Killed {
     Nothing,
@@ -94,7 +94,7 @@ impl Killed {
     }
 }
 
-/// One agent and what is killed.
+/// One case: an agent and the process that is killed.
 struct AgentCase<'a> {
     agent: &'a str,
     tools: &'a Tools,
@@ -102,17 +102,17 @@ struct AgentCase<'a> {
 }
 
 impl AgentCase<'_> {
-    /// Names its script, its model and its provider.
+    /// Returns the name of its script, model and provider.
     fn name(&self) -> String {
         format!("{}-{}", self.agent, self.killed.as_str())
     }
 
-    /// The line that the agent adds.
+    /// Returns the line that the agent adds.
     fn line(&self) -> String {
         format!("Added by {} ({} was killed).", self.agent, self.killed.as_str())
     }
 
-    /// The plan: one unit for this agent, and one that starts from what it made.
+    /// Returns the plan: one unit for this agent, and one that starts from its commit.
     fn plan(&self) -> Value {
         let work = json!({
             "role": "developer",
@@ -125,7 +125,7 @@ impl AgentCase<'_> {
             },
             "commit": "required",
         });
-        // Whoever works on with it must find the line.
+        // The worker that continues must find the line.
         let steps = json!([{ "argv": ["grep", "-qxF", self.line(), FILE] }]);
         let next = json!({
             "role": "tester",
@@ -139,12 +139,12 @@ impl AgentCase<'_> {
     }
 }
 
-/// What came of a case.
+/// Result of a case.
 #[derive(Default)]
 struct AgentRow {
-    /// From the sandbox to a session.
+    /// Time from the start of the sandbox to a session.
     start: Duration,
-    /// From what the agent was told last to the end of its turn.
+    /// Time from the last message to the agent to the end of its turn.
     turn: Duration,
     how: String,
     commits: usize,
@@ -154,15 +154,15 @@ struct AgentRow {
     wrong: Vec<String>,
 }
 
-/// What a case is played on.
+/// The installation on which the cases run.
 struct AgentStage {
-    // It goes before the world does.
+    // Dropped before the world.
     machine: Machine,
     way: TcpProxy,
     world: World,
 }
 
-/// Whether every agent does what was promised.
+/// Runs every case. Returns whether every agent meets its expectations.
 pub(crate) async fn run(options: Agents) -> bool {
     let tools = Tools::read(&options.tools);
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|it| it == name);
@@ -181,7 +181,7 @@ pub(crate) async fn run(options: Agents) -> bool {
     let options = SceneOptions { places, node, tag, keep };
     let world = options.world(&scripts.into(), directory.path()).await;
     world.bring(&world.project, fs::read(&repository).unwrap()).await;
-    // These tasks are judged by scripts, and nobody opens pull requests for them.
+    // Scripts decide about these tasks, and no pull requests are opened for them.
     let nothing = json!({ "value": "none", "expected_version": 0 });
     world.put("/v1/preferences/delivery.mode?scope_type=system", &nothing).await;
     let machine = options.machine(&world, "node", None, &["--slots", "2"]);
@@ -196,7 +196,7 @@ pub(crate) async fn run(options: Agents) -> bool {
     good
 }
 
-/// Puts the installed agents where the node looks for them, without copying them where that can be had.
+/// Links the installed agents to the place where the node looks for them; copies them only where a link is impossible.
 pub(crate) fn link(from: &Path, to: &Path) {
     let copied = |how: &str| {
         let _ = fs::remove_dir_all(to);
@@ -266,7 +266,7 @@ impl AgentStage {
         row
     }
 
-    /// Asks for the task. Its model knows which it is before anybody works on it.
+    /// Creates the task. Its model knows which task it is before any work begins.
     async fn begin(&self, case: &AgentCase<'_>) -> String {
         let (world, name) = (&self.world, case.name());
         let rules = |task: &str| {
@@ -294,7 +294,7 @@ impl AgentStage {
         task
     }
 
-    /// The job of a task, once its agent is in the middle of its turn.
+    /// Returns the job of a task once its agent is in the middle of its turn.
     async fn reached(&self, task: &str) -> Option<String> {
         let waiting = async || {
             let jobs = jobs(&self.world.pool, task).await;
@@ -304,7 +304,7 @@ impl AgentStage {
         if reached { waiting().await } else { None }
     }
 
-    /// Kills something in the middle of a turn, and has it start again; gives what was wrong then.
+    /// Kills a process in the middle of a turn and restarts it. Returns the problems that it found meanwhile.
     async fn kill(&self, case: &AgentCase<'_>, job: &str) -> Vec<String> {
         let mut wrong = Vec::new();
         let agents = self.agent_processes(job);
@@ -320,7 +320,7 @@ impl AgentStage {
             Killed::Agent => agents.into_iter().for_each(kill),
             Killed::Node => self.machine.kill(),
         }
-        // Its commands must not outlive it, also when nobody is there to end them.
+        // The agent's commands must not outlive it, even if no node is there to end them.
         let jobs = [job.to_owned()];
         let left = || self.machine.traces(&jobs, "").processes;
         if case.killed == Killed::Node {
@@ -332,7 +332,7 @@ impl AgentStage {
         wrong
     }
 
-    /// The processes of a job that run a program of its agent.
+    /// Returns the processes of a job that run a program of its agent.
     fn agent_processes(&self, job: &str) -> Vec<i32> {
         let is_agent = |pid: &i32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -341,7 +341,7 @@ impl AgentStage {
         self.machine.members(job).into_iter().filter(is_agent).collect()
     }
 
-    /// Looks at what came of a case.
+    /// Checks the outcome of a case.
     async fn look(&self, case: &AgentCase<'_>, task: &str, row: &mut AgentRow) {
         let state = final_state(&self.world.pool, task).await;
         if state.as_deref() != Some("completed") {
@@ -372,7 +372,7 @@ impl AgentStage {
         }
     }
 
-    /// One commit on the project's own, with one line more; gives it.
+    /// Checks that there is one commit on top of the project's own, with one more line. Returns it.
     fn look_at_commits(
         &self,
         case: &AgentCase<'_>,
@@ -392,7 +392,7 @@ impl AgentStage {
                 git(&repository, &["rev-parse", "--verify", "--quiet", &reference])
             })
             .collect();
-        // An attempt that found everything done has the commit of the one before it.
+        // An attempt that found everything done has the commit of the attempt before it.
         let mut claimed: Vec<_> = jobs.iter().filter_map(Job::commit).collect();
         claimed.dedup();
         if stored != claimed {
@@ -416,7 +416,7 @@ impl AgentStage {
         Some(last.clone())
     }
 
-    /// What the agent saw of the network, and left beside its commit.
+    /// Checks the network view that the agent recorded beside its commit.
     fn look_at_network(&self, jobs: &[Job], row: &mut AgentRow) {
         let first = jobs.first().and_then(|job| job.result.as_ref());
         let digest = first.and_then(|result| result["artifacts"]["network"]["sha256"].as_str());
@@ -427,7 +427,7 @@ impl AgentStage {
         }
     }
 
-    /// One report, model calls of each job, and how the agent came to its work.
+    /// Checks for one report, model calls of each job, and how the agent was started or resumed.
     async fn look_at_records(
         &self,
         case: &AgentCase<'_>,
@@ -496,7 +496,7 @@ impl AgentStage {
     }
 }
 
-/// Waits until something holds; whether it does in time.
+/// Waits until a condition holds. Returns whether it did so in time.
 pub(crate) async fn within(timeout: Duration, holds: impl AsyncFn() -> bool) -> bool {
     let begun = Instant::now();
     while !holds().await {
@@ -508,7 +508,7 @@ pub(crate) async fn within(timeout: Duration, holds: impl AsyncFn() -> bool) -> 
     true
 }
 
-/// The network interfaces that a process can see.
+/// Returns the network interfaces that a process can see.
 fn interfaces(pid: i32) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/net/dev")).unwrap_or_default();
     let names = text.lines().filter_map(|line| line.split_once(':'));

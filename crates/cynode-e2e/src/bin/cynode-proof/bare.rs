@@ -1,4 +1,4 @@
-//! Seven steps on the bare engine, without and with one commit each, to compare our workflow with.
+//! Seven steps on the bare engine, without and with one commit each, as a baseline for our workflow.
 
 use std::net::SocketAddr;
 
@@ -13,10 +13,10 @@ use restate_sdk::prelude::*;
 use sqlx::PgPool;
 use tokio::net::TcpSocket;
 
-/// The same seven steps through our contract: a lease, and a checkpoint for each, by way of the orchestrator.
+/// The same seven steps through our contract: a lease, and a checkpoint for each, through the orchestrator.
 struct Contract(WorkflowClient);
 
-/// Nodes that have nothing to do, and where they lead; planning is done again and again.
+/// Steps without work, and their verdicts; planning is repeated.
 const NODES: [(WorkflowStep, StepVerdict); 7] = [
     (WorkflowStep::LoadTaskContext, StepVerdict::Pass),
     (WorkflowStep::PlanSteps, StepVerdict::Revise),

@@ -1,5 +1,5 @@
-//! Breaks a whole installation on purpose and compares what came of it with an unbroken run, for the proofs in `prove/`.
-//! Loopback only; every process it kills is its own.
+//! Injects faults into a whole installation and compares the outcome with an undisturbed run, for the proofs in `prove/`.
+//! Loopback only; it kills only its own processes.
 
 use std::{
     collections::BTreeMap,
@@ -70,13 +70,13 @@ enum ChaosCommand {
     },
 }
 
-/// How long a lease lasts in these worlds.
+/// Lease time of runners in these worlds, in seconds.
 const LEASE: u32 = 3;
 
-/// How long a task may take before it counts as stuck.
+/// Timeout after which a task counts as stuck.
 const STUCK: Duration = Duration::from_mins(1);
 
-/// What can be said of a task after it has ended, so that two runs can be compared.
+/// Observable facts about an ended task, to compare two runs.
 pub(crate) type Facts = BTreeMap<String, i64>;
 
 pub(crate) async fn run(chaos: Chaos) -> bool {
@@ -95,10 +95,10 @@ pub(crate) async fn run(chaos: Chaos) -> bool {
     }
 }
 
-/// Where everything is, and whether a broken world is kept.
+/// The paths of everything, and whether the directory of a failed world is kept.
 type Where = (Places, bool);
 
-/// A world with a worker in it.
+/// A world with a worker.
 struct ChaosStage {
     world: World,
     worker: Arc<Executor>,
@@ -128,7 +128,7 @@ impl ChaosStage {
         }
     }
 
-    /// What can be said of a task, its worker included.
+    /// Returns the facts about a task, including those of its worker.
     async fn facts(&self, task: &str) -> Facts {
         let mut facts = observe(&self.world.pool, task).await;
         for ((of, unit, attempt), times) in self.worker.ledger.entries() {
@@ -140,7 +140,7 @@ impl ChaosStage {
     }
 }
 
-/// Whether a task has ended; the database may be away.
+/// Returns whether a task has ended. The database may be down.
 async fn has_ended(pool: &PgPool, task: &str) -> bool {
     let query = "SELECT ended_at IS NOT NULL FROM workflow_runs WHERE task_id = $1";
     sqlx::query_scalar::<_, bool>(query).bind(raw(task)).fetch_one(pool).await.unwrap_or(false)
@@ -150,7 +150,7 @@ fn raw(task: &str) -> uuid::Uuid {
     task.parse::<cynode_core::ids::TaskId>().unwrap().as_uuid()
 }
 
-/// Waits until a task has ended; `false` when it is stuck.
+/// Waits until a task has ended. Returns `false` if it is stuck.
 async fn until_ended(stage: &ChaosStage, task: &str, timeout: Duration) -> bool {
     let begun = Instant::now();
     while !has_ended(&stage.world.pool, task).await {
@@ -165,8 +165,8 @@ async fn until_ended(stage: &ChaosStage, task: &str, timeout: Duration) -> bool 
     true
 }
 
-/// What the database says about a task. Steps that only wait, and dispatches between results, depend on the order in which
-/// results come and are not compared; everything else is, with how often it happened.
+/// Reads the facts about a task from the database. Steps that only wait, and dispatches between results, depend on the order of
+/// results and are not compared; everything else is, with its number of occurrences.
 async fn observe(pool: &PgPool, task: &str) -> Facts {
     let query = "
         SELECT 'task ' || state AS fact, 1::bigint AS times FROM tasks WHERE task_id = $1
@@ -204,7 +204,7 @@ async fn observe(pool: &PgPool, task: &str) -> Facts {
     }
 }
 
-/// What differs between two runs.
+/// Lists the differences between two runs.
 pub(crate) fn differences(expected: &Facts, found: &Facts) -> Vec<String> {
     let mut differences = Vec::new();
     for (fact, times) in expected {
@@ -219,7 +219,7 @@ pub(crate) fn differences(expected: &Facts, found: &Facts) -> Vec<String> {
     differences
 }
 
-/// What is done to a process.
+/// The action on a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Kill,
@@ -245,7 +245,7 @@ impl Point {
         format!("{verb} {} {}", self.victim.as_str(), self.trigger)
     }
 
-    /// How long a paused process is paused: a runner longer than its lease, so that it comes back superseded.
+    /// Returns the length of a pause. A runner is paused longer than its lease, so that it is superseded when it resumes.
     fn length(&self) -> Duration {
         match self.victim {
             Victim::Runner => Duration::from_millis(u64::from(LEASE) * 1000 + 500),
@@ -276,7 +276,7 @@ const MESSAGES: [&str; 14] = [
     "engine:send",
 ];
 
-/// Statements of the orchestrator.
+/// SQL statements of the orchestrator.
 const STATEMENTS: [&str; 15] = [
     "sql:grant",
     "sql:begin",
@@ -325,7 +325,7 @@ fn points() -> Vec<Point> {
     points
 }
 
-/// Lets the fault happen, and notes when.
+/// Injects the fault and records the time.
 fn act(point: &Point, processes: Processes, fired: &Mutex<Option<OffsetDateTime>>) -> Cut {
     #[expect(clippy::disallowed_methods, reason = "it is compared with the database's clock")]
     let now = OffsetDateTime::now_utc();
@@ -348,7 +348,7 @@ fn act(point: &Point, processes: Processes, fired: &Mutex<Option<OffsetDateTime>
     Cut::No
 }
 
-/// What came of a fault.
+/// Outcome of a fault.
 struct Outcome {
     ended: bool,
     fired: bool,
@@ -367,11 +367,11 @@ async fn break_at(stage: &ChaosStage, point: &Point, expected: &Facts) -> Outcom
     );
     let task = stage.world.task("six-units").await;
     let ended = until_ended(stage, &task, STUCK).await;
-    // What happens behind the last message may come a moment after the end is seen.
+    // Events after the last message may follow shortly after the task has ended.
     let passed = async || fired.lock().unwrap().is_some();
     crate::agents::within(Duration::from_secs(2), passed).await;
     stage.world.faults.disarm();
-    // Whatever was paused goes on.
+    // Resume every paused process.
     for victim in Victim::ALL {
         stage.world.processes.go_on(victim);
     }
@@ -380,7 +380,7 @@ async fn break_at(stage: &ChaosStage, point: &Point, expected: &Facts) -> Outcom
     let differences = differences(expected, &stage.facts(&task).await);
     let recovery = match at {
         Some(at) => {
-            // A pause of what nobody can replace counts from its end.
+            // A pause of a process that has no replacement counts from its end.
             let paused = point.action == Action::Pause && point.victim != Victim::Runner;
             let from = if paused { at + point.length() } else { at };
             let query = "SELECT min(recorded_at) FROM workflow_transitions WHERE task_id = $1 AND recorded_at > $2";
@@ -391,7 +391,7 @@ async fn break_at(stage: &ChaosStage, point: &Point, expected: &Facts) -> Outcom
                 .await
                 .ok()
                 .flatten();
-            // Nothing was left to be done.
+            // `None`: no work was left.
             next.map(|next| (next - from).unsigned_abs())
         }
         None => None,
@@ -399,7 +399,7 @@ async fn break_at(stage: &ChaosStage, point: &Point, expected: &Facts) -> Outcom
     Outcome { ended, fired: at.is_some(), differences, recovery }
 }
 
-/// A number that shares no divisor with any number of points we have.
+/// Coprime to every number of points.
 const STRIDE: usize = 97;
 
 async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>, slack: u32) -> bool {
@@ -468,7 +468,7 @@ async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>, slack: 
     good
 }
 
-/// Compares every task with an unbroken run; gives how many differ.
+/// Compares every task with an undisturbed run. Returns the number of tasks that differ.
 async fn compare(stage: &ChaosStage, tasks: &[String], expected: &Facts) -> usize {
     let mut wrong = 0;
     let ledger = stage.worker.ledger.entries();
@@ -502,7 +502,7 @@ async fn count_open(pool: &PgPool) -> Option<i64> {
     sqlx::query_scalar(query).fetch_one(pool).await.ok()
 }
 
-/// Waits until every task has ended; gives how many have not in time, -1 when the database is away.
+/// Waits until every task has ended. Returns the number of tasks that have not ended in time, or -1 if the database is down.
 async fn until_all_ended(stage: &ChaosStage, timeout: Duration) -> i64 {
     let begun = Instant::now();
     loop {
@@ -517,7 +517,7 @@ async fn until_all_ended(stage: &ChaosStage, timeout: Duration) -> i64 {
     }
 }
 
-/// Says where the tasks stand that have not ended.
+/// Prints the positions of the tasks that have not ended.
 async fn tell_stuck(pool: &PgPool) {
     let query = "
         SELECT format('stuck: %s at %s since %s; waits %s, jobs %s', r.task_id, c.next_step, c.updated_at,
@@ -534,7 +534,7 @@ async fn storm(places: &Where, want: usize, length: Duration, every: Duration) -
     let stage = Arc::new(ChaosStage::new(places, false).await);
     let expected = unbroken(&stage).await;
     let over = Arc::new(AtomicBool::new(false));
-    // As many tasks as wanted are kept in flight until the storm is over.
+    // Keep the wanted number of tasks in flight until the storm is over.
     let (feeding, done) = (stage.clone(), over.clone());
     let feeder = stage.crew.spawn(async move {
         let mut tasks = Vec::new();
@@ -543,7 +543,8 @@ async fn storm(places: &Where, want: usize, length: Duration, every: Duration) -
             let missing = open
                 .and_then(|open| usize::try_from(open).ok())
                 .map_or(0, |open| want.saturating_sub(open));
-            // At once: tasks made one after the other would end as fast as they are made, and the flight would never be full.
+            // Create them concurrently: tasks that are created one after the other would end as fast as they are created, and
+            // the number in flight would never be reached.
             let new = (0..missing.min(50)).map(|_| feeding.world.task("six-units"));
             tasks.extend(futures::future::join_all(new).await);
             if missing == 0 {
@@ -552,7 +553,7 @@ async fn storm(places: &Where, want: usize, length: Duration, every: Duration) -
         }
         tasks
     });
-    // The storm begins when the flight is full.
+    // The storm begins when the wanted number of tasks is in flight.
     let full = i64::try_from(want).unwrap() * 9 / 10;
     let filling = Instant::now();
     loop {
@@ -591,7 +592,7 @@ async fn storm(places: &Where, want: usize, length: Duration, every: Duration) -
     println!("the storm is over: {kills:?}");
     let tasks = feeder.await.unwrap();
     let calm = Instant::now();
-    // Longer than any lease, and not so long that whoever runs this gives up first.
+    // Longer than any lease, and shorter than the patience of the script that runs this.
     let open = until_all_ended(&stage, STUCK + length.max(STUCK) * 2).await;
     if open != 0 {
         tell_stuck(&stage.world.pool).await;
@@ -619,7 +620,7 @@ async fn wipe(places: &Where, count: usize) -> bool {
     for _ in 0..count {
         tasks.push(stage.world.task("six-units").await);
     }
-    // In the middle: some have taken steps, none or few have ended.
+    // In the middle: some tasks have taken steps, few or none have ended.
     let halfway = "SELECT count(*) FROM workflow_transitions";
     let goal = i64::try_from(count * 12).unwrap();
     while sqlx::query_scalar::<_, i64>(halfway).fetch_one(&stage.world.pool).await.unwrap() < goal {
@@ -652,14 +653,14 @@ async fn split_brain(places: &Where, count: usize) -> bool {
     for _ in 0..count {
         tasks.push(stage.world.task("slow-units").await);
     }
-    // The first runner is in the middle of many nodes.
+    // The first runner is in the middle of many steps.
     let thinking = "SELECT count(*) FROM workflow_checkpoints WHERE next_step = 'plan_steps'";
     let goal = i64::try_from(count * 8 / 10).unwrap();
     while sqlx::query_scalar::<_, i64>(thinking).fetch_one(&stage.world.pool).await.unwrap() < goal
     {
         pause(Duration::from_millis(2)).await;
     }
-    // What it says from now on is long on its way; once enough of it is, it is paused.
+    // Delay its messages from now on; once enough of them are delayed, it is paused.
     let first = stage.world.runner_http.as_ref().unwrap();
     first.hold(true);
     while first.held.load(Ordering::Relaxed) < u64::try_from(count / 2).unwrap() {
@@ -668,14 +669,14 @@ async fn split_brain(places: &Where, count: usize) -> bool {
     stage.world.processes.pause(Victim::Runner);
     let accepted_before = first.checkpoints[0].load(Ordering::Relaxed);
     let refused_before = first.checkpoints[1].load(Ordering::Relaxed);
-    // The engine's connections break, and it finds the second runner in the first one's place.
+    // The engine's connections break, and it finds the second runner at the address of the first.
     stage.world.runner_link.point_at(second_at);
     pause(Duration::from_secs(u64::from(LEASE) + 1)).await;
     let taken_over = second_http.checkpoints[0].load(Ordering::Relaxed);
     stage.world.processes.go_on(Victim::Runner);
     first.hold(false);
     let left = until_all_ended(&stage, Duration::from_mins(1)).await;
-    // The late writes of the first runner have arrived by then.
+    // By then the late writes of the first runner have arrived.
     let begun = Instant::now();
     while first.checkpoints[1].load(Ordering::Relaxed) == refused_before
         && begun.elapsed() < Duration::from_secs(10)

@@ -1,5 +1,5 @@
-//! Workers that say that they are done and are not. Each lies in a way of its own, about the same small task; none may be believed, and an
-//! honest one must be. Everybody is real but the model, which finds everything good, and the workers.
+//! Workers that claim success falsely. Each does so in its own way, for the same small task; CyNode must accept none of them,
+//! and must accept an honest one. Everything is real except the workers and the model, which approves everything.
 
 mod kinds;
 
@@ -16,13 +16,14 @@ use crate::{
     whole::{Parts, ScriptedAnswer, WORKERS, Whole, bundle, raw},
 };
 
-/// How long one task may take.
+/// Timeout of one task.
 const STUCK: Duration = Duration::from_mins(4);
 
-/// What is asked for, each time.
+/// The description of each task.
 const WORDS: &str = "add gives the difference of two numbers; it must give their sum";
 
-/// What a gateway says that a busy machine keeps from knowing better; the worker had no chance to report, and so to lie.
+/// Messages of the gateway on an overloaded machine. They mean that the worker could not report, so it could not make a false
+/// claim either.
 const BUSY: [&str; 2] = ["Try again in a moment", "the tools cannot be listed"];
 
 /// Workers that lie.
@@ -38,7 +39,7 @@ pub(crate) struct FalseClaims {
     at_once: usize,
 }
 
-/// Whether nobody who lies is believed.
+/// Runs every kind. Returns whether no false claim was accepted.
 pub(crate) async fn run(claims: FalseClaims) -> bool {
     let begun = Instant::now();
     let whole =
@@ -78,7 +79,7 @@ pub(crate) async fn run(claims: FalseClaims) -> bool {
     accepted == 0 && wrong == 0 && lies > 0
 }
 
-/// What the model says: it plans one change, and finds everything good.
+/// Returns the answers of the model: it plans one change, and approves everything.
 fn answers() -> Vec<ScriptedAnswer> {
     let unit = json!({
         "title": "Make add give the sum", "kind": "implementation", "files_to_modify": ["calc.sh"], "files_to_read_first": [],
@@ -106,7 +107,7 @@ fn answers() -> Vec<ScriptedAnswer> {
     ]
 }
 
-/// What came of one.
+/// Outcome of one kind.
 struct ClaimOutcome {
     accepted: bool,
     wrong: bool,
@@ -171,7 +172,8 @@ async fn one(whole: &Whole, repository: &[u8], kind: &ClaimKind) -> ClaimOutcome
     ClaimOutcome { accepted, wrong, words }
 }
 
-/// What the pull request of a task would change: each file as it would be, all in one text. `None` without a pull request.
+/// Returns the change of a task's pull request: every changed file with its new content, as one text. `None` without a pull
+/// request.
 async fn delivered(whole: &Whole, project: &str, task: &str) -> Option<String> {
     let query = "SELECT branch, base_commit FROM pull_requests WHERE task_id = $1";
     let row = sqlx::query_as(query).bind(raw(task)).fetch_optional(&whole.world.pool).await;
@@ -187,7 +189,7 @@ async fn delivered(whole: &Whole, project: &str, task: &str) -> Option<String> {
     Some(files.collect())
 }
 
-/// What was found about a task's work, and what its jobs said when they failed.
+/// Returns the findings about a task's work, and the errors of its failed jobs.
 async fn findings(whole: &Whole, task: &str) -> String {
     let query = "SELECT coalesce(string_agg(found, E'\n'), '') FROM (
             SELECT f ->> 'text' AS found FROM work_units u, jsonb_array_elements(u.findings) f WHERE u.task_id = $1

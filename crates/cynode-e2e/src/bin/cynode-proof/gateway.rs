@@ -1,4 +1,4 @@
-//! Load on an MCP gateway, and the checks of what it recorded, for the proofs in `prove/`. Loopback only.
+//! Load on an MCP gateway, and the checks of its audit records, for the proofs in `prove/`. Loopback only.
 
 mod audit_check;
 mod echo;
@@ -30,7 +30,7 @@ pub(crate) enum GatewayCommand {
     Revocation(revocation::Revocation),
 }
 
-/// Whether what was promised holds.
+/// Runs the command. Returns whether the check passed.
 pub(crate) async fn run(command: GatewayCommand) -> anyhow::Result<bool> {
     match command {
         GatewayCommand::Echo(echo) => echo::run(echo).await.map(|()| true),
@@ -44,7 +44,7 @@ pub(crate) async fn run(command: GatewayCommand) -> anyhow::Result<bool> {
     }
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 pub(crate) fn named(text: &str) -> anyhow::Result<(String, String)> {
     let (name, value) = text.split_once('=').context("NAME=VALUE is needed")?;
     Ok((name.to_owned(), value.to_owned()))

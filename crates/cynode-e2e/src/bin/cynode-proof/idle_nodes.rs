@@ -1,4 +1,4 @@
-//! Nodes that have nothing to do: they join, say that they are there, and wait for jobs, as real ones do.
+//! Idle nodes: they join, send heartbeats, and wait for jobs, as real nodes do.
 
 use std::{path::Path, time::Duration};
 
@@ -13,7 +13,7 @@ use futures::future::join_all;
 use serde_json::json;
 use uuid::Uuid;
 
-/// Between heartbeats, and how long a claim waits, as of a node that has nothing to do.
+/// Heartbeat interval and wait time of a claim, as of an idle node.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 const CLAIM_WAIT_MS: u32 = 20_000;
 
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: IdleNodes) -> anyhow::Result<bool> {
     }
     println!("joined {}", clients.len());
     join_all(clients.iter().enumerate().map(|(number, client)| async move {
-        // They are not all heard of at the same moment.
+        // Spread the heartbeats over the interval.
         let share = u32::try_from(args.nodes).unwrap_or(u32::MAX).max(1);
         let offset = HEARTBEAT * u32::try_from(number).unwrap_or_default() / share;
         tokio::join!(beat(client, offset), claim(client));

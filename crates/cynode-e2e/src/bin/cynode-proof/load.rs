@@ -1,4 +1,4 @@
-//! Bounded load on a server of our own, for the proofs in `prove/`. Loopback only.
+//! Bounded load on a server of this proof's own, for the proofs in `prove/`. Loopback only.
 
 use std::{
     collections::HashMap,
@@ -88,7 +88,7 @@ pub(crate) async fn run(command: LoadCommand) -> anyhow::Result<()> {
     }
 }
 
-/// One kept-alive connection.
+/// One keep-alive connection.
 struct Connected {
     sender: SendRequest<Full<Bytes>>,
     token: String,
@@ -137,7 +137,7 @@ impl Connected {
     }
 }
 
-/// Makes the first admin, an API key and a project, as a person would. Returns key and project.
+/// Creates the first admin, an API key and a project, as a user would. Returns key and project.
 async fn set_up(server: &Server) -> anyhow::Result<(String, String)> {
     let password = "correct horse battery";
     let mut connection = Connected::open(server.address, "").await?;
@@ -164,7 +164,7 @@ fn task(project: &str, name: &str) -> Value {
     })
 }
 
-/// Runs `count` jobs on `workers` workers, each with a state of its own. Returns how long it took.
+/// Runs `count` jobs on `workers` workers, each with its own state. Returns the duration.
 async fn spread<S, F>(workers: Vec<S>, count: usize, job: F) -> anyhow::Result<(Duration, Vec<S>)>
 where
     S: Send + 'static,
@@ -192,12 +192,12 @@ where
     Ok((start.elapsed(), states))
 }
 
-/// A job on a worker's state, which it gives back.
+/// A job on a worker's state, which it returns.
 trait AsyncJob<S> {
     fn run(&self, state: S, number: usize) -> impl Future<Output = anyhow::Result<S>> + Send;
 }
 
-/// What of an answer is looked at.
+/// The part of a response that is read.
 #[derive(serde::Deserialize)]
 struct Named {
     id: String,
@@ -298,7 +298,7 @@ fn per_second(count: usize, time: Duration) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / time.as_secs_f64()
 }
 
-/// Resident memory in MB.
+/// Returns the resident memory in MB.
 fn rss(pid: u32) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
@@ -319,7 +319,7 @@ async fn load(api: Api) -> anyhow::Result<()> {
     let mut clients = connections(api.server.address, &token, api.concurrency).await?;
     let (made, errors) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
 
-    // Bare and ours take turns, so that a noisy neighbour disturbs both.
+    // The baseline and our server take turns, so that a noisy neighbour disturbs both.
     let each = api.creates / api.rounds;
     let (mut bare_time, mut api_time) = (Duration::ZERO, Duration::ZERO);
     for round in 0..=api.rounds {

@@ -1,5 +1,5 @@
-//! What the proofs in `prove/` run: load, broken worlds, the price of a step, and the stand-ins that they need.
-//! Loopback only; every process that is killed is its own.
+//! The program behind the proofs in `prove/`: load, fault injection, cost of a step, and the test doubles that they need.
+//! Loopback only; it kills only its own processes.
 
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 #![expect(

@@ -1,6 +1,6 @@
-//! The real project manager in a real installation, from a plain sentence to a delivered change: the example of the requirements, left
-//! alone, and with somebody killed at every message. What the model says is a recording, agents play a script; everything else is real.
-//! Needs root.
+//! The real project manager in a real installation, from a plain sentence to a delivered change. It runs the example of the
+//! requirements undisturbed, and with a process killed at every message. The model's answers are a recording and agents run a
+//! script; everything else is real. Needs root.
 
 mod facts;
 mod kills;
@@ -67,7 +67,7 @@ enum Kills {
     All,
 }
 
-/// Whether the example goes as it is told, and ends the same wherever somebody is killed.
+/// Returns whether the example runs as described, and ends the same wherever a process is killed.
 pub(crate) async fn run(manager: Manager) -> bool {
     let networks = networks();
     println!("networks before the node has its cable: {}", networks.join(", "));
@@ -93,7 +93,7 @@ pub(crate) async fn run(manager: Manager) -> bool {
     good
 }
 
-/// The network interfaces that this process can see.
+/// Returns the network interfaces that this process can see.
 fn networks() -> Vec<String> {
     let text = fs::read_to_string("/proc/net/dev").unwrap();
     let names = text.lines().filter_map(|line| line.split_once(':'));

@@ -1,4 +1,4 @@
-//! Load on the way to models, and what its ledger and its records say, for the proofs in `prove/`. Loopback only.
+//! Load on the path to models, and checks of its ledger and records, for the proofs in `prove/`. Loopback only.
 
 mod latency;
 mod ledger;
@@ -27,7 +27,7 @@ pub(crate) enum ModelsCommand {
     Search(search::Search),
 }
 
-/// Whether what was promised holds.
+/// Runs the command. Returns whether the check passed.
 pub(crate) async fn run(command: ModelsCommand) -> anyhow::Result<bool> {
     match command {
         ModelsCommand::Upstream(upstream) => upstream::run(upstream).await.map(|()| true),

@@ -1,4 +1,4 @@
-//! Real nodes at the real orchestrator, each in a network namespace of its own, for the proofs in `prove/`. Needs root.
+//! Real nodes at the real orchestrator, each in its own network namespace, for the proofs in `prove/`. Needs root.
 
 mod faults;
 pub(crate) mod scene;
@@ -36,7 +36,7 @@ enum NodesCommand {
     Faults(faults::NodeFaults),
 }
 
-/// Whether what was promised holds.
+/// Runs the proof. Returns whether it passed.
 pub(crate) async fn run(nodes: Nodes) -> bool {
     let Nodes { places, node, tag, keep, command } = nodes;
     let options = scene::SceneOptions { places, node, tag, keep };

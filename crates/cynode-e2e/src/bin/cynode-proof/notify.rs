@@ -1,5 +1,5 @@
-//! People who are told: real processes, a mail server, an ntfy server, and a receiver of webhooks that is away for a while, for
-//! `prove/resilience/notifications`.
+//! Notifications end to end: real processes, a mail server, an ntfy server, and a webhook receiver that is down for a while,
+//! for `prove/resilience/notifications`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +41,7 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 const PLAN: &str = "1. The only unit (only)";
 
-/// Longest wait for anything.
+/// Timeout of every wait.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(100);
 
 struct Story {
@@ -50,7 +50,7 @@ struct Story {
     ntfy: NtfyInbox,
     http: reqwest::Client,
     good: bool,
-    /// Read by the orchestrator whenever it starts.
+    /// Read by the orchestrator at every start.
     _password: tempfile::NamedTempFile,
 }
 
@@ -79,7 +79,7 @@ impl Story {
         self.world.post("/v1/notification-channels", body).await;
     }
 
-    /// The page or the answer behind a link, at the port that people reach by its public name.
+    /// Requests the page behind a link, or sends its form, at the port that people reach by its public name.
     async fn at(&self, link: &str, form: Option<&str>) -> (u16, String) {
         let url = link.replace(PUBLIC, &format!("http://{}", self.world.user));
         let request = match form {
@@ -119,7 +119,7 @@ async fn begin(cli: &Notify) -> Story {
 
 pub(crate) async fn run(cli: Notify) -> bool {
     let mut story = begin(&cli).await;
-    // It listens and does not answer: whoever tells it waits.
+    // It listens and does not answer, so deliveries wait.
     let away = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let hook = format!("http://{}/hook", away.local_addr().unwrap());
     story
@@ -149,7 +149,7 @@ pub(crate) async fn run(cli: Notify) -> bool {
     let cut = story.number(cut).await;
     story.check(cut > 0, &format!("the orchestrator was killed {} times while it told people; {cut} notices were begun and not ended", cli.kills));
 
-    // It knows the secret before it hears the first word.
+    // The receiver knows the secret before the first delivery.
     let hooks = WebhookInbox::over(away, &[SECRET]);
     let tasks = i64::try_from(cli.tasks).unwrap();
     let waiting = "SELECT count(*) FROM events WHERE kind = 'task.waiting'";
@@ -166,7 +166,7 @@ pub(crate) async fn run(cli: Notify) -> bool {
     story.good
 }
 
-/// Everybody was told everything, under one id for each channel and event, in the exact words.
+/// Checks that every recipient got every notification, under one id for each channel and event, with the exact text.
 async fn compare(story: &mut Story, hooks: &WebhookInbox, kind: &'static str, events: usize) {
     let stored: Vec<(String, uuid::Uuid)> = sqlx::query_as(
         "SELECT c.kind, n.notification_id FROM notifications n JOIN notification_channels c USING (channel_id) WHERE n.kind = $1",
@@ -229,7 +229,7 @@ async fn compare(story: &mut Story, hooks: &WebhookInbox, kind: &'static str, ev
     );
 }
 
-/// The link approves the plan that it stands for, once, and the task goes on to its end.
+/// Checks that the link approves its plan, once, and the task continues to its end.
 async fn answer(story: &mut Story, cli: &Notify, tasks: i64) {
     let scripts = Scripts::read(&cli.places.scripts);
     let base = format!("http://{}", story.world.internal);

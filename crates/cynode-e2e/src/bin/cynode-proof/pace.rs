@@ -1,4 +1,4 @@
-//! Load at a constant rate, and what is told of many measurements.
+//! Load at a constant rate, and the summary of many measurements.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +13,10 @@ use crate::process::{MeasuredProcess, cpu_seconds, rss_mb};
 /// The target that the others are compared with.
 pub(crate) const BASELINE: &str = "direct";
 
-/// The rate of the calls that are not counted.
+/// The rate of the warm-up calls, which are not counted.
 pub(crate) const WARM_RATE: u32 = 200;
 
-/// What is told of measurements, and how many of a thousand are not above it.
+/// The quantiles of the summary, in thousandths.
 pub(crate) const QUANTILES: [(&str, usize); 4] =
     [("p50", 500), ("p95", 950), ("p99", 990), ("p99_9", 999)];
 
@@ -29,24 +29,24 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// When whoever cannot keep up is stopped; what was not sent by then is not forgotten.
+    /// Returns the time at which a slow driver is stopped; calls that were not sent by then are counted as missed.
     pub(crate) fn end(self, begun: Instant) -> Instant {
         begun + Duration::from_secs(1) * self.calls / self.rate * 2 + Duration::from_secs(1)
     }
 
-    /// When a call is meant to leave.
+    /// Returns the intended send time of a call.
     pub(crate) fn intended(self, number: u32) -> Duration {
         Duration::from_secs(1) * number / self.rate
     }
 
-    /// The numbers of the calls that a connection makes.
+    /// Returns the numbers of the calls that a connection makes.
     pub(crate) fn of(self, connection: u32) -> impl Iterator<Item = u32> {
         (connection..self.calls).step_by(self.connections as usize)
     }
 }
 
-/// Opens all connections, each on a thread of its own, which sleeps more exactly than a timer of the runtime; then lets all
-/// drive from the same moment.
+/// Opens all connections, each on its own thread, which sleeps more precisely than a timer of the runtime; then starts all of
+/// them at the same moment.
 pub(crate) fn on_threads<C, T: Send>(
     connections: u32,
     open: impl Fn() -> anyhow::Result<C> + Sync,
@@ -72,7 +72,7 @@ pub(crate) fn on_threads<C, T: Send>(
     })
 }
 
-/// Measures each target at each rate in each round; whoever comes first in one round comes later in the next.
+/// Measures each target at each rate in each round, with a rotating order of targets.
 pub(crate) fn in_rounds<T, M>(
     targets: &mut [T],
     rates: &[u32],
@@ -93,7 +93,7 @@ pub(crate) fn in_rounds<T, M>(
     Ok(all)
 }
 
-/// What work cost, as far as it is known.
+/// Measured cost of some work, as far as it is known.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
     pub(crate) cpu_seconds: Option<f64>,
@@ -102,7 +102,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// What some work costs that processes do, and others for them.
+    /// Measures the cost of some work of processes and their children.
     pub(crate) fn of<T>(
         processes: &[MeasuredProcess],
         helpers: &[MeasuredProcess],
@@ -121,7 +121,7 @@ impl Cost {
         Ok((done, cost))
     }
 
-    /// Time is added, memory is what it was last.
+    /// Adds times; memory is the last value.
     pub(crate) fn add(&mut self, other: Self) {
         let sum = |one: Option<f64>, more: Option<f64>| match (one, more) {
             (Some(one), Some(more)) => Some(one + more),
@@ -133,14 +133,14 @@ impl Cost {
     }
 }
 
-/// For each thousand calls that were answered.
+/// Returns the value per thousand answered calls.
 pub(crate) fn per_thousand(seconds: Option<f64>, calls: usize, missed: u64) -> Option<f64> {
     let calls = u32::try_from(calls).ok()?;
     let answered = f64::from(calls) - f64::from(u32::try_from(missed).ok()?);
     seconds.filter(|_| answered > 0.0).map(|seconds| rounded(seconds * 1000.0 / answered))
 }
 
-/// The value that so many of a thousand are not above.
+/// Returns the quantile, in thousandths.
 pub(crate) fn at(sorted: &[u32], per_mille: usize) -> u32 {
     let place = (sorted.len() * per_mille).div_ceil(1000).saturating_sub(1);
     sorted.get(place).copied().unwrap_or_default()

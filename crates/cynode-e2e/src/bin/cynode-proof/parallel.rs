@@ -1,5 +1,5 @@
-//! A plan of twelve units, four beside each other, two of which twice do what they did not say: done side by side, and one at a time.
-//! Everybody is real but the model and the workers, which take a fixed time.
+//! A plan of twelve units, four in parallel, two pairs of which also change a file that they did not declare: run in parallel,
+//! and one at a time. Everything is real except the model and the workers, which take a fixed time.
 
 use std::{
     collections::BTreeMap,
@@ -15,17 +15,17 @@ use crate::{
     whole::{Parts, ScriptedAnswer, WORKERS, Whole, bundle, raw},
 };
 
-/// How many units are in each layer, and how many layers there are.
+/// Number of units in each layer, and number of layers.
 const WIDTH: u32 = 4;
 const LAYERS: u32 = 3;
 
-/// Units that also write into a file that they did not name, two by two beside each other.
+/// Units that also write to an undeclared file, in pairs that run in parallel.
 const SHARING: [u32; 4] = [2, 3, 6, 7];
 
-/// How long one run may take.
+/// Timeout of one run.
 const STUCK: Duration = Duration::from_mins(15);
 
-/// How wide the drawing is.
+/// Width of the drawing.
 const COLUMNS: usize = 96;
 
 /// A plan whose units can be done side by side.
@@ -41,7 +41,7 @@ pub(crate) struct Parallel {
     max_ratio: f64,
 }
 
-/// Whether it ends in one merged change both times, and fast enough side by side.
+/// Returns whether both runs end in one merged change, and the parallel one is fast enough.
 pub(crate) async fn run(parallel: Parallel) -> bool {
     let begun = Instant::now();
     let slots = u16::try_from(WIDTH + 1).unwrap();
@@ -64,7 +64,7 @@ pub(crate) async fn run(parallel: Parallel) -> bool {
     good
 }
 
-/// What the model says: it plans the twelve, and finds everything good.
+/// Returns the answers of the model: it plans the twelve units, and approves everything.
 fn answers() -> Vec<ScriptedAnswer> {
     let title = |number: u32| format!("Part {number}");
     let units: Vec<Value> = (1..=WIDTH * LAYERS)
@@ -103,7 +103,7 @@ fn answers() -> Vec<ScriptedAnswer> {
     ]
 }
 
-/// What the repository holds: what shows that all is there.
+/// Returns the repository, with the check that every part is there.
 fn repository() -> Vec<u8> {
     let sharing = SHARING.map(|number| number.to_string()).join(" ");
     let check = format!(
@@ -116,7 +116,7 @@ for number in {sharing}; do grep -qx \"part $number was here\" shared.txt || {{ 
     bundle(&[&[("shared.txt", "Who was here:\n"), ("check.sh", &check)]])
 }
 
-/// Whoever does a part: knows by the branch which one it is, takes its time, and some write where others write too.
+/// Returns the worker of a unit. It finds its unit by the branch, takes a fixed time, and writes the shared file in some units.
 fn developer(milliseconds: u32) -> Value {
     let sharing = SHARING.map(|number| format!("part-{number}")).join("|");
     let script = format!(
@@ -133,7 +133,7 @@ case $unit in {sharing}) echo \"part ${{unit#part-}} was here\" >> shared.txt ;;
     ] })
 }
 
-/// Whoever makes two changes fit together: keeps both.
+/// Returns the worker that resolves merge conflicts: it keeps both changes.
 fn fixer() -> Value {
     let script =
         "sed -i -e '/^<<<<<<< /d' -e '/^|||||||/d' -e '/^=======$/d' -e '/^>>>>>>> /d' shared.txt";
@@ -151,7 +151,7 @@ fn reviewer() -> Value {
     json!({ "kind": "scripted", "moves": [{ "move": "tool", "name": "pm.report", "arguments": report }] })
 }
 
-/// Has the plan done with so many units at once; how long it took, when it came to what it should.
+/// Runs the plan with this number of concurrent units. Returns the duration if the outcome is right.
 async fn once(whole: &Whole, milliseconds: u32, at_once: u32) -> Option<Duration> {
     let preferences = [
         (format!("{WORKERS}.developer"), developer(milliseconds)),
@@ -178,7 +178,7 @@ async fn once(whole: &Whole, milliseconds: u32, at_once: u32) -> Option<Duration
     (state == "completed" && wrong.is_empty()).then_some(took)
 }
 
-/// Merges what came of it; what is wrong with that.
+/// Merges the change. Returns the problems of the result.
 async fn wrong(whole: &Whole, project: &str, task: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let query =
@@ -226,7 +226,7 @@ async fn wrong(whole: &Whole, project: &str, task: &str) -> Vec<String> {
     wrong
 }
 
-/// Draws who ran when: `=` work, `~` checks, `.` waiting for a node.
+/// Draws the jobs over time: `=` work, `~` checks, `.` waiting for a node.
 async fn draw(whole: &Whole, task: &str) {
     let query = "
         SELECT u.key, j.evidence_id IS NOT NULL AS checks,

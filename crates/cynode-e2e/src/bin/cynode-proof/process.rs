@@ -1,4 +1,4 @@
-//! What processes cost, as the kernel counts it.
+//! Cost of processes, from the kernel's accounting.
 
 use std::{collections::HashMap, fs, str::FromStr};
 
@@ -23,17 +23,17 @@ impl FromStr for MeasuredProcess {
     }
 }
 
-/// The clock of `/proc/PID/stat`: the kernel's interface has had it at 100 for ever.
+/// Clock ticks per second of `/proc/PID/stat`: constant 100 in the kernel's interface.
 const TICKS: f64 = 100.0;
 
-/// Seconds of processor time so far.
+/// Returns the processor time in seconds.
 pub(crate) fn cpu_seconds(processes: &[MeasuredProcess]) -> anyhow::Result<f64> {
     let mut ticks = 0;
     for process in processes {
         let own = Stat::read(process.pid).context("a measured process has ended")?;
         ticks += own.ticks;
         if process.descendants {
-            // Those that have ended are counted in their parent.
+            // Ended children are counted in their parent.
             ticks += own.ended_ticks;
             let living = descendants(process.pid)?;
             ticks += living.iter().map(|stat| stat.ticks + stat.ended_ticks).sum::<u64>();
@@ -42,7 +42,7 @@ pub(crate) fn cpu_seconds(processes: &[MeasuredProcess]) -> anyhow::Result<f64> 
     Ok(f64::from(u32::try_from(ticks)?) / TICKS)
 }
 
-/// Resident memory in MB. What descendants share is counted for each.
+/// Returns the resident memory in MB. Memory that descendants share is counted for each.
 pub(crate) fn rss_mb(processes: &[MeasuredProcess]) -> anyhow::Result<f64> {
     let mut kilobytes = 0;
     for process in processes {
@@ -71,7 +71,7 @@ struct Stat {
 impl Stat {
     fn read(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name stands in brackets and may hold anything.
+        // The name is in brackets and may contain anything.
         let fields: Vec<_> = stat.rsplit_once(") ")?.1.split(' ').collect();
         let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
         Some(Self {

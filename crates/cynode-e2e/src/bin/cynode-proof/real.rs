@@ -1,6 +1,7 @@
-//! A real coding agent with a real model: small repairs in a real repository, from their words to a pull request. How many it can do is told
-//! and not judged; what is judged is that nothing is called done, and nothing is offered, that does not hold. The proof finds that out by
-//! itself, from the commit that is offered. Plans and judgements are a script's, which finds everything good.
+//! A real coding agent with a real model: small repairs in a real repository, from their description to a pull request. The
+//! number of successful repairs is reported and not judged. The proof fails if a task is called done, or a change is offered,
+//! whose check does not pass; it verifies that itself, from the offered commit. Plans and reviews come from a script that
+//! approves everything.
 
 use std::{
     fs,
@@ -20,16 +21,16 @@ use crate::{
     whole::{Parts, SCRIPTED, WORKERS, Whole, bundle_of, raw},
 };
 
-/// The provider that is the real model.
+/// The provider of the real model.
 const REAL: &str = "real";
 
-/// The agent that is sent.
+/// The coding agent.
 const AGENT: &str = "goose";
 
-/// How long a task may take to end after it was cancelled.
+/// Timeout until a cancelled task has ended.
 const CANCELLED: Duration = Duration::from_secs(30);
 
-/// What a test writes when all of it holds.
+/// Output of a test that passes.
 const HOLDS: &str = "OK";
 
 /// A real coding agent with a real model.
@@ -60,18 +61,18 @@ pub(crate) struct Real {
     minutes: u64,
 }
 
-/// One thing that is wrong in the sample.
+/// One defect of the sample.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Repair {
     name: String,
-    /// What a person says about it.
+    /// A person's description of it.
     words: String,
-    /// The file that it is in.
+    /// The file with the defect.
     file: String,
-    /// The test that does not hold because of it.
+    /// The test that fails because of it.
     test: String,
-    /// What the file says, and what it would have to say.
+    /// The wrong text in the file, and the right one.
     wrong: String,
     right: String,
 }
@@ -85,14 +86,14 @@ impl Repair {
         json!([{ "text": self.words, "check": { "argv": self.argv(), "expect_output": HOLDS } }])
     }
 
-    /// The answer to the question for a plan of it, and the pattern of that question.
+    /// Returns the pattern of the planning question, and its answer.
     fn planned(&self) -> (String, Value) {
         let unit = json!({
             "title": format!("Mend {}", self.file), "kind": "implementation", "files_to_modify": [self.file], "files_to_read_first": [],
             "pattern_reference": "", "constraints": [], "requirements": [], "depends_on": [], "checks": [],
         });
         let plan = json!({ "reason": "One line.", "units": [unit], "leave_out": [], "assumptions": [], "question": "" });
-        // In a pattern every sign but letters, digits and blanks may mean something.
+        // In a pattern every character except letters, digits and blanks may be special.
         let plain = |sign: char| sign.is_ascii_alphanumeric() || sign == ' ' || !sign.is_ascii();
         let words = self
             .words
@@ -102,10 +103,10 @@ impl Repair {
     }
 }
 
-/// What came of one.
+/// Outcome of one repair.
 struct RepairOutcome {
     task: String,
-    /// Where it stands, or `time is up`.
+    /// Its state, or `time is up`.
     state: String,
     evidence: String,
     calls: i64,
@@ -116,7 +117,7 @@ struct RepairOutcome {
     words: String,
 }
 
-/// Whether nothing is called done, or offered, that does not hold.
+/// Returns whether every task that is called done, and every offered change, passes its check.
 pub(crate) async fn run(real: Real) -> bool {
     let text = fs::read_to_string(real.sample.join("repairs.json")).unwrap();
     let mut repairs: Vec<Repair> = serde_json::from_str(&text).unwrap();
@@ -157,7 +158,7 @@ pub(crate) async fn run(real: Real) -> bool {
     }
     let mut wrong = 0;
     for (repair, one) in &came {
-        // What was left to itself may have come to something since.
+        // A task that was left alone may have progressed since.
         let now = DeliveryStatus::of(&whole, &one.task).await;
         let again = unfounded(&whole, &project, repair, &one.task, &now);
         for words in one.wrong.iter().chain(&again) {
@@ -180,16 +181,16 @@ pub(crate) async fn run(real: Real) -> bool {
     wrong == 0 && !came.is_empty()
 }
 
-/// It may not think any more before somebody lets it.
+/// The task may make no model call before a person resumes it.
 const PAUSED: &str = "paused";
 
 /// A person is asked.
 const ASKS: &str = "asks";
 
-/// It took too long.
+/// The timeout is over.
 const LATE: &str = "time is up";
 
-/// How busy the machine is.
+/// Returns the load of the machine.
 fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let first = text.split(' ').next().unwrap_or("?").to_owned();
@@ -197,7 +198,7 @@ fn load() -> String {
     format!("load {first} on {cores} cores")
 }
 
-/// What the script says: it plans each repair, and finds everything good.
+/// Returns the answers of the script: it plans each repair, and approves everything.
 fn answers(repairs: &[Repair]) -> Vec<(String, Value)> {
     let of = |asked: &str, answer: Value| (asked.to_owned(), answer);
     let mut answers = vec![
@@ -228,7 +229,7 @@ fn answers(repairs: &[Repair]) -> Vec<(String, Value)> {
     answers
 }
 
-/// The project, whose agents ask the real model and whose managers the script.
+/// Creates the project. Its agents use the real model, its managers the script.
 async fn set_up(whole: &Whole, real: &Real, repository: &Path) -> String {
     let world = &whole.world;
     let address = format!("{}/v1", real.url.trim_end_matches('/').trim_end_matches("/v1"));
@@ -255,7 +256,7 @@ async fn set_up(whole: &Whole, real: &Real, repository: &Path) -> String {
     whole.project(&bundle_of(repository), &preferences).await
 }
 
-/// A small model reads little: whoever works in a sandbox is shown no tool but the one to report with.
+/// Disables all sandbox tools except the report tool, because a small model reads little.
 async fn narrow(world: &World) {
     let listed = world.get("/v1/tools").await;
     let tools = listed["items"].as_array().or(listed.as_array()).cloned().unwrap_or_default();
@@ -282,7 +283,7 @@ async fn one(whole: &Whole, project: &str, repair: &Repair, timeout: Duration) -
         Some(still) if still.question.as_deref() == Some(PAUSED) => PAUSED.to_owned(),
         Some(still) if still.question.is_some() => ASKS.to_owned(),
         Some(still) => still.state.clone(),
-        // It may have come to its end while it was cancelled.
+        // It may have completed while it was being cancelled.
         None if now.state == "completed" => now.state.clone(),
         None => LATE.to_owned(),
     };
@@ -313,16 +314,16 @@ async fn one(whole: &Whole, project: &str, repair: &Repair, timeout: Duration) -
     }
 }
 
-/// What the jobs of a task said when they failed.
+/// Returns the errors of a task's failed jobs.
 async fn failure_summaries(whole: &Whole, task: &str) -> String {
     let query = "SELECT coalesce(string_agg(result ->> 'summary', '; '), '') FROM jobs WHERE task_id = $1 AND state <> 'succeeded'";
     sqlx::query_scalar(query).bind(raw(task)).fetch_one(&whole.world.pool).await.unwrap()
 }
 
-/// Where a task stands.
+/// State of a task.
 struct DeliveryStatus {
     state: String,
-    /// The branch that is offered, and what it would be merged into.
+    /// The offered branch and its base.
     offered: Option<(String, String)>,
     evidence: Vec<Value>,
 }
@@ -340,7 +341,7 @@ impl DeliveryStatus {
         Self { state, offered, evidence }
     }
 
-    /// Whether somebody would believe that it is done.
+    /// Returns whether the task is presented as done.
     fn is_taken(&self) -> bool {
         self.state == "completed" || self.offered.is_some()
     }
@@ -352,7 +353,8 @@ impl DeliveryStatus {
     }
 }
 
-/// Why what is called done, or offered, is not; nothing when it holds, or when nobody says that it is done.
+/// Returns why a task that is called done, or a change that is offered, is not valid; `None` if it is valid or not presented as
+/// done.
 fn unfounded(
     whole: &Whole,
     project: &str,
@@ -373,7 +375,7 @@ fn unfounded(
     };
     let mut wrong = Vec::new();
     let offered = tree(&commit);
-    // Somebody looked at these very files, and nobody waived what was found.
+    // A check ran over exactly these files, and no finding was waived.
     let shows = |it: &&Value| {
         let of = it["commit"].as_str().and_then(tree);
         it["state"] == "passed" && it["waived"].is_null() && of.is_some() && of == offered
@@ -393,7 +395,7 @@ fn unfounded(
     wrong
 }
 
-/// Whether the check of a repair holds at a branch of a repository, with the tests of another commit if wanted.
+/// Checks a repair on a branch of a repository, optionally with the tests of another commit.
 fn holds_at(
     repository: &Path,
     branch: &str,
@@ -413,7 +415,7 @@ fn holds_at(
     holds(place.path(), repair)
 }
 
-/// Whether the check of a repair holds in a folder; what it said if not. What a model wrote runs in a sandbox here too, one of our own.
+/// Checks a repair in a folder. Returns the output on failure. Code of a model runs in a sandbox here too, one of our own.
 fn holds(folder: &Path, repair: &Repair) -> Result<(), String> {
     let mut command = Command::new("bwrap");
     command.args(["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
@@ -429,7 +431,7 @@ fn holds(folder: &Path, repair: &Repair) -> Result<(), String> {
     Err(said.lines().last().unwrap_or_default().to_owned())
 }
 
-/// Whether a repair is one: its check does not hold, and does when it is made.
+/// Returns whether a repair is valid: its check fails before it, and passes after it.
 fn is_sound(repository: &Path, repair: &Repair) -> bool {
     let place = tempfile::tempdir().unwrap();
     let mut copy = Command::new("cp");

@@ -1,4 +1,4 @@
-//! Sandboxes: what gets out of them, and how fast they start.
+//! Sandboxes: their isolation and their start time.
 
 mod bombs;
 mod escape;

@@ -1,4 +1,5 @@
-//! What a durable step costs: our workflow beside the bare engine, in one run, on one machine, for `prove/performance/step-cost`.
+//! Cost of a durable step: our workflow compared with the bare engine, in one run, on one machine, for
+//! `prove/performance/step-cost`.
 
 use std::{
     process::{Command, Stdio},
@@ -71,7 +72,7 @@ pub(crate) async fn run(cli: Steps) -> bool {
     let mut bare = bench.start_bare().await;
 
     let (min_ratio, flat, longest) = (bench.cli.min_ratio, bench.cli.flat, bench.cli.serial);
-    // Everybody is warm before anything is measured, and the measurements take turns: a noisy machine hits all alike.
+    // Everything is warmed up before the measurements, and the measurements take turns: a noisy machine affects all alike.
     let warm = bench.cli.count / 3;
     for service in ["Bare", "Committing", "Contract"] {
         bench.engine(service, warm).await;
@@ -155,7 +156,7 @@ impl StepBench {
         child
     }
 
-    /// Tasks that nobody is told of, to be driven by hand.
+    /// Creates tasks that are not dispatched, to be driven by hand.
     async fn idle_tasks(&self, count: usize) -> Vec<String> {
         let query = "WITH new AS (
                 INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria, state, created_by,
@@ -177,7 +178,7 @@ impl StepBench {
         ids.into_iter().map(|id| cynode_core::ids::TaskId::from_uuid(id).to_string()).collect()
     }
 
-    /// Steps per second of seven steps of a service of the engine.
+    /// Returns the steps per second of a seven-step service of the engine.
     async fn engine(&self, service: &str, count: usize) -> f64 {
         let keys: Vec<String> = if service == "Contract" {
             self.idle_tasks(count).await
@@ -198,8 +199,8 @@ impl StepBench {
         steps / begun.elapsed().as_secs_f64()
     }
 
-    /// Steps per second of our workflow: every checkpoint that was stored counts, and everything around them is paid for:
-    /// tasks asked for, leases, waits, jobs claimed and reported.
+    /// Returns the steps per second of our workflow. Every stored checkpoint counts, and everything around them is included:
+    /// creating tasks, leases, waits, claiming and reporting jobs.
     async fn ours(&self, count: usize) -> f64 {
         let begun = Instant::now();
         let (mut asked, mut steps, mut open) = (0, 0, Vec::new());
@@ -218,7 +219,7 @@ impl StepBench {
         steps / begun.elapsed().as_secs_f64()
     }
 
-    /// Those that have not ended, and how many steps the others took.
+    /// Returns the tasks that have not ended, and the number of steps of the others.
     async fn split_ended(&self, open: &[uuid::Uuid]) -> (Vec<uuid::Uuid>, i64) {
         let query = "SELECT task_id, sequence FROM workflow_checkpoints WHERE task_id = ANY($1) AND next_step IS NULL";
         let ended: Vec<(uuid::Uuid, i64)> =
@@ -227,7 +228,7 @@ impl StepBench {
         (left.collect(), ended.iter().map(|(_, steps)| steps).sum())
     }
 
-    /// The median time between two checkpoints of a task that is alone, in milliseconds.
+    /// Returns the median time between two checkpoints of a single task, in milliseconds.
     async fn serial(&self, count: usize) -> f64 {
         let mut tasks = Vec::new();
         for _ in 0..count {
@@ -245,7 +246,7 @@ impl StepBench {
         sqlx::query_scalar(query).bind(&tasks).fetch_one(&self.world.pool).await.unwrap()
     }
 
-    /// Processor time of everything for one task, in milliseconds.
+    /// Returns the processor time of all processes for one task, in milliseconds.
     async fn cost(&self) -> f64 {
         let count = self.cli.count / 3;
         let before = self.processor();
@@ -285,7 +286,7 @@ impl StepBench {
     }
 }
 
-/// Finished tasks as a run of ours leaves them.
+/// Finished tasks as a run of our workflow leaves them.
 const STORE: &str = "
     CREATE TEMP TABLE new_tasks ON COMMIT DROP AS
         SELECT gen_random_uuid() AS task_id, gen_random_uuid() AS run_id, gen_random_uuid() AS unit_id, number

@@ -1,4 +1,5 @@
-//! A whole installation for proofs of the workflow: everybody real, a model that answers by a script, one node. Needs root.
+//! A whole installation for proofs of the workflow: every process is real, a scripted model answers, one node runs jobs. Needs
+//! root.
 
 use std::{
     fs,
@@ -22,13 +23,13 @@ use crate::{
     nodes::scene::{enlist, git},
 };
 
-/// How long a runner's lease lasts.
+/// Lease time of a runner in seconds.
 const LEASE: u32 = 10;
 
-/// Where the worker of each kind is chosen.
+/// The preference that chooses the worker of each kind.
 pub(crate) const WORKERS: &str = "agents.project_manager.workers";
 
-/// The provider that answers by the script.
+/// The scripted provider.
 pub(crate) const SCRIPTED: &str = "sample";
 
 /// What it is made of.
@@ -56,12 +57,12 @@ pub(crate) struct Parts {
     keep: bool,
 }
 
-/// One kind of question, as a pattern, and the answer.
+/// A pattern for one kind of question, and the answer.
 pub(crate) type ScriptedAnswer = (&'static str, Value);
 
 /// The installation.
 pub(crate) struct Whole {
-    // They go before the world does.
+    // Dropped before the world.
     #[expect(dead_code, reason = "it runs as long as it is there")]
     machine: Machine,
     #[expect(dead_code, reason = "connections through it end when it goes")]
@@ -70,12 +71,12 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// Starts it; the node does so many jobs at once.
+    /// Starts it, with this number of job slots on the node.
     pub(crate) async fn start(parts: &Parts, answers: &[ScriptedAnswer], slots: u16) -> Self {
         Self::start_with(parts, answers, slots, |_| ()).await
     }
 
-    /// Starts it; something is done to the machine before it is a node.
+    /// Starts it, and prepares the machine before it joins as a node.
     pub(crate) async fn start_with(
         parts: &Parts,
         answers: &[(impl AsRef<str>, Value)],
@@ -111,7 +112,7 @@ impl Whole {
         Self { machine, way, world }
     }
 
-    /// Another project with a repository and preferences; gives its id.
+    /// Creates another project with a repository and preferences. Returns its id.
     pub(crate) async fn project(&self, bundle: &[u8], preferences: &[(String, Value)]) -> String {
         let project = self.world.project().await;
         self.world.bring(&project, bundle.to_vec()).await;
@@ -123,14 +124,14 @@ impl Whole {
         project
     }
 
-    /// Asks for a task; gives its id.
+    /// Creates a task. Returns its id.
     pub(crate) async fn task(&self, project: &str, words: &str, criteria: Value) -> String {
         let body =
             json!({ "project_id": project, "description": words, "acceptance_criteria": criteria });
         self.world.post("/v1/tasks", body).await["id"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until a task has ended, a person is asked, or it is paused; gives its state and the question. `None` when it takes too long.
+    /// Waits until a task has ended, a person is asked, or it is paused. Returns its state and the question; `None` on timeout.
     pub(crate) async fn stands_still(&self, task: &str, timeout: Duration) -> Option<SettledTask> {
         let query = "SELECT t.state, r.ended_at IS NOT NULL,
                 (SELECT CASE reason WHEN 'paused' THEN reason ELSE coalesce(question, reason) END FROM waits w WHERE w.task_id = t.task_id AND w.resolved_at IS NULL AND w.owner = 'person')
@@ -141,7 +142,7 @@ impl Whole {
                 .bind(raw(task))
                 .fetch_optional(&self.world.pool)
                 .await;
-            // A busy machine may take longer than the pool waits.
+            // A busy machine may exceed the pool's timeout.
             if let Ok(Some((state, ended, question))) = row
                 && (ended || question.is_some())
             {
@@ -153,7 +154,7 @@ impl Whole {
     }
 }
 
-/// Where a task stands that does not go on by itself.
+/// A task that does not continue by itself.
 pub(crate) struct SettledTask {
     pub(crate) state: String,
     pub(crate) question: Option<String>,
@@ -163,14 +164,14 @@ pub(crate) fn raw(task: &str) -> Uuid {
     task.parse::<TaskId>().unwrap().as_uuid()
 }
 
-/// A model of each tier that answers by the script. It knows no other question.
+/// Creates a model of each tier that answers by the script. It has no answer to any other question.
 async fn model(world: &World, answers: &[(impl AsRef<str>, Value)]) {
     let rules = answers.iter().map(|(asked, answer)| {
         let asked = asked.as_ref();
         json!({ "when": { "user_matches": asked }, "answer": { "text": answer.to_string() } })
     });
     let script = json!({ "rules": rules.collect::<Vec<_>>() });
-    // Whoever is allowed other providers only never gets an answer of the script.
+    // A project that is restricted to other providers never gets an answer of the script.
     let provider = json!({ "kind": "scripted", "script": script, "local": false });
     world.put(&format!("/v1/providers/{SCRIPTED}"), &provider).await;
     let prices = json!({ "input": 1, "cached": 1, "cache_write": 1, "output": 1 });
@@ -183,11 +184,11 @@ async fn model(world: &World, answers: &[(impl AsRef<str>, Value)]) {
     }
 }
 
-/// What the project says of itself, so that nobody has to find out.
+/// The project's description of itself, so that no agent has to discover it.
 const OWN_WORDS: &str = "# A project\n\n## Architecture\n\nA few files, each with one task.\n\n## Key paths\n\n- `tests/`: what shows that it works\n\n\
     ## Patterns\n\n- **Files**: short\n";
 
-/// A folder as a repository with one commit, as a bundle.
+/// Returns a folder as a bundle of a repository with one commit.
 pub(crate) fn bundle_of(folder: &Path) -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| git(place.path(), arguments).unwrap();
@@ -198,7 +199,7 @@ pub(crate) fn bundle_of(folder: &Path) -> Vec<u8> {
     bundled(place.path())
 }
 
-/// A repository as a bundle: one commit for each list of files.
+/// Returns a repository as a bundle: one commit for each list of files.
 pub(crate) fn bundle(commits: &[&[(&str, &str)]]) -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("CLAUDE.md"), OWN_WORDS).unwrap();

@@ -1,4 +1,4 @@
-//! The installation of the demonstration: `cynode up`, kept running whatever happens to it, and the processes that belong to it.
+//! The installation of the demo: a supervised `cynode up`, and its processes.
 
 use std::{
     collections::BTreeMap,
@@ -17,19 +17,19 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::layout::DemoLayout;
 
-/// How long silence about something that the project manager thinks about is believed: there is only one, and it comes back at once.
+/// Lease time of handoffs. It is short, because there is only one project manager, and it restarts at once.
 const MANAGER_LEASE_SECONDS: &str = "10";
 
-/// The pause before it is started again.
+/// Delay before a restart.
 const RESTART_DELAY: Duration = Duration::from_millis(200);
 
-/// How long it may take to end when it is told to.
+/// Timeout of a graceful shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The file that `cynode up` writes to.
+/// The log file of `cynode up`.
 const UP_LOG_FILE: &str = "up.log";
 
-/// An installation that is kept running.
+/// A supervised installation.
 pub(super) struct DemoInstallation {
     up: Arc<Mutex<Option<u32>>>,
     stop: CancellationToken,
@@ -47,13 +47,13 @@ impl DemoInstallation {
             config: place.config_path(),
             up: Arc::clone(&up),
         };
-        // The first start tells whether it can be started at all.
+        // The first start shows whether it can be started at all.
         let first = keeper.spawn_up()?;
         tasks.spawn(keeper.supervise_up(first, stop.clone()));
         Ok(Self { up, stop, tasks })
     }
 
-    /// Who belongs to it now, by name.
+    /// Returns its running processes, by name.
     pub(super) fn running_programs(&self) -> ProgramPids {
         let up = *self.up.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(up) = up else { return ProgramPids::new() };
@@ -68,7 +68,7 @@ impl DemoInstallation {
         found
     }
 
-    /// Ends it, and waits until nothing of it is left.
+    /// Stops it, and waits until no process of it is left.
     pub(super) async fn stop_installation(self) {
         self.stop.cancel();
         self.tasks.close();
@@ -76,13 +76,13 @@ impl DemoInstallation {
     }
 }
 
-/// Names of processes, and their ids.
+/// Process ids by name.
 pub(super) type ProgramPids = BTreeMap<&'static str, u32>;
 
 /// The process that starts all others.
 pub(super) const ORCHESTRATOR: &str = "orchestrator";
 
-/// Who belongs to an installation.
+/// The processes of an installation.
 pub(super) const PROGRAM_NAMES: [&str; 7] =
     [ORCHESTRATOR, "runner", "manager", "analyst", "node", "engine", "postgresql"];
 
@@ -96,7 +96,7 @@ struct UpSupervisor {
 
 impl UpSupervisor {
     fn spawn_up(&self) -> anyhow::Result<Child> {
-        // The first link of the installation is in it.
+        // The bootstrap link of the installation is in it.
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
@@ -112,7 +112,7 @@ impl UpSupervisor {
             .arg(&self.config)
             .args(["up", "--data-dir"])
             .arg(&self.dir)
-            // Nothing of what is set up here for another installation.
+            // The environment may configure another installation.
             .env_clear()
             .env("PATH", path)
             .env("HOME", &self.dir)
@@ -121,7 +121,7 @@ impl UpSupervisor {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Ctrl-C is for us; we end it in our own time.
+            // Ctrl-C is for this process, which then stops `up` in order.
             .process_group(0)
             .kill_on_drop(true);
         let child = command
@@ -154,7 +154,7 @@ impl UpSupervisor {
     }
 }
 
-/// Asks politely, then insists.
+/// Sends `SIGTERM`, then `SIGKILL` after a timeout.
 async fn terminate_up(child: &mut Child, dir: &Path) {
     let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     if let Some(pid) = pid {
@@ -169,7 +169,7 @@ async fn terminate_up(child: &mut Child, dir: &Path) {
     terminate_database(dir).await;
 }
 
-/// A database whose `cynode up` was killed is on its way out; it is waited for.
+/// Waits for a database whose `cynode up` was killed and that is shutting down.
 async fn terminate_database(dir: &Path) {
     let data = dir.join("postgres/data");
     let mut turn = tokio::time::interval(Duration::from_millis(50));
@@ -186,27 +186,27 @@ async fn terminate_database(dir: &Path) {
     }
 }
 
-/// The link for the first admin that was printed last, without what comes before the token.
+/// Returns the token of the last bootstrap link that was printed.
 pub(super) fn find_bootstrap_token(dir: &Path) -> Option<String> {
     let text = fs::read_to_string(dir.join(UP_LOG_FILE)).ok()?;
     let token = text.lines().rev().find_map(|line| line.split_once("#bootstrap="))?.1;
     Some(token.split_whitespace().next()?.to_owned())
 }
 
-/// The last lines that `cynode up` said, for somebody who must see what is wrong.
+/// Returns the last lines of `cynode up`, for a person who has to find the error.
 pub(super) fn read_log_tail(dir: &Path) -> String {
     let text = fs::read_to_string(dir.join(UP_LOG_FILE)).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
-/// Every process: its id, its parent, its words.
+/// Returns every process: its id, its parent, its arguments.
 fn list_processes() -> Vec<(u32, u32, Vec<String>)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let one = |entry: fs::DirEntry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name stands in parentheses and may hold anything.
+        // The name is in parentheses and may contain anything.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         let state = fields.next()?;
         let parent: u32 = fields.next()?.parse().ok()?;
@@ -218,7 +218,7 @@ fn list_processes() -> Vec<(u32, u32, Vec<String>)> {
     entries.filter_map(one).collect()
 }
 
-/// Who a process is, by its words.
+/// Identifies a process by its arguments.
 fn program_name_of(words: &[String]) -> Option<&'static str> {
     let program = words.first()?.rsplit('/').next()?;
     Some(match program {

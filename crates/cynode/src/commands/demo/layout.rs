@@ -1,4 +1,4 @@
-//! Where the demonstration lives: a directory of its own, ports of its own.
+//! The directory and the ports of the demo.
 
 use std::{
     fmt::Write as _,
@@ -16,11 +16,11 @@ use data_encoding::HEXLOWER;
 pub(super) struct DemoLayout {
     pub(super) dir: PathBuf,
     pub(super) listen: SocketAddr,
-    /// Whether it is left as it is in the end.
+    /// Whether the files stay at the end.
     keep: bool,
 }
 
-/// What listens where, by its key in the configuration.
+/// The configuration keys of listen addresses.
 const LISTEN_KEYS: [(&str, &str); 8] = [
     ("server", "listen"),
     ("server", "internal_listen"),
@@ -33,14 +33,14 @@ const LISTEN_KEYS: [(&str, &str); 8] = [
 ];
 
 impl DemoLayout {
-    /// Makes the directory, or takes an empty one, and writes the configuration into it.
+    /// Creates the directory, or uses an empty one, and writes the configuration into it.
     pub(super) fn create_layout(wanted: Option<PathBuf>, keep: bool) -> anyhow::Result<Self> {
         let named = wanted.is_some();
         let dir = match wanted {
             Some(dir) => std::path::absolute(dir)?,
             None => temporary_directory(),
         };
-        // PostgreSQL and the jobs have users of their own when we are root.
+        // PostgreSQL and the jobs have their own users if we are root.
         let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
         if dir.exists() {
             let empty = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_none());
@@ -66,7 +66,7 @@ impl DemoLayout {
         self.dir.join("config.toml")
     }
 
-    /// Where the sample is.
+    /// Returns the path of the sample repository.
     pub(super) fn repository_path(&self) -> PathBuf {
         self.dir.join("slug")
     }
@@ -75,7 +75,7 @@ impl DemoLayout {
         self.keep
     }
 
-    /// Removes what was made, unless it is to be kept.
+    /// Removes the created files, unless they are to be kept.
     pub(super) fn remove_files(&self) -> anyhow::Result<()> {
         if self.keep {
             return Ok(());
@@ -85,13 +85,13 @@ impl DemoLayout {
     }
 }
 
-/// A directory that nobody has. Sockets need short paths, and other users a way in.
+/// Returns an unused directory. Sockets need short paths, and other users need access.
 fn temporary_directory() -> PathBuf {
     let name = HEXLOWER.encode(&AppEnvironment::from_system().random_bytes::<4>());
     Path::new("/var/tmp").join(format!("cynode-demo-{name}"))
 }
 
-/// Loopback addresses that are free now, all different: they are held until the last is found.
+/// Returns distinct loopback addresses that are free now: all are bound until the last is found.
 fn free_ports(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
     let held: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))

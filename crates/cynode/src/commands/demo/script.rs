@@ -1,4 +1,4 @@
-//! One task from its words to its merge, told as it happens.
+//! One task from its description to its merge, with its progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,38 +36,38 @@ use tokio_util::task::TaskTracker;
 
 use super::installation::{DemoInstallation, ORCHESTRATOR, PROGRAM_NAMES, ProgramPids};
 
-/// What is noted when the checks before any change were shown.
+/// The marker that the checks before any change were printed.
 const BASE_CHECKS_KEY: &str = "base";
 
-/// How often it is looked for what has died.
+/// Interval of the check for dead processes.
 const PROCESS_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How often the task is looked at though nothing was heard of it.
+/// Interval at which the task is read without an event.
 const TASK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long it may take in all when nobody is there who could lose patience.
+/// Timeout of the whole demo in non-interactive mode.
 const DEMO_TIMEOUT: Duration = Duration::from_mins(8);
 
-/// What is known of the task's own words and marks.
+/// Input and output of the demo's task.
 pub(super) struct DemoScript<'a> {
     pub(super) client: ApiClient,
     pub(super) screen: &'a mut LiveTerminal,
     pub(super) house: &'a DemoInstallation,
-    /// What the person types; none when every question is answered with yes.
+    /// The lines that the person types; `None` if every question is answered with yes.
     pub(super) lines: Option<mpsc::UnboundedReceiver<String>>,
     pub(super) begun: Instant,
     pub(super) project: String,
     pub(super) members: ProgramPids,
 }
 
-/// How the story ended.
+/// Outcome of the demo.
 pub(super) enum DemoOutcome {
     Merged,
-    /// The person did not want it.
+    /// The person declined.
     Refused,
 }
 
-/// What was told already.
+/// What was already printed.
 #[expect(clippy::struct_excessive_bools, reason = "each is told once, in any order")]
 #[derive(Default)]
 struct DemoProgress {
@@ -79,13 +79,13 @@ struct DemoProgress {
     evidence: BTreeSet<String>,
     reports: BTreeSet<String>,
     steps: i64,
-    /// How many events of each job.
+    /// Number of printed events of each job.
     events: BTreeMap<String, u64>,
     number: usize,
 }
 
 impl DemoScript<'_> {
-    /// Says something with the time.
+    /// Prints a line with the time.
     fn print_timed(&mut self, words: &str) {
         let at = self
             .screen
@@ -103,7 +103,7 @@ impl DemoScript<'_> {
         self.screen.print_heading(told.number, title);
     }
 
-    /// Asks for something; while nobody answers it is said who is missing.
+    /// Sends a request. While there is no answer, it reports the missing processes.
     async fn fetch_while_watching<T: DeserializeOwned>(
         &mut self,
         call: ApiRequest,
@@ -121,7 +121,7 @@ impl DemoScript<'_> {
         }
     }
 
-    /// Asks for the task and follows it until it is merged.
+    /// Creates the task and follows it until it is merged.
     pub(super) async fn run_task(&mut self) -> anyhow::Result<DemoOutcome> {
         let mut told = DemoProgress::default();
         self.print_heading(&mut told, "What is asked for");
@@ -178,7 +178,7 @@ impl DemoScript<'_> {
         }
     }
 
-    /// Says who died and who is back. Nobody has to ask.
+    /// Reports processes that died and processes that are back.
     pub(super) fn report_process_changes(&mut self) {
         let now = self.house.running_programs();
         if now == self.members {
@@ -211,7 +211,7 @@ impl DemoScript<'_> {
         self.members = now;
     }
 
-    /// Tells what is new about the task.
+    /// Prints the progress of the task.
     async fn report_progress(
         &mut self,
         told: &mut DemoProgress,
@@ -241,7 +241,7 @@ impl DemoScript<'_> {
             self.print_heading(told, "Work in sandboxes, evidence, review");
         }
         for (at, job) in works.iter().enumerate() {
-            // What comes after the work of an attempt are its checks.
+            // The job after the work of an attempt runs its checks.
             let same = |it: &&JobEntry| it.unit == job.unit && it.attempt == job.attempt;
             let name = if works.iter().take(at).any(same) {
                 format!("checks of {}", job.unit)
@@ -259,7 +259,7 @@ impl DemoScript<'_> {
         Ok(())
     }
 
-    /// The lines that are drawn anew: where it stands, what it costs, each unit.
+    /// Returns the lines that are redrawn: state, cost, each unit.
     fn status_lines(&self, timeline: &TaskTimeline) -> Vec<String> {
         let cost = cynork::draw::format_amount(timeline.cost_micros);
         let cap = draw::format_money(sample::BUDGET_MICROS, Currency::USD);
@@ -279,7 +279,7 @@ impl DemoScript<'_> {
         lines
     }
 
-    /// Class, scope and plan, as soon as each is known.
+    /// Prints class, scope and plan, as soon as each is known.
     async fn print_decisions(&mut self, told: &mut DemoProgress) -> anyhow::Result<()> {
         let call = ApiRequest::with_path_params(operations::LIST_HANDOFFS, [&self.project]);
         let handoffs: ListResponse<HandoffView> = self.fetch_while_watching(call).await?;
@@ -321,7 +321,7 @@ impl DemoScript<'_> {
         Ok(())
     }
 
-    /// What agents say and do.
+    /// Prints the messages and actions of agents.
     async fn print_job_events(
         &mut self,
         told: &mut DemoProgress,
@@ -362,7 +362,7 @@ impl DemoScript<'_> {
         Ok(())
     }
 
-    /// What the checks came to before any change, once.
+    /// Prints the results of the checks before any change, once.
     async fn print_base_checks(
         &mut self,
         told: &mut DemoProgress,
@@ -409,7 +409,7 @@ impl DemoScript<'_> {
         Ok(())
     }
 
-    /// Answers whatever the task asks a person; whether it may go on.
+    /// Answers the question of a waiting task. Returns whether it may continue.
     async fn answer_wait(
         &mut self,
         told: &mut DemoProgress,
@@ -454,7 +454,7 @@ impl DemoScript<'_> {
         }
     }
 
-    /// A question to the person at the terminal.
+    /// Asks the person at the terminal a yes/no question.
     async fn ask_yes_no(&mut self, question: &str) -> bool {
         let Some(mut lines) = self.lines.take() else {
             self.print_timed(&format!("{question} yes (--yes)"));
@@ -473,7 +473,7 @@ impl DemoScript<'_> {
         answer.is_empty() || answer.starts_with('y')
     }
 
-    /// Lets the person look around before everything ends.
+    /// Waits for Enter, so that the person can look around before everything ends.
     pub(super) async fn wait_for_enter(&mut self) {
         if let Some(mut lines) = self.lines.take() {
             self.screen.show_prompt("Everything still runs. Press Enter to end it.");
@@ -487,7 +487,7 @@ impl DemoScript<'_> {
         }
     }
 
-    /// The pull request: what it changes, the merge, what it was.
+    /// Shows the pull request, merges it, and prints the result.
     async fn deliver_pull_request(
         &mut self,
         told: &mut DemoProgress,

@@ -1,4 +1,4 @@
-//! `cynork project import`: a repository of this machine as a git bundle.
+//! `cynork project import`: uploads a local repository as a git bundle.
 
 use std::{
     fs::File,
@@ -22,7 +22,7 @@ use crate::{
     terminal::TextStyle,
 };
 
-/// How long it may take to send a repository.
+/// Timeout of the upload of a repository.
 const UPLOAD_TIMEOUT: Duration = Duration::from_mins(20);
 
 #[derive(Args)]
@@ -39,7 +39,7 @@ pub(crate) struct ImportArgs {
 
 impl ImportArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
-        // A bundle is in no repository.
+        // A bundle is not inside a repository.
         let place = if self.path.is_dir() { self.path.as_path() } else { Path::new(".") };
         let project = context.require_project_at(self.place.project, place)?;
         let branch = self.branch.or_else(|| current_branch(&self.path));
@@ -63,7 +63,7 @@ impl ImportArgs {
     }
 }
 
-/// Whether a file begins like a bundle.
+/// Returns whether a file starts with the header of a bundle.
 fn is_bundle(path: &Path) -> bool {
     let mut begin = [0; 16];
     let read = File::open(path).and_then(|mut file| file.read(&mut begin));
@@ -72,7 +72,7 @@ fn is_bundle(path: &Path) -> bool {
         && begin.get(4..).is_some_and(|it| it.starts_with(b" git bundle"))
 }
 
-/// The branch that a working copy is on, which is the one that its owner means.
+/// Returns the checked-out branch of a working copy, which is the default.
 pub(super) fn current_branch(path: &Path) -> Option<String> {
     if !path.is_dir() {
         return None;
@@ -82,7 +82,7 @@ pub(super) fn current_branch(path: &Path) -> Option<String> {
     Some(branch.trim().to_owned()).filter(|branch| !branch.is_empty())
 }
 
-/// A bundle of every branch of a repository, or the bundle itself.
+/// Creates a bundle of every branch of a repository, or reads the given bundle.
 fn load_bundle(path: &Path) -> Result<Vec<u8>> {
     if path.as_os_str() == "-" || is_bundle(path) {
         return input::read_file_bytes(&path.to_string_lossy());
@@ -93,7 +93,7 @@ fn load_bundle(path: &Path) -> Result<Vec<u8>> {
             CliError::new(CliErrorKind::Usage, what).with_fix("name the directory of a repository")
         );
     }
-    // Written to standard output: nothing is left behind.
+    // Written to standard output: no file is left behind.
     run_git(path, &["bundle", "create", "--quiet", "-", "--branches"])
 }
 

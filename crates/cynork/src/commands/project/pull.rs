@@ -1,4 +1,4 @@
-//! `cynork project pull` and `clone`: what a project has, by git itself.
+//! `cynork project pull` and `clone`: fetch a project with git itself.
 
 use std::{
     path::{Path, PathBuf},
@@ -80,14 +80,15 @@ impl CloneArgs {
         context
             .client
             .log_call(&ApiRequest::with_path_params(operations::PROJECT_PACK, [&self.project]));
-        // The address is known from the project; what git keeps would only grow old.
+        // The address follows from the project; a copy in git's configuration would become stale.
         run_git_with_session(context, &path, &["config", "cynork.project", &self.project])?;
         let value = json!({ "path": into, "branch": branch, "head": head_commit(&path) });
         context.out.print_success(&value, &format!("{into} has {branch} of {}", self.project))
     }
 }
 
-/// Where git finds a project, and its branch; whether one may is asked first, so that it is said in our words.
+/// Returns the git URL of a project, and its branch. The request comes first, so that a missing permission is reported in our
+/// words.
 async fn resolve_git_remote(context: &CliContext, project: &str) -> Result<(String, String)> {
     let call = ApiRequest::with_path_params(operations::GET_REPOSITORY, [project]);
     let repository: RepositoryView = context.client.send(&call).await?;
@@ -99,7 +100,7 @@ async fn resolve_git_remote(context: &CliContext, project: &str) -> Result<(Stri
     Ok((address, repository.default_branch))
 }
 
-/// Whether a working copy is on the branch that is brought forward: what is pulled goes into the one that is checked out.
+/// Checks that a working copy is on the branch that is pulled: a pull merges into the checked-out branch.
 fn ensure_on_branch(path: &Path, branch: &str) -> Result<()> {
     let here = match current_branch(path) {
         Some(here) if here == branch => return Ok(()),
@@ -110,14 +111,14 @@ fn ensure_on_branch(path: &Path, branch: &str) -> Result<()> {
         .with_fix(format!("`git switch {branch}` first, or name another branch with --branch")))
 }
 
-/// The commit that a working copy is at.
+/// Returns the head commit of a working copy.
 fn head_commit(path: &Path) -> String {
     let said = Command::new("git").arg("-C").arg(path).args(["rev-parse", "HEAD"]).output();
     let said = said.map(|it| it.stdout).unwrap_or_default();
     String::from_utf8_lossy(&said).trim().to_owned()
 }
 
-/// Runs git with the session, which is in no argument and in no file.
+/// Runs git with the session token, which is in no argument and in no file.
 fn run_git_with_session(context: &CliContext, path: &Path, words: &[&str]) -> Result<()> {
     let mut git = Command::new("git");
     git.arg("-C").arg(path).args(words).stdin(Stdio::null()).env("GIT_TERMINAL_PROMPT", "0");

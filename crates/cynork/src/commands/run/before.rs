@@ -1,4 +1,4 @@
-//! What can be said before the work begins: who will do it, with what models, what it may cost.
+//! The preview of a plan: its workers, models and possible cost.
 
 use std::collections::BTreeMap;
 
@@ -26,22 +26,22 @@ use crate::{
     operations,
 };
 
-/// Where preferences name the workers.
+/// The preference key of the workers.
 const WORKERS_PREFERENCE_KEY: &str = "agents.project_manager.workers";
 
-/// What was found out before the work begins, as lines with a name.
+/// The preview of a plan, as named lines.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PlanPreview {
     pub(super) agents: String,
     pub(super) models: String,
     pub(super) estimate: String,
     pub(super) limit: String,
-    /// What the person wants to see succeed in the end; it is run whatever the plan says.
+    /// The checks that the person requested; they run whatever the plan says.
     pub(super) checks: Vec<String>,
 }
 
 impl PlanPreview {
-    /// The lines that a person sees before a yes, each with its name.
+    /// Returns the lines that a person sees before the approval, each with its name.
     pub(super) fn to_lines(&self) -> Vec<(&'static str, String)> {
         let one = |name, words: &str| (name, words.to_owned());
         let mut lines = vec![
@@ -56,7 +56,7 @@ impl PlanPreview {
     }
 }
 
-/// The stages of a workflow in a line.
+/// Renders the stages of a workflow in one line.
 pub(super) fn render_stages(stages: &[PipelineStage]) -> String {
     let one = |stage: &PipelineStage| match stage.units {
         StageUnits::One => stage.kind.as_str().to_owned(),
@@ -66,7 +66,7 @@ pub(super) fn render_stages(stages: &[PipelineStage]) -> String {
 }
 
 impl PlanPreview {
-    /// Finds it out. What this person may not see is left open.
+    /// Fetches the preview. Parts that this person may not see are left out.
     pub(super) async fn fetch_for_task(
         client: &ApiClient,
         currency: Currency,
@@ -89,7 +89,7 @@ impl PlanPreview {
     }
 }
 
-/// What is found when this person may see it.
+/// Returns `None` if the person lacks the permission.
 fn none_if_denied<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -100,13 +100,13 @@ fn none_if_denied<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Who the units of a plan will be given to, each with how many.
+/// Counts the assignments of a plan's units.
 fn count_assignments(plan: &Plan, scope: IssueScope) -> Vec<(UnitAssignment, usize)> {
     let mut crew: Vec<(UnitAssignment, usize)> = Vec::new();
     for unit in plan.planned_units() {
         let read = |name: &str| unit.payload[name].clone();
         let Ok(kind) = serde_json::from_value::<UnitKind>(read("kind")) else { continue };
-        // Whoever puts work together is no agent.
+        // Integration is not done by an agent.
         if kind == UnitKind::Integration {
             continue;
         }
@@ -141,7 +141,7 @@ fn render_agents(
     named.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The worker that preferences name for the role, else for the kind of worker.
+/// Returns the worker that preferences name for the role, else for the kind of unit.
 fn preferred_worker(
     wanted: UnitAssignment,
     preferences: &BTreeMap<String, Value>,
@@ -158,7 +158,7 @@ fn preferred_worker(
     })
 }
 
-/// The model of each tier that the crew starts with, as the installation would choose it now for this task.
+/// Fetches the first model of each tier, as the installation would choose it now for this task.
 async fn fetch_model_choices(
     client: &ApiClient,
     task: &TaskView,
@@ -192,24 +192,24 @@ fn render_models(choices: &[TierChoice]) -> String {
     choices.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The checks that were asked for with the task.
+/// Returns the checks that were requested with the task.
 fn requested_checks(task: &TaskView) -> Vec<String> {
     let checks = task.acceptance_criteria.iter().filter_map(|criterion| criterion.check.as_ref());
     checks.map(|check| format!("{} (yours, run in the end)", check.command_line())).collect()
 }
 
-/// What was learned from the tasks before.
+/// The cost of earlier tasks.
 #[derive(Debug, PartialEq, Eq)]
 enum CostHistory {
-    /// It is the first.
+    /// It is the first task.
     First,
-    /// This person may not see what they cost, or none of them was completed.
+    /// The person may not see the costs, or no earlier task was completed.
     Unknown,
-    /// What each that was completed cost, in millionths.
+    /// The cost of each completed task, in millionths.
     Costs(Vec<u64>),
 }
 
-/// What the tasks of the project that were completed before cost.
+/// Fetches the cost of the project's completed tasks.
 async fn fetch_cost_history(client: &ApiClient, task: &TaskView) -> Result<CostHistory> {
     let call = ApiRequest::with_path_params(operations::LIST_TASKS, [""; 0])
         .with_query("project", Some(task.project_id))

@@ -1,4 +1,4 @@
-//! What came of a task: what it changed, what was shown and found, what it cost, where it is offered.
+//! The outcome of a task: its changes, evidence and findings, its cost, its pull request.
 
 use std::{io::IsTerminal, time::Duration};
 
@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// The JSON schema of what `cynork run --json` and `cynork task watch --json` write.
+/// The JSON schema of the output of `cynork run --json` and `cynork task watch --json`.
 pub const RUN_OUTPUT_SCHEMA: &str = r#"{
   "$schema": "https://json-schema.org/draft/2020-12/schema",
   "title": "cynork run",
@@ -89,7 +89,7 @@ pub const RUN_OUTPUT_SCHEMA: &str = r#"{
   }
 }"#;
 
-/// What was known when it ended.
+/// The state at the end of a task.
 #[derive(Debug)]
 pub(super) struct FinalState {
     pub(super) timeline: TaskTimeline,
@@ -97,7 +97,7 @@ pub(super) struct FinalState {
     pub(super) cost_micros: u64,
 }
 
-/// What came of a task.
+/// The outcome of a task.
 #[derive(Debug, Serialize)]
 pub(super) struct TaskOutcome {
     task: TaskView,
@@ -113,7 +113,7 @@ pub(super) struct TaskOutcome {
 }
 
 impl TaskOutcome {
-    /// Of a task that nobody waits for.
+    /// Returns the outcome of a task that the command does not wait for.
     pub(super) fn for_detached_task(task: &TaskView) -> Self {
         Self {
             task: task.clone(),
@@ -127,7 +127,7 @@ impl TaskOutcome {
         }
     }
 
-    /// Asks for everything.
+    /// Fetches all parts of the outcome.
     pub(super) async fn fetch_outcome(
         context: &CliContext,
         id: &str,
@@ -155,12 +155,12 @@ impl TaskOutcome {
         Ok(Self { task, plan, evidence, pull_request, cost_micros, seconds, timeline, changed })
     }
 
-    /// As one JSON value.
+    /// Writes it as one JSON value.
     pub(super) fn write_json(&self) -> Result<()> {
         CliOutput::print_json(self)
     }
 
-    /// Says it; a task that did not end well is a failure.
+    /// Reports it; a task that did not succeed is an error.
     pub(super) fn report_outcome(&self, context: &CliContext, paint: Colorizer) -> Result<()> {
         match context.out.form {
             CliOutputFormat::Json => self.write_json()?,
@@ -199,7 +199,7 @@ impl TaskOutcome {
         }
     }
 
-    /// What is said; the names are those of the task and its pull request in commands that are typed next.
+    /// Renders the outcome; the names of the task and its pull request are those for the next commands.
     fn render_lines(
         &self,
         names: &(String, String),
@@ -246,7 +246,7 @@ impl TaskOutcome {
     }
 }
 
-/// What was shown of each unit last; what was shown of attempts before is history.
+/// Returns the latest evidence of each unit; that of earlier attempts is history.
 fn latest_per_unit(evidence: &[EvidenceView]) -> Vec<&EvidenceView> {
     let done = |view: &&EvidenceView| view.state != EvidenceState::Gathering;
     let mut last: Vec<&EvidenceView> = Vec::new();
@@ -257,7 +257,7 @@ fn latest_per_unit(evidence: &[EvidenceView]) -> Vec<&EvidenceView> {
     last
 }
 
-/// Where it is offered, and what can be done with it.
+/// Renders the pull request, and the commands for it.
 fn render_pull_request(
     detail: &PullRequestDetail,
     (task, pull): &(String, String),
@@ -272,7 +272,7 @@ fn render_pull_request(
         escape_for_terminal(&offered.branch),
         escape_for_terminal(&offered.base_branch)
     )];
-    // What lives here has no page for people.
+    // A pull request that is hosted here has no page.
     let address = if offered.url.starts_with('/') {
         format!("cynork pr show {}", offered.number)
     } else {

@@ -1,4 +1,5 @@
-//! A task that is followed: what stays is told once, what moves is drawn below, and where the task asks, the person is asked.
+//! Following a task: permanent lines are printed once, live lines are redrawn below, and questions of the task are put to the
+//! person.
 
 mod asking;
 
@@ -38,43 +39,43 @@ use crate::{
     },
 };
 
-/// How often what moves is drawn anew.
+/// Interval at which the live area is redrawn.
 const FRAME_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How many lines of what is said and written are shown.
+/// Maximum number of agent output lines in the live area.
 const MAX_TAIL_LINES: usize = 3;
 
-/// How many columns the name of a job takes there.
+/// Columns of a job's name there.
 const JOB_NAME_COLUMNS: usize = 20;
 
-/// How much of why something was sent back is told; `cynork task timeline --json` has all of it.
+/// Maximum length of a rejection reason; `cynork task timeline --json` has the whole text.
 const MAX_NOTE_COLUMNS: usize = 220;
 
-/// A task that is followed.
+/// A followed task.
 pub(super) struct TaskFollower<'a> {
     context: &'a CliContext,
     task: TaskView,
     paint: Colorizer,
-    /// Where it is told; nowhere when only the end is wanted.
+    /// The terminal; `None` if only the outcome is wanted.
     screen: Option<LiveTerminal>,
     begun: Instant,
-    /// How long it had been going on before it was looked at.
+    /// How long the task had been running before it was followed.
     since: Duration,
     timeline: Option<TaskTimeline>,
     planned: Option<PlanAnswer>,
     units: BTreeMap<String, (UnitState, u32)>,
     cost: u64,
     tail: VecDeque<String>,
-    /// What is being done in each job, by its id.
+    /// The current action of each job, by its id.
     actions: BTreeMap<String, String>,
     away: Option<String>,
     held_up: Option<String>,
     open: VecDeque<PendingQuestion>,
     asked: Option<PendingQuestion>,
     typist: LineReader,
-    /// What is told when the question that is put was answered.
+    /// Lines that are printed after the current question is answered.
     held: Vec<String>,
-    /// When what is being told happened.
+    /// Time of the event that is being printed.
     at: Option<OffsetDateTime>,
 }
 
@@ -111,7 +112,7 @@ impl<'a> TaskFollower<'a> {
         }
     }
 
-    /// Follows it to its end.
+    /// Follows the task to its end.
     pub(super) async fn follow_to_end(mut self) -> Result<FinalState> {
         let mut follow =
             TaskUpdateStream::follow_task(self.context.client.clone(), self.task.id.to_string());
@@ -126,7 +127,7 @@ impl<'a> TaskFollower<'a> {
                     self.at = None;
                     let Some(line) = line else { return Err(self.leave_task()) };
                     let deed = self.interpret_answer(&line);
-                    // What was pressed in an editor was meant for the editor.
+                    // A Ctrl-C in an editor was meant for the editor.
                     interrupts = self::listen_for_interrupts()?;
                     if let Some(deed) = deed {
                         tokio::select! {
@@ -161,7 +162,7 @@ impl<'a> TaskFollower<'a> {
         self.paint.apply_style(style, words)
     }
 
-    /// A line that stays, with the time.
+    /// Prints a permanent line with the time.
     fn print_timed_line(&mut self, words: &str) {
         let happened = self.at.and_then(|at| Duration::try_from(at - self.task.created_at).ok());
         let at = format_clock(happened.unwrap_or_else(|| self.elapsed_time()));
@@ -169,7 +170,7 @@ impl<'a> TaskFollower<'a> {
         self.print_line(format!("{at}  {words}"));
     }
 
-    /// A line that stays, below one that has the time.
+    /// Prints a permanent line below one with the time.
     fn print_continuation(&mut self, words: &str) {
         self.print_line(format!("       {words}"));
     }
@@ -182,7 +183,7 @@ impl<'a> TaskFollower<'a> {
         }
     }
 
-    /// What moves.
+    /// Draws the live area.
     fn draw_live_area(&mut self) {
         let (Some(screen), Some(timeline)) = (&mut self.screen, &self.timeline) else { return };
         if self.asked.is_some() || !screen.is_live() {
@@ -205,7 +206,7 @@ impl<'a> TaskFollower<'a> {
         screen.set_status_lines(lines);
     }
 
-    /// Leaves it to itself.
+    /// Stops following; the task continues.
     fn leave_task(&mut self) -> CliError {
         self.asked = None;
         if let Some(screen) = &mut self.screen {
@@ -219,14 +220,14 @@ impl<'a> TaskFollower<'a> {
             ))
     }
 
-    /// Says several lines, the first with its time.
+    /// Prints several lines, the first with its time.
     fn print_lines(&mut self, lines: &[String]) {
         for (at, line) in lines.iter().enumerate() {
             if at == 0 { self.print_timed_line(line) } else { self.print_continuation(line) }
         }
     }
 
-    /// Tells what is new; what it ended with, when it has.
+    /// Prints an update. Returns the final state if the task has ended.
     async fn handle_news(
         &mut self,
         TimedUpdate { at, news }: TimedUpdate,
@@ -357,7 +358,7 @@ impl<'a> TaskFollower<'a> {
         }
     }
 
-    /// What was sent back is worth a line; the rest can be seen below.
+    /// Prints a line for a rejected result; the other steps are in the live area.
     fn show_step(&mut self, step: &StepEntry) {
         if let Some(note) = step.note.as_deref()
             && matches!(step.verdict.as_str(), "redo" | "revise" | "fail")
@@ -369,7 +370,7 @@ impl<'a> TaskFollower<'a> {
         }
     }
 
-    /// Where it stands; each unit that has come further is told.
+    /// Applies a timeline and prints each unit that has progressed.
     fn apply_timeline(&mut self, timeline: TaskTimeline) {
         let plain = self.screen.as_ref().is_some_and(|screen| !screen.is_live());
         for unit in &timeline.units {
@@ -419,7 +420,7 @@ impl<'a> TaskFollower<'a> {
         self.timeline = Some(timeline);
     }
 
-    /// What agents say and do: below while somebody looks on, else line by line.
+    /// Shows messages and actions of agents: in the live area on a terminal, else line by line.
     fn show_job_event(&mut self, it: &JobUpdate) {
         let id = it.job.job_id.to_string();
         let data = &it.event.data;

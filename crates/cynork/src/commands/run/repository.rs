@@ -1,4 +1,4 @@
-//! The repository that work is asked for in: which project it is, and what the installation lacks of it.
+//! The local repository of `cynork run`: its project, and the commits that the installation lacks.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,19 +18,19 @@ use crate::{
     terminal::{escape_for_terminal, sanitize_text},
 };
 
-/// The key in the repository's own configuration that says which project it is.
+/// The key in the repository's own configuration that names its project.
 const PROJECT_CONFIG_KEY: &str = "cynork.project";
 
-/// The key that says which commit was brought last.
+/// The key that names the last uploaded commit.
 const IMPORTED_CONFIG_KEY: &str = "cynork.brought";
 
-/// How long it may take to send a repository.
+/// Timeout of the upload of a repository.
 const UPLOAD_TIMEOUT: Duration = Duration::from_mins(20);
 
-/// How often it is sent when nobody answers.
+/// Maximum number of upload attempts.
 const MAX_UPLOAD_ATTEMPTS: u32 = 5;
 
-/// How many projects of a name are looked at before one is made.
+/// Maximum number of candidate names before a project is created.
 const MAX_PROJECT_NAMES: u32 = 20;
 
 /// A working copy.
@@ -39,23 +39,23 @@ pub(super) struct WorkingCopy {
     root: PathBuf,
 }
 
-/// What is to be worked on.
+/// The branch to work on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CheckedOutBranch {
     pub(super) branch: String,
     pub(super) head: String,
-    /// What is not committed, and so not taken.
+    /// Uncommitted files, which are not uploaded.
     pub(super) left: Vec<String>,
 }
 
-/// What was done so that the installation has the commits.
+/// Result of the upload.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ImportOutcome {
-    /// It had them.
+    /// The installation already had the commits.
     Known,
-    /// It has more than this branch has.
+    /// The installation has more commits than this branch.
     Ahead(String),
-    /// They were sent; so many bytes.
+    /// The commits were uploaded; number of bytes.
     Sent(usize),
 }
 
@@ -70,7 +70,7 @@ fn run_git(path: &Path, arguments: &[&str]) -> Result<Output> {
 }
 
 impl WorkingCopy {
-    /// The repository that a path is in, if it is in one.
+    /// Returns the repository that contains a path, if there is one.
     pub(super) fn find_repository(path: &Path) -> Result<Option<Self>> {
         if !path.is_dir() {
             let what = format!("{} is no directory", path.display());
@@ -88,7 +88,7 @@ impl WorkingCopy {
         Err(git_failure(path, &words))
     }
 
-    /// Runs git and gives what it says.
+    /// Runs git and returns its output.
     fn git_output(&self, arguments: &[&str]) -> Result<String> {
         let output = run_git(&self.root, arguments)?;
         if output.status.success() {
@@ -101,13 +101,13 @@ impl WorkingCopy {
         Ok(run_git(&self.root, arguments)?.status.success())
     }
 
-    /// What people call it: the name of its directory.
+    /// Returns the name of its directory.
     pub(super) fn directory_name(&self) -> String {
         let name = self.root.file_name().map(|name| name.to_string_lossy().into_owned());
         sanitize_text(&name.unwrap_or_default()).replace('\n', " ").trim().to_owned()
     }
 
-    /// What is to be worked on: the branch that is checked out, at its commit.
+    /// Returns the checked-out branch and its commit.
     pub(super) fn checked_out_branch(&self) -> Result<CheckedOutBranch> {
         let branch =
             self.git_output(&["symbolic-ref", "--quiet", "--short", "HEAD"]).map_err(|_| {
@@ -137,7 +137,7 @@ impl WorkingCopy {
         self.git_succeeds(&["cat-file", "-e", &format!("{commit}^{{commit}}")])
     }
 
-    /// Whether a commit is in the history of another, or the same.
+    /// Returns whether a commit is an ancestor of another, or the same.
     fn is_ancestor(&self, before: &str, after: &str) -> Result<bool> {
         self.git_succeeds(&["merge-base", "--is-ancestor", before, after])
     }
@@ -151,7 +151,7 @@ impl WorkingCopy {
         self.git_output(&["config", "--local", key, value]).map(|_| ())
     }
 
-    /// The branch and all that it builds on, without what is known already.
+    /// Creates a bundle of the branch and its history, without the commits that the installation has.
     fn create_bundle(&self, branch: &str, known: Option<&str>) -> Result<Vec<u8>> {
         let (name, except) = (format!("refs/heads/{branch}"), known.map(|it| format!("^{it}")));
         let mut arguments = vec!["bundle", "create", "--quiet", "-", name.as_str()];
@@ -163,8 +163,8 @@ impl WorkingCopy {
         Err(git_failure(&self.root, &String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// The project that this repository is: the one that is named, the one that is remembered, or one of its name, made if there is
-    /// none. Whether it was made.
+    /// Returns the project of this repository: the named one, the remembered one, or one of its name, which is created if there
+    /// is none. Also returns whether it was created.
     pub(super) async fn find_or_create_project(
         &self,
         context: &CliContext,
@@ -204,7 +204,7 @@ impl WorkingCopy {
         .with_fix("name a project with --project"))
     }
 
-    /// Whether a project is this repository: it has none yet, or one whose commit is here.
+    /// Returns whether a project belongs to this repository: it has no repository yet, or its head commit is here.
     async fn matches_project(&self, context: &CliContext, project: &ProjectView) -> Result<bool> {
         match find_stored_repository(context, project).await? {
             None => Ok(true),
@@ -212,7 +212,7 @@ impl WorkingCopy {
         }
     }
 
-    /// Brings the commits that the installation lacks.
+    /// Uploads the commits that the installation lacks.
     pub(super) async fn import_commits(
         &self,
         context: &CliContext,
@@ -236,12 +236,12 @@ impl WorkingCopy {
                 (true, true) if !self.is_ancestor(&stored.head, &work.head)? => {
                     return Err(diverged_failure());
                 }
-                // What it has came later than what was brought.
+                // The installation's head is newer than the last upload.
                 (true, false) if brought => return Ok(ImportOutcome::Ahead(stored.head)),
                 (true, false) => return Err(diverged_failure()),
                 (true | false, _) => {}
             }
-            // What is known need not be sent, unless nothing would be left.
+            // Known commits need not be sent, unless the bundle would be empty.
             known = lacks.then_some(stored.head);
         }
         let bundle = self.create_bundle(&work.branch, known.as_deref())?;
@@ -256,7 +256,7 @@ impl WorkingCopy {
     }
 }
 
-/// Sends it, again while nobody answers: sent twice, nothing changes.
+/// Uploads it, and retries while there is no response: the upload is idempotent.
 async fn upload_bundle(context: &CliContext, call: &ApiRequest) -> Result<RepositoryView> {
     let mut turn = tokio::time::interval(Duration::from_secs(1));
     let mut tries = 0;
@@ -273,7 +273,8 @@ async fn upload_bundle(context: &CliContext, call: &ApiRequest) -> Result<Reposi
     }
 }
 
-/// Branches only move forward, so a branch that lacks something of the project's cannot be brought.
+/// Returns the error for diverged branches. Branches only move forward, so a branch without the project's newest commits cannot
+/// be uploaded.
 fn diverged_failure() -> CliError {
     let what = "the project has commits that this branch does not have";
     CliError::new(CliErrorKind::Conflict, what).with_fix(
@@ -304,7 +305,7 @@ async fn find_stored_repository(
     none_if_missing(context.client.send(&call).await)
 }
 
-/// Nothing in place of what is not there.
+/// Returns `None` if the object does not exist.
 fn none_if_missing<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -313,7 +314,7 @@ fn none_if_missing<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Makes a project; nothing when somebody has one of that name.
+/// Creates a project; returns `None` if the name is taken.
 async fn create_project(
     context: &CliContext,
     slug: &ProjectSlug,
@@ -332,7 +333,7 @@ async fn create_project(
     }
 }
 
-/// A name for URLs from the name of a directory, with a number from the second on.
+/// Derives a slug from the name of a directory, with a number from the second attempt on.
 fn derive_slug(name: &str, number: u32) -> Result<ProjectSlug> {
     let words = name.to_lowercase();
     let words = words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
@@ -347,14 +348,14 @@ fn derive_slug(name: &str, number: u32) -> Result<ProjectSlug> {
         .map_err(|error| CliError::internal_error(format!("no name for the project: {error}")))
 }
 
-/// The files that `git status` names, each once.
+/// Parses the files of `git status`, each once.
 fn parse_status_paths(listed: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut fields = listed.split('\0');
     while let Some(field) = fields.next() {
         let Some((how, name)) = field.split_at_checked(3) else { continue };
         names.push(escape_for_terminal(name).replace('\n', " "));
-        // What was renamed has its old name behind it.
+        // A renamed file is followed by its old name.
         if how.starts_with(['R', 'C']) {
             fields.next();
         }

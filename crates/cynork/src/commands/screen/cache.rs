@@ -1,4 +1,4 @@
-//! What was asked for: when it came, whether it is old, what is under way, why it did not come.
+//! The fetch cache: when each topic was fetched, whether it is stale, what is in flight, why a fetch failed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,90 +10,90 @@ use time::{Duration, OffsetDateTime};
 
 use crate::failure::CliError;
 
-/// Something that can be asked for.
+/// A topic that can be fetched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FetchTopic {
-    /// Who is asking.
+    /// The authenticated user.
     Me,
     /// The projects, for their names.
     Projects,
-    /// The newest tasks that are looked for.
+    /// The newest tasks that match the filter.
     Tasks(TaskListQuery),
-    /// Those behind a page.
+    /// The page of tasks after a cursor.
     More(TaskListQuery, String),
-    /// All that run, for what they wait for.
+    /// All running tasks, for their waits.
     Running,
-    /// What each task cost.
+    /// The cost of each task.
     Costs,
-    /// The story of a task.
+    /// The timeline of a task.
     Timeline(TaskId),
-    /// The plan that a task waits with; another wait is for another plan.
+    /// The plan of a waiting task; another wait has another plan.
     Plan(ProjectId, TaskId, WaitId),
-    /// Who will carry that plan out, with what models, and what it may cost.
+    /// The preview of that plan: workers, models, possible cost.
     Before(ProjectId, TaskId, WaitId),
-    /// What was shown of a task.
+    /// The evidence of a task.
     Evidence(TaskId),
-    /// What happened in a job.
+    /// The events of a job.
     Log(JobId),
-    /// The files that a pull request changes.
+    /// The changed files of a pull request.
     Files(PullRequestId),
-    /// What it changes in one of them.
+    /// The diff of one of them.
     Diff(PullRequestId, String),
-    /// What the work on a task has changed that is not offered.
+    /// The unoffered changes of a task.
     Work(TaskId),
-    /// The calls that wait.
+    /// The tool calls that wait for approval.
     Approvals,
     /// One of them, with its arguments.
     Approval(ApprovalId),
     /// The pull requests of one project, or of all.
     Pulls(Option<ProjectId>),
-    /// One of them, with what was checked and said.
+    /// One of them, with its checks and comments.
     Pull(PullRequestId),
-    /// What a project has of its repository.
+    /// The repository of a project.
     Repository(ProjectId),
     /// The models.
     Models,
     /// The nodes.
     Nodes,
-    /// Whether work can be done.
+    /// The readiness checks.
     Readiness,
-    /// Ceilings on spending.
+    /// The budgets.
     Budgets,
-    /// What projects spent.
+    /// Spending by project.
     ByProject,
-    /// What models cost.
+    /// Spending by model.
     ByModel,
 }
 
-/// Which tasks the server is asked for.
+/// The filter of the task list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TaskListQuery {
-    /// Only in this state.
+    /// Only tasks in this state.
     pub(super) state: Option<String>,
-    /// Only of this project.
+    /// Only tasks of this project.
     pub(super) project: Option<String>,
 }
 
-/// What is known of asking for one topic.
+/// The fetch status of one topic.
 #[derive(Clone, Debug, Default)]
 struct FetchStatus {
-    /// When it last came.
+    /// Time of the last success.
     got: Option<OffsetDateTime>,
-    /// When a try last ended.
+    /// Time at which the last attempt ended.
     tried: Option<OffsetDateTime>,
-    /// Whether something happened since it was last asked for.
+    /// Whether a relevant event happened since the last fetch.
     old: bool,
     failure: Option<CliError>,
     failures: u32,
 }
 
-/// What is asked for again and again is not asked for more often.
+/// Minimum interval between two fetches of a topic.
 const MIN_REFETCH_INTERVAL: Duration = Duration::milliseconds(300);
 
-/// What takes longer is worth a sign that it is on its way.
+/// Duration after which a fetch is shown as in progress.
 const SLOW_FETCH_THRESHOLD: Duration = Duration::milliseconds(500);
 
-/// All that was asked for.
+/// The fetch status of all topics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FetchCache {
     marks: BTreeMap<FetchTopic, FetchStatus>,
@@ -101,7 +101,7 @@ pub(super) struct FetchCache {
 }
 
 impl FetchCache {
-    /// Whether a topic should be asked for now. Of each kind one is under way at most.
+    /// Returns whether a topic should be fetched now. At most one fetch of each kind is in flight.
     pub(super) fn is_fetch_due(
         &self,
         topic: &FetchTopic,
@@ -121,13 +121,13 @@ impl FetchCache {
             || period.is_some_and(|period| since(mark.got).is_none_or(|it| it >= period))
     }
 
-    /// It is asked for.
+    /// Marks a topic as in flight.
     pub(super) fn start_fetch(&mut self, topic: &FetchTopic, now: OffsetDateTime) {
         self.underway.insert(std::mem::discriminant(topic), (topic.clone(), now));
         self.marks.entry(topic.clone()).or_default().old = false;
     }
 
-    /// It came, or not.
+    /// Records the result of a fetch.
     pub(super) fn finish_fetch(
         &mut self,
         topic: &FetchTopic,
@@ -150,13 +150,13 @@ impl FetchCache {
         mark.failure = failure;
     }
 
-    /// Something happened since those were asked for.
+    /// Marks matching topics as stale.
     pub(super) fn mark_stale(&mut self, which: impl Fn(&FetchTopic) -> bool) {
         let marks = self.marks.iter_mut().filter(|(topic, _)| which(topic));
         marks.for_each(|(_, mark)| mark.old = true);
     }
 
-    /// Whatever was asked for will not be answered; all is old, and failures are forgotten.
+    /// Discards fetches in flight and failures, and marks everything as stale.
     pub(super) fn reset_all(&mut self) {
         self.underway.clear();
         for mark in self.marks.values_mut() {
@@ -164,29 +164,29 @@ impl FetchCache {
         }
     }
 
-    /// Whether it ever came.
+    /// Returns whether a topic was ever fetched.
     pub(super) fn has_fetched(&self, topic: &FetchTopic) -> bool {
         self.marks.get(topic).is_some_and(|mark| mark.got.is_some())
     }
 
-    /// Why it did not come the last time.
+    /// Returns the last failure of a topic.
     pub(super) fn last_failure(&self, topic: &FetchTopic) -> Option<&CliError> {
         self.marks.get(topic)?.failure.as_ref()
     }
 
-    /// Whether it is on its way for so long that people should be told.
+    /// Returns whether a fetch has been in flight long enough to show it.
     pub(super) fn is_fetch_slow(&self, topic: &FetchTopic, now: OffsetDateTime) -> bool {
         let underway = self.underway.get(&std::mem::discriminant(topic));
         underway
             .is_some_and(|(asked, since)| asked == topic && now - *since >= SLOW_FETCH_THRESHOLD)
     }
 
-    /// Whether anything is.
+    /// Returns whether any fetch has.
     pub(super) fn has_slow_fetch(&self, now: OffsetDateTime) -> bool {
         self.underway.values().any(|(_, since)| now - *since >= SLOW_FETCH_THRESHOLD)
     }
 
-    /// Forgets topics that nothing is kept of any more.
+    /// Removes topics whose data is no longer stored.
     pub(super) fn evict_topics(&mut self, which: impl Fn(&FetchTopic) -> bool) {
         self.marks.retain(|topic, _| !which(topic));
     }

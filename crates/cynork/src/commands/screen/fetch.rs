@@ -1,4 +1,4 @@
-//! The way to the server: each topic as calls, each deed as one.
+//! Requests to the server: each topic as some requests, each action as one.
 
 use cynode_core::{
     delivery::ANSWER_RETRY,
@@ -27,24 +27,24 @@ use crate::{
     operations::{self, Operation},
 };
 
-/// How many tasks are asked for at once.
+/// Page size of tasks.
 const TASK_PAGE_SIZE: u32 = 50;
 
-/// The most that a list gives.
+/// Maximum number of items of a list.
 const MAX_LIST_ITEMS: u32 = 200;
 
-/// Of how many projects the pull requests are listed.
+/// Maximum number of projects whose pull requests are listed.
 const MAX_PULL_PROJECTS: u32 = 30;
 
-/// How many events of a job are asked for at once.
+/// Page size of job events.
 const JOB_EVENT_PAGE_SIZE: usize = 500;
 
-/// A call without places in its path.
+/// Builds a request without path parameters.
 fn call_without_params(operation: Operation) -> ApiRequest {
     ApiRequest::with_path_params(operation, [""; 0])
 }
 
-/// A whole list.
+/// Fetches a whole list.
 async fn fetch_list<T: DeserializeOwned>(client: &ApiClient, call: ApiRequest) -> Result<Vec<T>> {
     let items: ListResponse<T> = client.send(&call).await?;
     Ok(items.items)
@@ -58,7 +58,7 @@ fn task_list_call(query: &TaskListQuery, cursor: Option<&String>) -> ApiRequest 
         .with_query("limit", Some(TASK_PAGE_SIZE))
 }
 
-/// Asks for a topic.
+/// Fetches a topic.
 pub(super) async fn fetch_topic(
     client: &ApiClient,
     topic: &FetchTopic,
@@ -161,12 +161,12 @@ pub(super) async fn fetch_topic(
     })
 }
 
-/// A call about one thing, by its id.
+/// Builds a request about one object, by its id.
 fn call_with_id(operation: operations::Operation, id: &impl ToString) -> ApiRequest {
     ApiRequest::with_path_params(operation, [id.to_string()])
 }
 
-/// Nothing in place of an answer that says that there is none.
+/// Returns `None` if the object does not exist.
 fn none_if_missing<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -175,7 +175,7 @@ fn none_if_missing<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The newest pull requests of one project, or of each that the person sees.
+/// Fetches the newest pull requests of one project, or of each visible project.
 async fn fetch_pull_requests(
     client: &ApiClient,
     project: Option<ProjectId>,
@@ -201,7 +201,7 @@ async fn fetch_pull_requests(
     Ok(found)
 }
 
-/// The whole difference of a pull request, as text.
+/// Fetches the whole diff of a pull request, as text.
 pub(super) async fn fetch_diff(client: &ApiClient, id: PullRequestId) -> Result<String> {
     let call = ApiRequest::with_path_params(operations::DIFF_PULL_REQUEST, [id.to_string()]);
     let diff: DiffView = client.send(&call).await?;
@@ -209,7 +209,7 @@ pub(super) async fn fetch_diff(client: &ApiClient, id: PullRequestId) -> Result<
     Ok(format!("{}{more}", diff.text))
 }
 
-/// Asks the project manager; what it says is told piece by piece.
+/// Asks the project manager and reports its answer chunk by chunk.
 pub(super) async fn ask_manager(
     client: &ApiClient,
     project: Option<ProjectId>,
@@ -221,7 +221,7 @@ pub(super) async fn ask_manager(
     chat::stream_completion(client, &call, chat::MANAGER_MODEL_ID, tell).await.map(drop)
 }
 
-/// Asks for a task, once: a new one, or one that has ended once more with the best work that it left.
+/// Creates a task, once: a new one, or a retry that starts from the best commit so far.
 pub(super) async fn submit_task(
     client: &ApiClient,
     key: String,
@@ -237,7 +237,7 @@ pub(super) async fn submit_task(
     client.send(&call.with_json_body(&body).with_idempotency_key(key)).await
 }
 
-/// The plan that the project manager made last, if it was the project manager.
+/// Fetches the latest plan, if the project manager made it.
 async fn fetch_plan(
     client: &ApiClient,
     project: ProjectId,
@@ -257,7 +257,7 @@ async fn fetch_plan(
     })
 }
 
-/// The call of a deed.
+/// Builds the request of an action.
 fn build_action_call(deed: &ScreenAction, words: Option<&str>) -> ApiRequest {
     match deed {
         ScreenAction::Approve { task, wait, yes } => {
@@ -305,7 +305,7 @@ fn build_action_call(deed: &ScreenAction, words: Option<&str>) -> ApiRequest {
     }
 }
 
-/// Does a deed, once.
+/// Performs an action, once.
 pub(super) async fn perform_action(
     client: &ApiClient,
     key: String,
@@ -320,7 +320,7 @@ pub(super) async fn perform_action(
     Ok(())
 }
 
-/// Asks for a session.
+/// Creates a session.
 pub(super) async fn create_session(
     client: &ApiClient,
     handle: &str,
@@ -330,7 +330,7 @@ pub(super) async fn create_session(
     client.send(&call_without_params(operations::LOGIN).with_json_body(&body)).await
 }
 
-/// What is asked for to hear what happens.
+/// Builds the request for the event stream.
 pub(super) fn event_stream_call(after: Option<&String>) -> ApiRequest {
     call_without_params(operations::FOLLOW_EVENTS).with_query("after", after)
 }

@@ -1,4 +1,4 @@
-//! A plan as a drawing: boxes in rows, each row below what it waits for, lines between them. Where boxes find no room, a tree.
+//! A plan as a drawing: boxes in rows, each row below its dependencies, with lines between them. If boxes do not fit, a tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,55 +9,55 @@ use ratatui::{
 
 use super::text::{display_width, pad_to_cells, truncate_to_cells};
 
-/// One unit, as it is drawn.
+/// One unit in the drawing.
 #[derive(Clone, Debug)]
 pub(super) struct GraphUnit {
-    /// Its name.
+    /// Name of the unit.
     pub(super) key: String,
-    /// What is to be done, with the mark of its state.
+    /// Title of the unit, with the mark of its state.
     pub(super) title: String,
-    /// How it is coloured.
+    /// Style of the box.
     pub(super) style: Style,
-    /// The units that must be done before, by their place.
+    /// Dependencies of the unit, by index.
     pub(super) after: Vec<usize>,
 }
 
-/// What came of drawing.
+/// The result of drawing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GraphDrawing {
-    /// The lines.
+    /// The drawn lines.
     pub(super) lines: Vec<Line<'static>>,
-    /// Where each unit is: column, line, width, height.
+    /// The rectangle of each unit: column, line, width, height.
     pub(super) places: Vec<(usize, usize, usize, usize)>,
 }
 
-/// No box is narrower.
+/// Minimum width of a box.
 const MIN_BOX_CELLS: usize = 16;
 
-/// No box is wider.
+/// Maximum width of a box.
 const MAX_BOX_CELLS: usize = 34;
 
 /// Cells between two boxes.
 const BOX_GAP_CELLS: usize = 2;
 
-/// Cells that a line takes which only passes a row.
+/// Cells of a line that only passes a row.
 const PASS_CELLS: usize = 3;
 
-/// More units are a list, not a picture.
+/// Maximum number of units; more are a list, not a picture.
 const MAX_DRAWN_UNITS: usize = 24;
 
-/// Draws the units; the one that is chosen stands out. What follows from other lines has no line of its own.
+/// Draws the units and highlights the selected one. Transitive dependencies have no line.
 pub(super) fn draw_graph(units: &[GraphUnit], cells: usize, chosen: Option<usize>) -> GraphDrawing {
     let units = transitive_reduction(units);
     draw_boxes(&units, cells, chosen).unwrap_or_else(|| draw_tree(&units, cells, chosen))
 }
 
-/// The same units, each after those only that none of its others is after already.
+/// Removes dependencies that follow from others (transitive reduction).
 fn transitive_reduction(units: &[GraphUnit]) -> Vec<GraphUnit> {
     let levels = unit_levels(units);
     let mut order: Vec<usize> = (0..units.len()).collect();
     order.sort_by_key(|unit| levels[*unit]);
-    // All that come before each unit.
+    // All predecessors of each unit.
     let mut before: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); units.len()];
     for unit in order {
         for needed in units[unit].after.iter().filter(|it| levels[**it] < levels[unit]) {
@@ -74,10 +74,10 @@ fn transitive_reduction(units: &[GraphUnit]) -> Vec<GraphUnit> {
     units
 }
 
-/// How many rows come before the row of each unit.
+/// Returns the row of each unit.
 fn unit_levels(units: &[GraphUnit]) -> Vec<usize> {
     let mut levels = vec![0; units.len()];
-    // A plan has no circles; where one came in all the same, this ends.
+    // A plan has no cycles; the bound ends the loop if one occurs all the same.
     for _ in 0..units.len() {
         for (at, unit) in units.iter().enumerate() {
             let before = unit.after.iter().filter(|it| **it != at);
@@ -88,14 +88,14 @@ fn unit_levels(units: &[GraphUnit]) -> Vec<usize> {
     levels
 }
 
-/// What stands in a row: a unit, or the line from a unit above to one below.
+/// A slot of a row: a unit, or a line that passes from a unit above to one below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum GraphSlot {
     Unit(usize),
     Pass(usize, usize),
 }
 
-/// The slots of each row, and for each slot of the rows below the first those above it that lead to it.
+/// The slots of each row, and for each slot below the first row its predecessors above.
 struct GraphRows {
     slots: Vec<Vec<GraphSlot>>,
     above: BTreeMap<(usize, GraphSlot), BTreeSet<GraphSlot>>,
@@ -127,7 +127,7 @@ fn build_rows(units: &[GraphUnit]) -> GraphRows {
 }
 
 impl GraphRows {
-    /// Puts what belongs together beside each other: each slot goes where its neighbours in the row before are.
+    /// Reorders slots so that connected ones are close: each slot moves toward its neighbours in the row before.
     fn reorder_slots(&mut self) {
         for turn in 0..6 {
             let down = turn % 2 == 0;
@@ -170,7 +170,7 @@ impl GraphRows {
         }
     }
 
-    /// How wide boxes can be, if there is room for them at all.
+    /// Returns the width of boxes, if they fit at all.
     fn box_width(&self, cells: usize) -> Option<usize> {
         let room = |slots: &Vec<GraphSlot>| {
             let boxes = slots.iter().filter(|it| matches!(it, GraphSlot::Unit(_))).count();
@@ -223,7 +223,7 @@ fn draw_boxes(units: &[GraphUnit], cells: usize, chosen: Option<usize>) -> Optio
     Some(GraphDrawing { lines: canvas.into_lines(), places })
 }
 
-/// Where the slots of a row are: the first column of each, and its middle.
+/// The columns of the slots of a row: the first column of each, and its middle.
 type SlotColumns = BTreeMap<GraphSlot, (usize, usize)>;
 
 fn place_slots(slots: &[GraphSlot], wide: usize, cells: usize) -> SlotColumns {
@@ -240,11 +240,11 @@ fn place_slots(slots: &[GraphSlot], wide: usize, cells: usize) -> SlotColumns {
     row
 }
 
-/// Those that lead to the same ones share a line across.
+/// A net: edges with the same targets share a horizontal line.
 struct EdgeNet {
     above: Vec<usize>,
     below: Vec<usize>,
-    /// The line of the channel that it goes across in; none when it goes straight down.
+    /// The lane of its horizontal line; `None` if it goes straight down.
     lane: Option<usize>,
 }
 
@@ -252,13 +252,13 @@ struct EdgeNet {
 struct EdgeChannel {
     nets: Vec<EdgeNet>,
     height: usize,
-    /// The columns in which each slot above is left.
+    /// The columns in which lines leave each slot above.
     exits: BTreeMap<GraphSlot, Vec<usize>>,
-    /// The column in which each slot below is entered.
+    /// The column in which lines enter each slot below.
     entries: BTreeMap<GraphSlot, usize>,
 }
 
-/// How far from the middle a box may be entered, when its middle is in the way.
+/// Possible offsets from the middle at which a line enters a box, if the middle is occupied.
 const ENTRY_OFFSETS: [isize; 5] = [0, 3, -3, 5, -5];
 
 fn route_channel(rows: &GraphRows, row: usize, columns: &[SlotColumns]) -> Option<EdgeChannel> {
@@ -295,7 +295,7 @@ fn route_channel_at(
         let middle = columns[row - 1][&slot].1;
         let straight = led.iter().position(|(_, net)| nets[*net].below == [middle]);
         let centre = straight.unwrap_or(led.len() / 2);
-        // There is no room for more beside each other.
+        // There is no room for more lines beside each other.
         if led.len() > 5 {
             return None;
         }
@@ -309,11 +309,11 @@ fn route_channel_at(
     Some(EdgeChannel { nets, height, exits, entries })
 }
 
-/// Gives each net that is not straight a line of its own, so that no two run in the same cell of a column; how many there are.
+/// Assigns a lane to each net that is not straight, so that no two share a cell of a column. Returns the number of lanes.
 fn assign_lanes(nets: &mut [EdgeNet]) -> Option<usize> {
     let straight = |net: &EdgeNet| net.above.len() == 1 && net.above == net.below;
     let bent: Vec<usize> = (0..nets.len()).filter(|it| !straight(&nets[*it])).collect();
-    // Whoever goes down where another comes from above must turn below it.
+    // A net that goes down where another comes from above must turn below it.
     let waits = |net: usize, other: usize| {
         net != other && nets[net].below.iter().any(|it| nets[other].above.contains(it))
     };
@@ -344,13 +344,13 @@ fn assign_lanes(nets: &mut [EdgeNet]) -> Option<usize> {
 }
 
 impl EdgeNet {
-    /// The first and the last column of its line across.
+    /// Returns the first and the last column of its horizontal line.
     fn column_span(&self) -> (usize, usize) {
         let all = || self.above.iter().chain(&self.below).copied();
         (all().min().unwrap_or(0), all().max().unwrap_or(0))
     }
 
-    /// Whether two lines across would touch.
+    /// Returns whether two horizontal lines would touch.
     fn overlaps_with(&self, other: &Self) -> bool {
         let ((from, to), (other_from, other_to)) = (self.column_span(), other.column_span());
         from <= other_to + 1 && other_from <= to + 1
@@ -371,7 +371,7 @@ impl EdgeChannel {
                 canvas.join_line(x, top + lane, mask);
             }
         }
-        // What only passes a line goes over it.
+        // A vertical line that only passes crosses over a horizontal one.
         for net in &self.nets {
             let lane = net.lane.unwrap_or(self.height);
             for column in &net.above {
@@ -389,11 +389,11 @@ const DOWN: u8 = 2;
 const LEFT: u8 = 4;
 const RIGHT: u8 = 8;
 
-/// The sign for lines that meet, by where they come from.
+/// The box-drawing character of a junction, by its directions.
 const LINE_CHARS: [char; 16] =
     [' ', '╵', '╷', '│', '╴', '╯', '╮', '┤', '╶', '╰', '╭', '├', '─', '┴', '┬', '┼'];
 
-/// A grid of letters, each with its style.
+/// A grid of characters, each with its style.
 struct Canvas {
     cells: usize,
     grid: Vec<Vec<(char, Style)>>,
@@ -413,7 +413,7 @@ impl Canvas {
         }
     }
 
-    /// A piece of a line; it joins what is there.
+    /// Adds a line segment that joins existing ones.
     fn join_line(&mut self, x: usize, y: usize, mask: u8) {
         let there = self.grid.get(y).and_then(|row| row.get(x)).map_or(' ', |it| it.0);
         let before = LINE_CHARS.iter().position(|sign| *sign == there).unwrap_or(0);
@@ -421,12 +421,12 @@ impl Canvas {
         self.put_char(x, y, sign, Style::new().add_modifier(Modifier::DIM));
     }
 
-    /// A piece of a line that goes over whatever is there.
+    /// Adds a line segment that crosses over existing ones.
     fn cross_line(&mut self, x: usize, y: usize) {
         self.put_char(x, y, '│', Style::new().add_modifier(Modifier::DIM));
     }
 
-    /// One box, with the places where lines come in and go out.
+    /// Draws a box, with the positions where lines enter and leave.
     fn draw_box(
         &mut self,
         unit: &GraphUnit,
@@ -472,7 +472,7 @@ impl Canvas {
         for letter in text.chars() {
             let cells = display_width(letter.encode_utf8(&mut [0; 4]));
             self.put_char(at, y, letter, style);
-            // A wide letter covers the cell behind it.
+            // A wide character covers the next cell too.
             (1..cells).for_each(|more| self.put_char(at + more, y, '\0', style));
             at += cells;
         }
@@ -498,12 +498,12 @@ impl Canvas {
     }
 }
 
-/// The units as a tree: each below the last that it waits for, with the others named.
+/// Draws the units as a tree: each below its last dependency, with the others named.
 fn draw_tree(units: &[GraphUnit], cells: usize, chosen: Option<usize>) -> GraphDrawing {
     let mut drawing = GraphDrawing { lines: Vec::new(), places: vec![(0, 0, 0, 0); units.len()] };
     let mut left: BTreeSet<usize> = (0..units.len()).collect();
     draw_branch(units, None, "", (cells, chosen), &mut left, &mut drawing);
-    // What hangs on nothing that is there is shown all the same.
+    // A unit whose dependencies are missing is shown all the same.
     while let Some(unit) = left.pop_first() {
         draw_tree_row(units, unit, "", (cells, chosen), &mut drawing);
     }

@@ -1,19 +1,19 @@
-//! One line that somebody types.
+//! A single-line text input.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// More is not typed but pasted by mistake.
+/// Maximum length: more is not typed but pasted by mistake.
 const MAX_INPUT_BYTES: usize = 4000;
 
-/// A line and the place in it where the next letter goes.
+/// A line and its cursor.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct LineInput {
     text: String,
-    /// In bytes, between letters.
+    /// Cursor position in bytes, at a character boundary.
     at: usize,
 }
 
-// What is typed may be a password.
+// The text may be a password.
 impl std::fmt::Debug for LineInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Input({} letters)", self.text.chars().count())
@@ -21,28 +21,28 @@ impl std::fmt::Debug for LineInput {
 }
 
 impl LineInput {
-    /// A line with a text in it.
+    /// Creates an input with a text.
     pub(super) fn with_text(text: &str) -> Self {
         Self { text: text.to_owned(), at: text.len() }
     }
 
-    /// What was typed.
+    /// Returns the text.
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What stands before the place.
+    /// Returns the text before the cursor.
     pub(super) fn before_cursor(&self) -> &str {
         &self.text[..self.at]
     }
 
-    /// Takes out what was typed.
+    /// Takes the text out.
     pub(super) fn take_text(&mut self) -> String {
         self.at = 0;
         std::mem::take(&mut self.text)
     }
 
-    /// Puts a text in; what cannot stand in a line is left out.
+    /// Inserts a text, without characters that are not valid in a line.
     pub(super) fn insert_text(&mut self, text: &str) {
         for letter in text.chars() {
             let letter = if letter == '\n' || letter == '\t' { ' ' } else { letter };
@@ -53,7 +53,7 @@ impl LineInput {
         }
     }
 
-    /// Takes a key; whether it was one for a line.
+    /// Handles a key. Returns whether the input used it.
     pub(super) fn handle_key(&mut self, key: KeyEvent) -> bool {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {

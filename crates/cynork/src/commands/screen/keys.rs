@@ -1,10 +1,10 @@
-//! Which key means what. The help is made from the same table.
+//! Key bindings. The help is generated from the same table.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::state::{Pane, TaskPart};
 
-/// What a key means where nothing is typed.
+/// A command of a key outside text inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyCommand {
     Quit,
@@ -63,9 +63,9 @@ use KeyStroke::{Code, Control, Letter};
 pub(super) struct KeyBinding {
     pub(super) command: KeyCommand,
     pub(super) strokes: &'static [KeyStroke],
-    /// How its keys are written.
+    /// The label of its keys.
     pub(super) shown: &'static str,
-    /// What it does, as the help says; empty where another row says it too.
+    /// Its description in the help; empty if another row describes it too.
     pub(super) says: &'static str,
 }
 
@@ -78,7 +78,7 @@ const fn bind_key(
     KeyBinding { command, strokes, shown, says }
 }
 
-/// All keys, with the heads under which the help shows them.
+/// All key bindings, with the headings of the help.
 pub(super) const KEY_BINDINGS: &[(&str, &[KeyBinding])] = &[
     (
         "Go",
@@ -193,7 +193,7 @@ pub(super) const KEY_BINDINGS: &[(&str, &[KeyBinding])] = &[
     ),
 ];
 
-/// What a key means.
+/// Returns the command of a key.
 pub(super) fn command_for_key(key: KeyEvent) -> Option<KeyCommand> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     let stroke = match key.code {

@@ -1,17 +1,17 @@
-//! What the scripted model says to each agent: it makes the change, may wait, reports, and after an interruption looks first.
+//! The scripted model of each agent: it makes the change, may wait, reports, and after an interruption reads the file first.
 
 use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What the model reports.
+/// The report of the model.
 pub(super) const REPORT: &str = "The line is there.";
 
-/// What an agent leaves in `/out/network` when nothing can be reached but the model.
+/// Content of `/out/network` when the agent can reach nothing but the model.
 pub(super) const NO_NETWORK: &str = "lo\nreached 127.0.0.1/4001\n";
 
-/// What the tools of one agent are called.
+/// Names of the tools of one agent.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tools {
@@ -24,11 +24,11 @@ pub(super) struct Tools {
 #[serde(deny_unknown_fields)]
 struct Shell {
     name: String,
-    /// `$command` stands for the command.
+    /// Arguments of the tool; `$command` stands for the command.
     arguments: BTreeMap<String, Value>,
 }
 
-/// How the tool of the gateway is called towards an agent.
+/// Name and arguments of the gateway's report tool in the view of an agent.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Report {
@@ -37,14 +37,14 @@ struct Report {
     namespace: Option<String>,
 }
 
-/// What is to be done.
+/// The work of one script.
 pub(super) struct Errand<'a> {
     pub(super) task: &'a str,
     pub(super) file: &'a str,
     pub(super) line: &'a str,
-    /// What must not be reached from inside.
+    /// Addresses that must not be reachable from the sandbox.
     pub(super) places: &'a [SocketAddr],
-    /// Whether a command that only ends when it is let go comes after the change.
+    /// Whether a command follows the change that only ends when it is released.
     pub(super) waits: bool,
 }
 
@@ -53,7 +53,8 @@ impl Errand<'_> {
         format!("printf '%s\\n' '{}' >> {}", self.line, self.file)
     }
 
-    /// Interfaces, and who can be reached; the model is there to show that this would be seen.
+    /// Returns a command that lists interfaces and reachable addresses. The model is among them, to show that a reachable
+    /// address would be seen.
     fn look_around(&self) -> String {
         let places = self.places.iter().map(|place| format!("{}/{}", place.ip(), place.port()));
         let places: Vec<_> = std::iter::once("127.0.0.1/4001".to_owned()).chain(places).collect();
@@ -66,7 +67,7 @@ impl Errand<'_> {
 }
 
 impl Tools {
-    /// The tools of every agent.
+    /// Reads the tools of every agent.
     pub(super) fn read(path: &Path) -> BTreeMap<String, Self> {
         serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
     }
@@ -90,10 +91,10 @@ impl Tools {
         call
     }
 
-    /// The rules of the scripted model.
+    /// Returns the rules of the scripted model.
     pub(super) fn script(&self, errand: &Errand<'_>) -> Value {
         let mut rules = Vec::new();
-        // When the last thing the agent was told matches and it has so many results of tools.
+        // The rule applies if the agent's last message matches and it has this number of tool results.
         let mut rule = |told: Option<&str>, results: usize, calls: &[&Value]| {
             let mut when = json!({ "tool_offered": self.shell.name, "tool_results": results });
             if let Some(told) = told {
@@ -111,7 +112,7 @@ impl Tools {
         let wait = self.run("touch ~/begun; until [ -e ~/go ]; do sleep 0.1; done");
         let look = self.run(&format!("git status --short; grep -qxF '{line}' {file} || {change}"));
         let report = self.report(errand.task);
-        // Whether the command that was interrupted left a result is the agent's own affair.
+        // It depends on the agent whether the interrupted command left a result.
         let again = Some("have been taken up again");
         for before in [1, 2] {
             rule(again, before, &[&look, &report]);

@@ -1,4 +1,4 @@
-//! The log of a storm beside the records: each call that was answered has the records that it must have, and no others.
+//! Compares the log of a storm with the audit records: each answered call has exactly the records that it must have.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -38,10 +38,10 @@ pub(crate) struct AuditCheck {
     wait: u64,
 }
 
-/// Most problems that are shown.
+/// Maximum number of problems that are printed.
 const SHOWN: usize = 50;
 
-/// A record, as far as it matters here.
+/// The compared part of an audit record.
 #[derive(Clone, Debug, sqlx::FromRow)]
 struct Record {
     call_id: Uuid,
@@ -51,7 +51,7 @@ struct Record {
     outcome: Option<String>,
 }
 
-/// All numbers of one chain.
+/// All sequence numbers of one chain.
 #[derive(Debug, sqlx::FromRow)]
 struct Chain {
     id: Uuid,
@@ -124,7 +124,7 @@ struct AuditComparison {
     answered: usize,
     cut_off: usize,
     never_sent: usize,
-    /// Refusals and failures that say themselves that nothing could be recorded.
+    /// Refusals and failures that state themselves that nothing could be recorded.
     unrecorded: usize,
     in_table: usize,
     unknown: usize,
@@ -170,7 +170,7 @@ fn compare(lines: &[CallLine], table: &Table) -> AuditComparison {
             *found.outcomes.entry(outcome.clone()).or_default() += 1;
         }
     }
-    // Whatever nobody got an answer to was cut off; of those some came too late to be recorded at all.
+    // Calls without an answer were cut off; some of them arrived too late to be recorded at all.
     let rest = table.calls.keys().filter(|call| !named.contains(*call)).count();
     if rest > found.cut_off {
         let more =
@@ -190,7 +190,7 @@ fn compare(lines: &[CallLine], table: &Table) -> AuditComparison {
     found
 }
 
-/// Whether an answer says that there are records of it.
+/// Whether an answer implies records.
 enum Recorded {
     Yes,
     CouldNot,
@@ -199,7 +199,7 @@ enum Recorded {
 fn answered(line: &CallLine, table: &Table, named: &mut HashSet<Uuid>) -> Result<Recorded, String> {
     let answer = line.answer.as_deref().unwrap_or_default();
     let Some(id) = &line.call_id else {
-        // Only whoever says that it cannot work now may leave a call without a name.
+        // Only an answer that reports unavailability may lack a call id.
         let may = matches!(answer, "refused:audit_unavailable" | "error:503");
         return if may { Ok(Recorded::CouldNot) } else { Err(format!("{answer} without a name")) };
     };
@@ -225,7 +225,7 @@ fn answered(line: &CallLine, table: &Table, named: &mut HashSet<Uuid>) -> Result
     let decision = records.iter().find(|record| record.phase == "decision").ok_or_else(wrong)?;
     let outcome = records.iter().find(|record| record.phase == "outcome");
     let right = match answer.split_once(':') {
-        // A call may also be refused when it is under way already.
+        // A call may also be refused after it has started.
         Some(("refused", code)) => match outcome {
             None => decision.decision != "allow" && decision.reason == code,
             Some(outcome) => decision.decision == "allow" && is(outcome, &["revoked"]),
@@ -238,7 +238,7 @@ fn answered(line: &CallLine, table: &Table, named: &mut HashSet<Uuid>) -> Result
     if right { Ok(Recorded::Yes) } else { Err(wrong()) }
 }
 
-/// Whether a recorded outcome is the one that the caller was told.
+/// Returns whether a recorded outcome matches the answer to the caller.
 fn fits(kind: CallKind, answer: &str, outcome: &Record) -> bool {
     match (kind, answer) {
         (_, "success") => is(outcome, &["success"]),
@@ -252,7 +252,7 @@ fn is(record: &Record, outcomes: &[&str]) -> bool {
     record.outcome.as_deref().is_some_and(|outcome| outcomes.contains(&outcome))
 }
 
-/// Whether these can be all the records of one call: a refusal alone, or a permission and how it ended.
+/// Checks that these can be all records of one call: a refusal alone, or a permission and its outcome.
 fn consistent(records: &[Record]) -> Result<(), String> {
     let (decisions, outcomes): (Vec<_>, Vec<_>) =
         records.iter().partition(|record| record.phase == "decision");

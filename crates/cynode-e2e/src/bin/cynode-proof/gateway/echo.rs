@@ -17,7 +17,7 @@ pub(crate) struct Echo {
 
 pub(crate) async fn run(served: Echo) -> anyhow::Result<()> {
     let listener = TcpListener::bind(served.listen).await?.tap_io(|stream| {
-        // Without it an answer may wait for the acknowledgement of the one before.
+        // Without it a response may wait for the acknowledgement of the previous one.
         let _ = stream.set_nodelay(true);
     });
     let router = echo::router().route("/healthz", get(|| async { "good" }));

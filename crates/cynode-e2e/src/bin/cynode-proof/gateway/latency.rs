@@ -1,5 +1,5 @@
-//! Calls at a constant rate, whatever the target does, timed from when each was meant to be sent: a target that stops for a
-//! moment is charged for every call that should have been made meanwhile.
+//! Calls at a constant rate, independent of the target, timed from their intended send time. A target that stalls is charged
+//! for every call that should have been made meanwhile (no coordinated omission).
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -114,16 +114,16 @@ impl ToolLatency {
     }
 }
 
-/// What one measurement showed.
+/// One measurement.
 #[derive(Default)]
 struct ToolMeasurement {
-    /// Microseconds, sorted.
+    /// Latencies in microseconds, sorted.
     latencies: Vec<u32>,
-    /// Microseconds by which calls left late although their connection was free: our own fault, sorted.
+    /// Delays in microseconds of calls that left late although their connection was free: errors of this program, sorted.
     late: Vec<u32>,
     errors: u64,
     first_error: Option<String>,
-    /// Calls that there was no time for; they count with the time until the end.
+    /// Calls that could not be sent in time; they count with the time until the end.
     missed: u64,
     cost: Cost,
 }
@@ -144,7 +144,7 @@ impl ToolMeasurement {
         self
     }
 
-    /// The value that so many of a thousand are not above.
+    /// Returns the quantile, in thousandths.
     fn quantile(&self, per_mille: usize) -> u32 {
         at(&self.latencies, per_mille)
     }
@@ -265,7 +265,7 @@ pub(crate) fn run(latency: &ToolLatency) -> anyhow::Result<bool> {
     Ok(problems.is_empty())
 }
 
-/// What is told of each target at each rate.
+/// Summarises each target at each rate.
 fn summary(
     targets: &[ToolTarget],
     baseline: Option<usize>,

@@ -1,5 +1,5 @@
-//! A token taken back, and a tool switched off, while calls go to every replica: how long one that came later still went
-//! through, and how long one that was under way went on.
+//! Revokes a token, or disables a tool, while calls go to every replica. Measures how long later calls were still accepted, and
+//! how long calls in flight continued.
 
 use std::{
     sync::{
@@ -61,13 +61,13 @@ pub(crate) struct Revocation {
 const BEFORE: Duration = Duration::from_millis(400);
 const AFTER: Duration = Duration::from_millis(600);
 
-/// How long a call takes that is under way.
+/// Duration of a call that is in flight during the change.
 const SLOW_MS: u64 = 2000;
 
-/// The tool that is switched off: calls of any length can be made of it.
+/// The tool that is disabled. Its calls can have any duration.
 const TOOL: &str = "slow";
 
-/// What is changed.
+/// The change under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Change {
@@ -81,7 +81,7 @@ struct ObservedCall {
     sent: Instant,
     ended: Instant,
     under_way: bool,
-    /// What the answer was, or nothing if the connection broke.
+    /// The verdict of the answer; `None` if the connection broke.
     verdict: Option<Verdict>,
 }
 
@@ -91,7 +91,7 @@ impl ObservedCall {
     }
 }
 
-/// What one round showed of one replica.
+/// Measurements of one replica in one round.
 #[derive(Debug, Serialize)]
 struct Replica {
     change: Change,
@@ -99,9 +99,9 @@ struct Replica {
     target: usize,
     accepted_before: usize,
     refused_after: usize,
-    /// Zero: none of those that were sent after the change went through.
+    /// Zero: no call that was sent after the change was accepted.
     last_accepted_ms_after: f64,
-    /// Zero: all had ended when the change was confirmed.
+    /// Zero: all calls had ended when the change was confirmed.
     in_flight_ended_ms: f64,
     problems: Vec<String>,
 }
@@ -188,7 +188,7 @@ impl RevocationBench {
         Ok(())
     }
 
-    /// Waits until every replica takes calls.
+    /// Waits until every replica accepts calls.
     async fn ready(&self, token: &str) -> anyhow::Result<()> {
         for endpoint in &self.options.targets {
             let caller = Caller::modern(endpoint.clone(), token);
@@ -207,7 +207,7 @@ impl RevocationBench {
         Ok(())
     }
 
-    /// A call that takes so long; no two have the same arguments.
+    /// Builds a call of the given duration. No two calls have the same arguments.
     fn request(
         &self,
         caller: &Caller,
@@ -256,7 +256,7 @@ impl RevocationBench {
         Ok(replicas.map(|replica| self.judge(change, round, replica, changed, &seen)).collect())
     }
 
-    /// Short calls, one after the other, until told to stop.
+    /// Makes short calls, one after the other, until it is stopped.
     async fn load(
         self: Arc<Self>,
         replica: usize,
@@ -292,7 +292,7 @@ impl RevocationBench {
         Ok(seen)
     }
 
-    /// One long call.
+    /// Makes one long call.
     async fn hold(
         self: Arc<Self>,
         replica: usize,

@@ -1,4 +1,4 @@
-//! Calls of all kinds, one after the other on each connection, to a gateway that somebody kills meanwhile.
+//! Calls of all kinds, one after the other on each connection, to a gateway that is killed meanwhile.
 
 use std::{
     collections::BTreeMap,
@@ -58,26 +58,26 @@ pub(crate) struct ToolStorm {
     stop_file: Option<PathBuf>,
 }
 
-/// What kind of call it is.
+/// Kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum CallKind {
     /// Allowed, answered at once.
     Echo,
-    /// Allowed, answered after a while.
+    /// Allowed, answered after a delay.
     Held,
-    /// A tool that the token may not call.
+    /// A call of a tool that the token may not use.
     Refused,
-    /// A tool that fails.
+    /// A call of a tool that fails.
     Fail,
-    /// The gateway gives up on it.
+    /// A call that exceeds the gateway's timeout.
     Timeout,
-    /// The caller goes away.
+    /// A call whose caller disconnects.
     Cancel,
 }
 
 impl CallKind {
-    /// How many of a thousand.
+    /// Share of each kind, in thousandths.
     const SHARES: [(Self, u32); 6] = [
         (Self::Echo, 390),
         (Self::Held, 330),
@@ -99,15 +99,15 @@ impl CallKind {
     }
 }
 
-/// What became of a call, as the caller knows it.
+/// End of a call, as its caller saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum CallEnd {
-    /// A whole answer came.
+    /// A complete answer arrived.
     Answered,
-    /// It was sent, and no whole answer came.
+    /// The request was sent, and no complete answer arrived.
     CutOff,
-    /// It never left.
+    /// The request was never sent.
     NeverSent,
 }
 
@@ -121,23 +121,23 @@ pub(super) struct CallLine {
     pub(super) answer: Option<String>,
 }
 
-/// How long is waited before the next connection is tried.
+/// Delay before the next connection attempt.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Nothing may take longer: whoever is killed closes its connections.
+/// Timeout of a call. No call may take longer: a killed process closes its connections.
 const HUNG: Duration = Duration::from_mins(1);
 
 struct ToolStormState {
     storm: ToolStorm,
     caller: Caller,
     next: AtomicU64,
-    /// Calls that may still be made; one that never left is given back.
+    /// Remaining calls; one that was never sent is added again.
     left: AtomicU64,
     hung: AtomicU64,
 }
 
 impl ToolStormState {
-    /// The next call, unless there is none.
+    /// Returns the number of the next call, if any is left.
     fn next(&self) -> Option<u64> {
         let stopped = self.storm.stop_file.as_ref().is_some_and(|file| file.exists());
         let take = |left: u64| if stopped { None } else { left.checked_sub(1) };
@@ -145,7 +145,7 @@ impl ToolStormState {
         Some(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes one call after the other on one connection at a time.
+    /// Makes one call after the other, on one connection at a time.
     async fn work(&self, log: &mpsc::UnboundedSender<CallLine>) -> anyhow::Result<()> {
         let (mut link, mut reached) = (None, Instant::now());
         while let Some(number) = self.next() {
@@ -165,7 +165,7 @@ impl ToolStormState {
         Ok(())
     }
 
-    /// Name and arguments; no two calls have the same.
+    /// Returns name and arguments of a call. No two calls have the same.
     fn call(&self, number: u64, kind: CallKind, rng: &mut StdRng) -> (&str, Value) {
         let text = format!("storm-{}-{number}", self.storm.seed);
         match kind {

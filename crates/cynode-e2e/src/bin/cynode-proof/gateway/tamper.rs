@@ -1,4 +1,4 @@
-//! Records changed behind the gateway's back, one value at a time: the check must find every change.
+//! Changes audit records behind the gateway's back, one value at a time: the verification must detect every change.
 
 use std::{collections::BTreeSet, path::PathBuf, process::Stdio};
 
@@ -32,7 +32,7 @@ pub(crate) struct Tamper {
 
 const TABLES: [&str; 3] = ["audit_records", "audit_checkpoints", "audit_chains"];
 
-/// Words that columns with few words may have.
+/// Possible values of columns with few values.
 const WORDS: [&str; 16] = [
     "decision",
     "outcome",
@@ -56,12 +56,12 @@ const WORDS: [&str; 16] = [
 struct Column {
     table: String,
     name: String,
-    /// As the database names it, with `[]` for a list.
+    /// The SQL type, with `[]` for an array.
     kind: String,
     nullable: bool,
 }
 
-/// A value that was changed, and how it is found again.
+/// A changed value and its location.
 struct Changed {
     partition: i64,
     place: String,
@@ -121,7 +121,7 @@ pub(crate) async fn run(tamper: Tamper) -> anyhow::Result<bool> {
 }
 
 impl TamperRun {
-    /// Whether `audit verify` finds nothing wrong. That it does not work is not an answer.
+    /// Returns whether `audit verify` finds no problem. A failure to run is an error, not an answer.
     async fn verified(&self) -> anyhow::Result<bool> {
         let mut command = Command::new(&self.tamper.cynode);
         command.args(["audit", "verify"]).env("DATABASE_URL", &self.tamper.database_url);
@@ -139,7 +139,7 @@ impl TamperRun {
         }
     }
 
-    /// Changes the column in some row to a value that the table takes.
+    /// Changes the column in some row to a value that the table accepts.
     async fn change(&mut self, column: &Column) -> anyhow::Result<Changed> {
         let Column { table, name, .. } = column;
         let query = format!(
@@ -155,7 +155,7 @@ impl TamperRun {
             let row = Changed { partition, place: place.clone(), before: before.clone(), after };
             match self.write(column, &row, row.after.as_deref()).await {
                 Ok((partition, place)) => return Ok(Changed { partition, place, ..row }),
-                // A value that this column cannot have, or not in this row: the next one.
+                // A value that this column cannot have, or not in this row: try the next one.
                 Err(sqlx::Error::Database(refused))
                     if refused
                         .code()
@@ -171,7 +171,7 @@ impl TamperRun {
         Ok(())
     }
 
-    /// Writes the value into the row, and gives the row's new place.
+    /// Writes the value into the row. Returns the row's new location.
     async fn write(
         &mut self,
         column: &Column,
@@ -191,7 +191,7 @@ impl TamperRun {
             .await
     }
 
-    /// Other values that differ as little as possible, in a random order.
+    /// Returns other values that differ as little as possible, in random order.
     async fn candidates(
         &mut self,
         column: &Column,
@@ -261,7 +261,7 @@ impl TamperRun {
         })
     }
 
-    /// `\x…` with one bit changed.
+    /// Changes one bit of a `\x…` value.
     fn flipped(&mut self, before: &str) -> String {
         let mut digits = before.as_bytes().to_vec();
         let place = self.rng.random_range(2..digits.len());
@@ -271,7 +271,7 @@ impl TamperRun {
         String::from_utf8_lossy(&digits).into_owned()
     }
 
-    /// The next letter or digit at some place.
+    /// Replaces a letter or digit at a random position by its successor.
     fn letter_changed(&mut self, before: &str) -> String {
         let mut letters = before.as_bytes().to_vec();
         if letters.is_empty() {

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, task::JoinHandle};
 
-/// Where a server listens: `http://ADDRESS:PORT/PATH` on loopback.
+/// Address of a server: `http://ADDRESS:PORT/PATH` on loopback.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
@@ -44,7 +44,7 @@ pub(crate) enum Era {
 const MODERN: &str = "2026-07-28";
 const LEGACY: &str = "2025-06-18";
 
-/// Who calls what, and how.
+/// Endpoint, credential and protocol of a caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) endpoint: Endpoint,
@@ -89,7 +89,7 @@ impl Caller {
     }
 }
 
-/// One kept-alive connection. It is closed when it is dropped, whatever is under way on it.
+/// One keep-alive connection. Dropping it closes it, whatever is in flight on it.
 pub(crate) struct Link {
     sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<()>,
@@ -106,7 +106,7 @@ impl Drop for Link {
 pub(crate) enum CallFailure {
     /// The server has not seen the request.
     NeverSent,
-    /// It may have. The call's name is there if the head of the answer was.
+    /// The server may have seen the request. The call id is known if the response headers arrived.
     CutOff { call_id: Option<String> },
 }
 
@@ -127,13 +127,13 @@ impl Link {
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         #[expect(clippy::disallowed_methods, reason = "it ends with the link")]
         let driver = tokio::spawn(async move {
-            // What became of the call says it all.
+            // The outcome of the call reports any error.
             let _ = connection.await;
         });
         Ok(Self { sender, driver })
     }
 
-    /// Sends a request; the body of the answer is still to come.
+    /// Sends a request. The body of the response is still to be read.
     pub(crate) async fn send(
         &mut self,
         request: Request<Full<Bytes>>,
@@ -142,7 +142,7 @@ impl Link {
             return Err(CallFailure::NeverSent);
         }
         self.sender.try_send_request(request).await.map_err(|mut error| {
-            // The request comes back only if nothing of it was written.
+            // The request is returned only if nothing of it was written.
             let untouched = error.take_message().is_some();
             if untouched { CallFailure::NeverSent } else { CallFailure::CutOff { call_id: None } }
         })
@@ -168,16 +168,16 @@ impl Link {
     }
 }
 
-/// What an answer says.
+/// Meaning of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The tool did it; its first text.
+    /// The tool succeeded; its first text.
     Success(Option<String>),
-    /// The gateway refused it.
+    /// The gateway refused the call.
     Refused(String),
-    /// The tool failed, with a code if it is one that has codes.
+    /// The tool failed, with a code if it has codes.
     ToolError(Option<String>),
-    /// The protocol failed: the code of the error, or else of the answer.
+    /// A protocol error: its code, or else the HTTP status.
     Error(i64),
 }
 
@@ -201,7 +201,7 @@ impl ToolAnswer {
         }
         let result = &message["result"];
         let code = |of: &str| {
-            // Where the tool promised another structure it stands beside it.
+            // If the tool declared a different output structure, the code is beside it.
             let told = result["structuredContent"][of]["code"].as_str();
             let told = told.or_else(|| result["_meta"][format!("cynode/{of}")]["code"].as_str());
             told.map(str::to_owned)
@@ -217,7 +217,7 @@ impl ToolAnswer {
         }
     }
 
-    /// The answer itself; in a stream of events it is the last one.
+    /// Returns the JSON-RPC message; in an event stream it is the last one.
     fn message(&self) -> Option<Value> {
         if !self.events {
             return serde_json::from_slice(&self.body).ok();

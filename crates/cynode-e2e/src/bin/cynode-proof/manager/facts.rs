@@ -1,4 +1,4 @@
-//! What can be said of a task after it has ended, so that two runs can be compared.
+//! Observable facts about an ended task, to compare two runs.
 
 use cynode_core::ids::{JobId, ProjectId, TaskId};
 use serde_json::Value;
@@ -12,8 +12,9 @@ pub(super) fn raw(task: &str) -> Uuid {
     task.parse::<TaskId>().unwrap().as_uuid()
 }
 
-/// What the database says, with how often. Steps that only wait are not compared, since they depend on who is how fast, and neither is
-/// how often a handoff was begun: that is what a kill changes. The trace of a plan ranks tools by words, the task's name among them.
+/// Facts from the database, with their number of occurrences. Steps that only wait are not compared, since they depend on
+/// timing, and neither is the number of attempts of a handoff, which a kill changes. The trace of a plan ranks tools by words,
+/// and the task's name is among them.
 const FACTS: &str = "
     SELECT 'task ' || state AS fact, 1::bigint AS times FROM tasks WHERE task_id = $1
     UNION ALL
@@ -71,7 +72,7 @@ const FACTS: &str = "
     SELECT 'tokens of handoffs left', count(*)
     FROM agent_tokens a JOIN handoffs h USING (handoff_id) WHERE h.task_id = $1 AND a.revoked_at IS NULL";
 
-/// What can be said of a task, its commits included.
+/// Returns the facts about a task, its commits included.
 pub(super) async fn observe(stage: &Stage, task: &str) -> Facts {
     let rows: Vec<(String, i64)> = sqlx::query_as(FACTS)
         .bind(raw(task))
@@ -99,18 +100,18 @@ pub(super) async fn observe(stage: &Stage, task: &str) -> Facts {
     facts
 }
 
-/// What a job left in the project's repository.
+/// The commit of a job in the project's repository.
 pub(super) struct Made {
     pub(super) unit: String,
     pub(super) commit: String,
-    /// The commit that the job began from.
+    /// The commit that the job started from.
     pub(super) base: String,
     tree: String,
-    /// How many commits it is over where it began.
+    /// Number of commits on top of that base.
     pub(super) over: i64,
 }
 
-/// The commits that jobs of a task left in the orchestrator's repository.
+/// Returns the commits that jobs of a task left in the orchestrator's repository.
 pub(super) async fn commits(stage: &Stage, task: &str) -> Vec<Made> {
     let query =
         "SELECT j.job_id, u.key, j.base_commit FROM jobs j JOIN work_units u USING (unit_id)
@@ -130,7 +131,7 @@ pub(super) async fn commits(stage: &Stage, task: &str) -> Vec<Made> {
     made.collect()
 }
 
-/// How many answers of a model no thought rests on, and how often handoffs were begun again.
+/// Number of model answers that no decision uses, and of restarts of handoffs.
 pub(super) struct Effort {
     pub(super) unused: i64,
     pub(super) again: i64,
@@ -147,14 +148,14 @@ pub(super) async fn effort(pool: &PgPool, task: &str) -> Effort {
     Effort { unused, again }
 }
 
-/// How often a model was asked at all in a project, whatever came of it, and how many handoffs there are.
+/// Returns the number of model calls of a project, successful or not, and of its handoffs.
 pub(super) async fn activity(stage: &Stage) -> (i64, i64) {
     let query = "SELECT (SELECT count(*) FROM model_calls WHERE project_id = $1), (SELECT count(*) FROM handoffs WHERE project_id = $1)";
     let project = stage.world.project.parse::<ProjectId>().unwrap().as_uuid();
     sqlx::query_as(query).bind(project).fetch_one(&stage.world.pool).await.unwrap()
 }
 
-/// Rows of a query about a task, each as one JSON object.
+/// Returns the rows of a query about a task, each as one JSON object.
 pub(super) async fn rows(pool: &PgPool, query: &'static str, task: &str) -> Vec<Value> {
     let wrapped = format!("SELECT to_jsonb(rows) FROM ({query}) rows");
     let rows = sqlx::query_scalar::<_, Value>(sqlx::AssertSqlSafe(wrapped)).bind(raw(task));

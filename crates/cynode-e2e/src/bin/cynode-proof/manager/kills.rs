@@ -1,4 +1,4 @@
-//! Somebody is killed before or after a message, and everything must end as if nothing had been.
+//! Kills a process before or after a message. The outcome must be that of an undisturbed run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,13 +24,13 @@ use super::{
 };
 use crate::chaos::differences;
 
-/// How long a task may take before it counts as stuck.
+/// Timeout after which a task counts as stuck.
 const STUCK: Duration = Duration::from_mins(1);
 
-/// What is said when there was nothing to be killed at.
+/// Error text for a message that was never sent.
 const NEVER: &str = "the message never came by";
 
-/// The few places of the short form.
+/// The fault points of the short form.
 const FEW: [&str; 22] = [
     "manager after manager:claim:plan 1",
     "manager before manager:think:classify 1",
@@ -56,14 +56,14 @@ const FEW: [&str; 22] = [
     "orchestrator before sql:delivery:offer 1",
 ];
 
-/// One place and one victim.
+/// One fault point and one victim.
 #[derive(Clone, Debug)]
 pub(super) struct KillPoint {
     victim: Victim,
     trigger: Trigger,
-    /// How often the message comes by before.
+    /// How many occurrences of the message are skipped before.
     skip: u32,
-    /// Whether the project manager is told something else when it starts again.
+    /// Whether the project manager's input is different after its restart.
     other_words: bool,
 }
 
@@ -76,21 +76,21 @@ impl fmt::Display for KillPoint {
 }
 
 impl KillPoint {
-    /// Who sends the message.
+    /// Returns the sender of the message.
     fn sender(message: &str) -> Option<Victim> {
         match message.split_once(':')? {
             ("manager", _) => Some(Victim::Manager),
             ("analyst", _) => Some(Victim::Analyst),
             ("checkpoint", _) | ("workflow", "start") => Some(Victim::Runner),
-            // Between the commit, the branch and the row that says that it is offered.
+            // Between the commit, the branch and the row that marks it as offered.
             ("sql", "delivery:begin" | "delivery:offer") => Some(Victim::Orchestrator),
             _ => None,
         }
     }
 }
 
-/// The places of a run: before and after every message of the project manager, the analyst and the runner, for the sender and for the
-/// orchestrator. How often somebody says that he is still there, or asks for work in vain, is no matter.
+/// Returns the fault points of a run: before and after every message of the project manager, the analyst and the runner, for
+/// the sender and for the orchestrator. Repeated heartbeats and claims without a result do not count.
 pub(super) fn places(heard: &[Trigger], few: bool, only: Option<&str>) -> Vec<KillPoint> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     let mut places = Vec::new();
@@ -109,7 +109,7 @@ pub(super) fn places(heard: &[Trigger], few: bool, only: Option<&str>) -> Vec<Ki
             places.push(KillPoint { victim, trigger, skip, other_words: false });
         }
     }
-    // What was thought before holds also when the next process is told more.
+    // An earlier decision stays valid even if the next process gets more input.
     let message = "manager:record:classify".to_owned();
     let trigger = Trigger { message, phase: Phase::After };
     places.push(KillPoint { victim: Victim::Manager, trigger, skip: 0, other_words: true });
@@ -125,14 +125,14 @@ pub(super) fn places(heard: &[Trigger], few: bool, only: Option<&str>) -> Vec<Ki
     places
 }
 
-/// Kills; gives whether the message still arrives, or its answer.
+/// Kills the process. Returns whether the message, or its response, still arrives.
 fn kill(place: &KillPoint, processes: &Processes) -> Cut {
     processes.kill(place.victim);
     if !place.other_words {
         processes.start(place.victim);
     }
     match (place.victim, place.trigger.phase) {
-        // It was not sent, or nobody is there who could answer any more.
+        // It was not sent, or there is no process left to answer.
         (Victim::Orchestrator, Phase::After) => Cut::Yes,
         (Victim::Orchestrator, Phase::Before) => Cut::No,
         (_, Phase::Before) => Cut::Yes,
@@ -140,7 +140,7 @@ fn kill(place: &KillPoint, processes: &Processes) -> Cut {
     }
 }
 
-/// Whether it ends the same everywhere.
+/// Runs every fault point. Returns whether all end the same.
 pub(super) async fn all(stage: &Stage, unbroken: &Unbroken, places: &[KillPoint]) -> bool {
     println!("\n{:<62}{:>9}{:>9}{:>9}  ended", "killed", "seconds", "begun", "answers");
     println!("{:<62}{:>9}{:>9}{:>9}", "", "", "again", "unused");
@@ -148,7 +148,7 @@ pub(super) async fn all(stage: &Stage, unbroken: &Unbroken, places: &[KillPoint]
     let mut bad = 0;
     for place in places {
         let (mut wrong, mut row) = one(stage, unbroken, place).await;
-        // How often somebody waits is a matter of who is how fast.
+        // The number of waits depends on timing.
         for _ in 0..2 {
             if wrong == [NEVER] {
                 (wrong, row) = one(stage, unbroken, place).await;
@@ -168,7 +168,7 @@ pub(super) async fn all(stage: &Stage, unbroken: &Unbroken, places: &[KillPoint]
     bad == 0 && !places.is_empty()
 }
 
-/// Plays the example with somebody killed; what is wrong then, and a row about it.
+/// Runs the example with one kill. Returns the problems, and a table row.
 async fn one(stage: &Stage, unbroken: &Unbroken, place: &KillPoint) -> (Vec<String>, String) {
     let world = &stage.world;
     let mut wrong = Vec::new();
@@ -194,11 +194,11 @@ async fn one(stage: &Stage, unbroken: &Unbroken, place: &KillPoint) -> (Vec<Stri
     }
     world.wait_until_it_works().await;
     let effort = effort(&world.pool, &task).await;
-    // What died between an answer and its record was asked again.
+    // A process that died between an answer and its record repeats the call.
     if effort.unused > 1 {
         wrong.push(format!("{} answers of a model were not used", effort.unused));
     }
-    // Nobody but whoever died had it in vain.
+    // Only the handoff of the killed process may be repeated.
     if effort.again > 1 {
         wrong.push(format!("handoffs were begun again {} times", effort.again));
     }
@@ -207,7 +207,7 @@ async fn one(stage: &Stage, unbroken: &Unbroken, place: &KillPoint) -> (Vec<Stri
     (wrong, row)
 }
 
-/// Tells the project manager something more while it is dead, and starts it.
+/// Sends another message to the project manager while it is down, and starts it.
 async fn tell_more(stage: &Stage, task: &str, fired: &AtomicBool) {
     let begun = Instant::now();
     while !fired.load(Ordering::Acquire) && begun.elapsed() < STUCK {

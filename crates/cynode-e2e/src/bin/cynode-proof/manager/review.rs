@@ -1,4 +1,4 @@
-//! Every path of the review loop, played in a real installation: what was judged how, what followed, and how it ended, as a table.
+//! Every path of the review loop in a real installation: verdicts, next steps and end state, as a table.
 
 use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
@@ -28,7 +28,7 @@ const END: &str = "<!-- paths: end -->";
 const OPTIONS: &str = "agents.project_manager.review";
 const PATH_TIMEOUT: Duration = Duration::from_mins(4);
 
-/// What a reviewer or tester says in one round.
+/// Verdict of a reviewer or tester in one round.
 #[derive(Clone, Copy)]
 enum Says {
     Good,
@@ -49,7 +49,7 @@ impl Says {
         }
     }
 
-    /// As a move of a scripted agent.
+    /// Returns it as a move of a scripted agent.
     fn reports(self, tester: bool) -> Value {
         let issue = json!([{ "description": "the name is not quoted", "file_location": "greet.sh:2",
             "how_to_fix": "quote it" }]);
@@ -83,14 +83,14 @@ impl Says {
 /// One path.
 struct ReviewCase {
     name: &'static str,
-    /// What the reviewer says in each round; the last holds for all that follow.
+    /// Verdicts of the reviewer by round; the last one repeats.
     reviews: &'static [Says],
-    /// The same of the tester; empty when nobody asks for tests.
+    /// Verdicts of the tester by round; empty if no tests are requested.
     tests: &'static [Says],
-    /// Whether the developer's first and later attempts hold.
+    /// Whether the checks of the developer's first and later attempts pass.
     holds: (bool, bool),
     options: &'static [(&'static str, &'static str)],
-    /// What the person answers who is asked.
+    /// The person's answer, if a person is asked.
     answer: Option<&'static str>,
 }
 
@@ -160,7 +160,7 @@ fn cases() -> Vec<ReviewCase> {
     ]
 }
 
-/// The last verdict holds for every round that follows.
+/// Repeats the last verdict for every round that follows.
 fn by_round(says: &[Says], tester: bool) -> Value {
     let mut chosen = json!([says[0].reports(tester)]);
     for (round, next) in says.iter().enumerate().skip(1) {
@@ -178,7 +178,7 @@ fn scripted(moves: &Value, revised: Option<Value>) -> Value {
     worker
 }
 
-/// What each agent of a path plays.
+/// Returns the script of each agent of a path.
 fn workers(case: &ReviewCase) -> Vec<(&'static str, Value)> {
     let writes = |holds: bool, mark: &str| {
         let text = if holds { "echo \"hello $1\"" } else { "echo \"hi $1\"" };
@@ -200,7 +200,7 @@ fn workers(case: &ReviewCase) -> Vec<(&'static str, Value)> {
     all
 }
 
-/// What came of a path.
+/// Outcome of a path.
 struct Gone {
     steps: Vec<String>,
     end: String,
@@ -261,13 +261,13 @@ async fn begin(stage: &Stage, case: &ReviewCase, brought: Vec<u8>) -> String {
     let words =
         if case.tests.is_empty() { "Greet by name" } else { "Greet by name, and try it out" };
     let checked = json!([{ "text": "it greets by name", "check": { "argv": ["sh", "check.sh"] } }]);
-    // Where tests fail by word only, the check itself holds.
+    // If only the tester's verdict is negative, the check itself passes.
     let body =
         json!({ "project_id": project, "description": words, "acceptance_criteria": checked });
     world.post("/v1/tasks", body).await["id"].as_str().unwrap().to_owned()
 }
 
-/// Waits until a path has ended; answers what is asked on the way.
+/// Waits until a path has ended, and answers its questions.
 async fn follow(stage: &Stage, case: &ReviewCase, task: &str) -> Option<Gone> {
     let (world, begun) = (&stage.world, std::time::Instant::now());
     let mut asked = None;
@@ -306,7 +306,7 @@ async fn follow(stage: &Stage, case: &ReviewCase, task: &str) -> Option<Gone> {
     }
 }
 
-/// What was judged how, in order.
+/// Returns the verdicts in order.
 fn steps(timeline: &Value, asked: Option<String>, answer: Option<&str>) -> Vec<String> {
     let verify = timeline["steps"].as_array().into_iter().flatten();
     let judged =

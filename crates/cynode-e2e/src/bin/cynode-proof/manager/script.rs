@@ -1,4 +1,4 @@
-//! The example, step by step, as it can be seen from the outside.
+//! The example, step by step, as it is observable from outside.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,10 +18,10 @@ use crate::{
     nodes::scene::git,
 };
 
-/// How long the example may take.
+/// Timeout of the example.
 const STUCK: Duration = Duration::from_mins(1);
 
-/// How long nobody may think when there is nothing to think about.
+/// How long no model call may happen when there is nothing to decide.
 const IDLE: Duration = Duration::from_secs(3);
 
 /// The unit that is built, and the files that it changes.
@@ -31,14 +31,14 @@ const FILES: [&str; 2] = ["Pages/Settings.razor", "Shared/ThemeProvider.razor"];
 /// The tools that the project manager calls, in order.
 const MANAGERS_TOOLS: [&str; 3] = ["git.tree", "git.read", "git.pull_request.open"];
 
-/// What an unbroken run is like.
+/// An undisturbed run.
 pub(super) struct Unbroken {
     pub(super) facts: Facts,
-    /// The messages that came by each time.
+    /// The messages that occur in every run.
     pub(super) heard: Vec<Trigger>,
 }
 
-/// Plays the example twice without a fault: once to look at each step, once to see that it always goes so.
+/// Runs the example twice without a fault: once to check each step, once to check that it repeats.
 pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
     stage.world.faults.start_recording();
     let begun = Instant::now();
@@ -83,7 +83,7 @@ pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
     (Unbroken { facts, heard }, checks.end())
 }
 
-/// What came by in both of two runs: how often somebody waits is a matter of who is how fast.
+/// Returns the messages of both runs: the number of waits depends on timing.
 fn in_both(mut heard: Vec<Trigger>, mut again: Vec<Trigger>) -> Vec<Trigger> {
     heard.retain(|trigger| {
         let found = again.iter().position(|other| other == trigger);
@@ -92,17 +92,17 @@ fn in_both(mut heard: Vec<Trigger>, mut again: Vec<Trigger>) -> Vec<Trigger> {
     heard
 }
 
-/// What was found, against what was meant.
+/// Findings compared with expectations.
 #[derive(Default)]
 struct Checks {
-    /// The step that is looked at.
+    /// The current step.
     open: Option<String>,
     wrong: Vec<String>,
     bad: usize,
 }
 
 impl Checks {
-    /// The step that is looked at from now on.
+    /// Begins a step.
     fn step(&mut self, name: &str, what: &str) {
         self.close();
         self.open = Some(format!("{name:<18}{what}"));
@@ -124,22 +124,22 @@ impl Checks {
         }
     }
 
-    /// Whether all was as it was meant.
+    /// Returns whether all checks passed.
     fn end(mut self) -> bool {
         self.close();
         self.bad == 0
     }
 }
 
-/// Everything there is to see of a task.
+/// All observable records of a task.
 struct TaskRecords {
     task: Value,
     timeline: Value,
-    /// Oldest first, with what was thought.
+    /// Oldest first, with their decisions.
     handoffs: Vec<Value>,
-    /// What each was answered, in the same order.
+    /// The answer to each, in the same order.
     answers: Vec<Value>,
-    /// What was thought, as it is kept.
+    /// The stored decisions.
     thoughts: Vec<Value>,
     jobs: BTreeMap<String, Value>,
     reports: Vec<Value>,
@@ -185,7 +185,7 @@ impl TaskRecords {
         }
     }
 
-    /// What a handoff thought: kind and answer.
+    /// Returns kind and answer of each decision of a handoff.
     fn decisions_of(&self, handoff: usize) -> Value {
         let thoughts = self.handoffs.get(handoff).and_then(|it| it["decisions"].as_array());
         let thoughts = thoughts.into_iter().flatten();
@@ -196,19 +196,19 @@ impl TaskRecords {
         self.answers.get(handoff).unwrap_or(&Value::Null)
     }
 
-    /// What agents reported: who, about what, and what.
+    /// Returns the reports of agents: author, subject and content.
     fn reported(&self) -> Value {
         let told = |it: &Value| json!({ "by": it["agent_role"], "unit": it["unit"], "kind": it["kind"], "summary": it["summary"], "details": it["details"] });
         self.reports.iter().map(told).collect()
     }
 
-    /// What the job of a unit was told.
+    /// Returns the job input of a unit.
     fn work(&self, unit: &str) -> &Value {
         self.jobs.get(unit).map_or(&Value::Null, |job| &job["payload"]["unit"]["work"])
     }
 }
 
-/// The handoffs of the example, in order: the analyst's share comes before the second half of what it is a share of.
+/// The handoffs of the example, in order: the analyst's part comes before the second half of the handoff that it belongs to.
 const PLAN: usize = 0;
 const BUILD: usize = 1;
 const BUILT: usize = 2;
@@ -285,7 +285,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
         &seen.decisions_of(ANALYSED),
         &json!([said("review_artifact")]),
     );
-    // The project's own commands are run over the change, and over what was there before: this machine has no such program.
+    // The project's own commands run over the change and over the base: this machine has no such program.
     let unable = |command: &str| {
         let text =
             format!("the check `{command}` does not hold, and did not before the change either");
@@ -364,7 +364,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     checks.that("branch", &on_branch(stage, seen, offered), &branch);
 }
 
-/// What is on the branch of a pull request.
+/// Returns the content of a pull request's branch.
 fn on_branch(stage: &Stage, seen: &TaskRecords, offered: &Value) -> Value {
     let repository = stage.world.repository(&stage.world.project);
     let run = |arguments: &[&str]| git(&repository, arguments).unwrap_or_default();
@@ -381,7 +381,7 @@ fn on_branch(stage: &Stage, seen: &TaskRecords, offered: &Value) -> Value {
     })
 }
 
-/// What can be known of the project from its own words.
+/// Returns the project facts that follow from its own text.
 fn learned(words: &str) -> Value {
     json!({
         "claude_md": words,
@@ -395,7 +395,7 @@ fn learned(words: &str) -> Value {
     })
 }
 
-/// What everybody is told of the project.
+/// Returns the project context that every role gets.
 fn surroundings(rest: Value) -> Value {
     let Value::Object(mut context) = learned("") else { return Value::Null };
     context.remove("claude_md");
@@ -438,20 +438,21 @@ fn work(role: &str, worker: &Value, context: &Value, commit: &str) -> Value {
     json!({ "role": role, "worker": worker, "context": context, "models": ["cynodeai.fast"], "sandbox": {}, "placement": {}, "commit": commit })
 }
 
-/// Which unit names which.
+/// Returns the dependencies between units.
 fn edges(timeline: &Value) -> Value {
     let units = timeline["units"].as_array().into_iter().flatten();
     units.map(|unit| json!([unit["key"], unit["depends_on"]])).collect()
 }
 
-/// The tools that an agent called with success, in order.
+/// Returns the tools that an agent called successfully, in order.
 fn tools(seen: &TaskRecords, role: &str) -> Vec<String> {
     let called = |it: &&Value| it["agent_role"] == role && it["outcome"] == "success";
     let called = seen.audit.iter().rev().filter(called);
     called.filter_map(|it| it["tool"].as_str().map(str::to_owned)).collect()
 }
 
-/// What is in the repository: for each commit its unit, how many it is over the project's own, and the files that it changes, whole.
+/// Returns the content of the repository: for each commit its unit, its number of commits over the base, and its changed files,
+/// whole.
 fn delivered(stage: &Stage, seen: &TaskRecords) -> Value {
     let repository = stage.world.repository(&stage.world.project);
     let run = |arguments: &[&str]| git(&repository, arguments).unwrap_or_default();
@@ -468,7 +469,7 @@ fn delivered(stage: &Stage, seen: &TaskRecords) -> Value {
     told.collect()
 }
 
-/// What the worker's moves make of the two files, and nothing else.
+/// Returns the result of the worker's moves on the two files, and nothing else.
 fn expected_commits(worker: &Value) -> Value {
     let moves = worker["moves"].as_array().map_or(&[][..], Vec::as_slice);
     let written = |path: &str| {
@@ -479,7 +480,7 @@ fn expected_commits(worker: &Value) -> Value {
     json!([{ "unit": UNIT, "over": 1, "from main": true, "files": files }])
 }
 
-/// What is kept of it: calls, costs, traces, tool calls.
+/// Checks the stored records: calls, costs, traces, tool calls.
 fn records(seen: &TaskRecords, checks: &mut Checks) {
     let texts = |rows: &[Value], field: &str| -> BTreeSet<String> {
         rows.iter().filter_map(|row| row[field].as_str().map(str::to_owned)).collect()

@@ -1,4 +1,4 @@
-//! What the example is played on.
+//! The installation on which the example runs.
 
 use std::{
     collections::BTreeMap,
@@ -20,26 +20,26 @@ use serde_json::{Value, json};
 use super::Manager;
 use crate::nodes::scene::{enlist, final_state, git};
 
-/// How long a runner's lease lasts.
+/// Lease time of a runner in seconds.
 const LEASE: u32 = 3;
 
-/// How long silence about a handoff is believed.
+/// Seconds without a sign of life after which a handoff is reassigned.
 const SILENCE: u32 = 2;
 
-/// What is asked for.
+/// The description of the task.
 pub(super) const WORDS: &str = "Add dark mode toggle to settings page";
 
 /// The recording of the model, in the sample and in the installation.
 const CASSETTE: &str = "cassette";
 
-/// Where the worker of each kind is chosen.
+/// The preference that chooses the worker of each kind.
 const WORKERS: &str = "agents.project_manager.workers";
 
-/// What the model is asked and what it answers, by the kind of the question; what each kind of worker plays.
+/// Questions to the model and its answers, by kind, and the script of each kind of worker.
 pub(super) struct Sample {
     pub(super) answers: BTreeMap<String, SampleAnswer>,
     pub(super) workers: BTreeMap<String, Value>,
-    /// The project's own words for agents.
+    /// The project's instructions for agents.
     pub(super) words: String,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Sample {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SampleAnswer {
-    /// How it begins, as a pattern.
+    /// A pattern for its beginning.
     asked: String,
     pub(super) answer: Value,
 }
@@ -62,7 +62,7 @@ impl Sample {
         }
     }
 
-    /// The script that the recording is made by. It knows no other question.
+    /// Returns the script from which the recording is made. It has no answer to any other question.
     fn script(&self) -> Value {
         let rules = self.answers.values().map(|SampleAnswer { asked, answer }| {
             json!({ "when": { "user_matches": asked }, "answer": { "text": answer.to_string() } })
@@ -71,7 +71,7 @@ impl Sample {
     }
 }
 
-/// The sample repository, as a bundle.
+/// Returns the sample repository as a bundle.
 pub(super) fn bundle(from: &Path) -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     let to = place.path().join("repository");
@@ -87,7 +87,7 @@ pub(super) fn bundle(from: &Path) -> Vec<u8> {
 
 /// An installation with a project manager, an analyst and a node.
 pub(super) struct Stage {
-    // They go before the world does.
+    // Dropped before the world.
     #[expect(dead_code, reason = "it runs as long as it is there")]
     machine: Machine,
     #[expect(dead_code, reason = "connections through it end when it goes")]
@@ -138,16 +138,16 @@ impl Stage {
         Self { machine, way, world, sample }
     }
 
-    /// Asks for the example; gives the id of the task.
+    /// Creates the task of the example. Returns its id.
     pub(super) async fn begin(&self) -> String {
-        // The model is told the name of a task, and names are not used twice: every run is the first of its name.
+        // The model is given the name of the task, and names are unique: every run is the first of its name.
         let renamed = "UPDATE tasks SET name = 'earlier-' || replace(task_id::text, '-', '')";
         sqlx::query(renamed).execute(&self.world.pool).await.unwrap();
         let body = json!({ "project_id": self.world.project, "description": WORDS });
         self.world.post("/v1/tasks", body).await["id"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until a task has ended, and starts again whoever has ended by himself meanwhile; whether it does.
+    /// Waits until a task has ended, and restarts processes that have exited meanwhile. Returns whether the task ended.
     pub(super) async fn ends(&self, task: &str, timeout: Duration) -> bool {
         let begun = Instant::now();
         while final_state(&self.world.pool, task).await.is_none() {
@@ -162,7 +162,7 @@ impl Stage {
         true
     }
 
-    /// Puts the recording that was made in the place of the sample's; how many answers it has.
+    /// Replaces the sample's recording by the new one. Returns its number of answers.
     pub(super) fn recorded(&self, sample: &Path) -> usize {
         let (made, place) = (tapes(&self.world).join(CASSETTE), sample.join(CASSETTE));
         if place.exists() {
@@ -172,7 +172,7 @@ impl Stage {
         fs::read_dir(&place).unwrap().count()
     }
 
-    /// The only kind of list that is asked for: one page, whole.
+    /// Reads a list, which must fit on one page.
     pub(super) async fn list(&self, path: &str) -> Vec<Value> {
         let mut page = self.world.get(path).await;
         assert!(page["next_cursor"].is_null(), "{path} has more than one page");
@@ -183,7 +183,7 @@ impl Stage {
     }
 }
 
-/// Where an installation keeps recordings.
+/// Returns the directory of an installation's recordings.
 fn tapes(world: &World) -> PathBuf {
     world.logs().join("storage/cassettes")
 }
@@ -197,18 +197,18 @@ fn copied(from: &Path, to: &Path) {
     }
 }
 
-/// Where the answers of the model come from.
+/// Source of the model's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// What the sample says that it answers.
+    /// The script of the sample.
     Script,
-    /// The same, kept as it passes by.
+    /// The same, recorded.
     Recorder,
-    /// What was kept.
+    /// The recording.
     Recording,
 }
 
-/// A model of each tier, and the workers of the project.
+/// Creates a model of each tier, and the workers of the project.
 async fn set_up(world: &World, sample: &Sample, source: Source) {
     let script = json!({ "kind": "scripted", "script": sample.script() });
     let provider = match source {

@@ -1,4 +1,4 @@
-//! Streamed questions at a constant rate, timed from when each was meant to leave, and the way of each piece of an answer,
+//! Streamed requests at a constant rate, timed from their intended send time, and the latency of each chunk of a response,
 //! timed from when the provider sent it.
 
 use std::{collections::BTreeMap, time::Instant};
@@ -119,27 +119,27 @@ impl ModelLatency {
     }
 }
 
-/// What one measurement showed, in microseconds.
+/// One measurement, in microseconds.
 #[derive(Default)]
 struct ModelMeasurement {
-    /// From when a question was meant to leave to the first byte of its answer's body.
+    /// From the intended send time of a request to the first byte of the response body.
     first: Vec<u32>,
-    /// From when the provider sent a piece to when it came.
+    /// From when the provider sent a chunk to its arrival.
     pieces: Vec<u32>,
-    /// Between two pieces.
+    /// Between two chunks.
     gaps: Vec<u32>,
-    /// By which questions left late although their connection was free: our own fault.
+    /// Delays of requests that left late although their connection was free: errors of this program.
     late: Vec<u32>,
     errors: u64,
     first_error: Option<String>,
-    /// Questions that there was no time for; they count with the time until the end.
+    /// Requests that could not be sent in time; they count with the time until the end.
     missed: u64,
     cost: Cost,
 }
 
 type Series = (&'static str, fn(&ModelMeasurement) -> &[u32]);
 
-/// What is measured of an answer.
+/// The measured series of a response.
 const SERIES: [Series; 3] =
     [("first", |all| &all.first), ("piece", |all| &all.pieces), ("gap", |all| &all.gaps)];
 
@@ -163,7 +163,7 @@ impl ModelMeasurement {
     }
 }
 
-/// Asks the questions.
+/// Makes the requests.
 fn drive(target: &mut ModelTarget, pace: Pace, bytes: usize) -> anyhow::Result<ModelMeasurement> {
     let first = target.sent;
     target.sent += u64::from(pace.calls);
@@ -187,7 +187,7 @@ struct ModelConnection {
     link: Link,
 }
 
-/// A question of ordinary words; no two are the same.
+/// Returns a request of ordinary words. No two are the same.
 fn question(number: u64, bytes: usize) -> String {
     const WORDS: &str =
         "The form forgets the name when the password is wrong, and nobody is told why. ";
@@ -251,7 +251,7 @@ impl ModelConnection {
     }
 }
 
-/// Asks and listens to the end; says what was wrong.
+/// Makes a request and reads the response to the end. Returns its problem.
 async fn hear(
     link: &mut Link,
     request: hyper::Request<http_body_util::Full<axum::body::Bytes>>,
@@ -328,7 +328,7 @@ pub(crate) fn run(latency: &ModelLatency) -> anyhow::Result<bool> {
     Ok(problems.is_empty())
 }
 
-/// What is told of each target at each rate.
+/// Summarises each target at each rate.
 fn summary(
     targets: &[ModelTarget],
     baseline: Option<usize>,

@@ -1,4 +1,4 @@
-//! The ceilings beside the calls: at every look nothing is above a ceiling and every number is the sum of what it stands for.
+//! Compares the budgets with the calls: in every snapshot no budget is exceeded and every amount is the sum of its calls.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ pub(crate) struct Ledger {
     wait: u64,
 }
 
-/// One ceiling in one period, and what the calls in its scope sum up to.
+/// One budget in one period, and the sums of the calls in its scope.
 #[derive(Debug, sqlx::FromRow)]
 struct Look {
     scope_type: String,
@@ -52,7 +52,7 @@ struct Look {
     calls_tokens: i64,
 }
 
-/// One statement, so that all of it is of one moment.
+/// One statement, so that all values come from one snapshot.
 const LOOK: &str = "
     SELECT b.scope_type, b.period, b.max_cost_micros, b.max_tokens,
         c.spent_micros, c.reserved_micros, c.spent_tokens, c.reserved_tokens,
@@ -72,7 +72,7 @@ const LOOK: &str = "
             WHEN 'task' THEN m.task_id = b.scope_id ELSE true END) m";
 
 impl Look {
-    /// What is wrong with it.
+    /// Returns the inconsistency of the budget, if any.
     fn problem(&self) -> Option<&'static str> {
         let above = |spent: i64, reserved: i64, max: Option<i64>| {
             max.is_some_and(|max| spent + reserved > max)
@@ -96,7 +96,7 @@ impl Look {
 #[derive(Default)]
 struct LedgerCheck {
     looks: u64,
-    /// Most that was under way at once.
+    /// Maximum reserved amount at one time.
     most_reserved: i64,
     problems: Vec<String>,
 }
@@ -119,7 +119,7 @@ async fn look(conn: &mut PgConnection, seen: &mut LedgerCheck) -> anyhow::Result
 
 pub(crate) async fn run(ledger: Ledger) -> anyhow::Result<bool> {
     let mut conn = PgConnection::connect(&ledger.database_url).await?;
-    // Compiling takes longer than looking.
+    // JIT compilation takes longer than the query.
     sqlx::query("SET jit = off").execute(&mut conn).await?;
     let mut seen = LedgerCheck::default();
     while !ledger.stop_file.exists() {
@@ -185,7 +185,7 @@ pub(crate) async fn run(ledger: Ledger) -> anyhow::Result<bool> {
     Ok(seen.problems.is_empty())
 }
 
-/// Each call that a client was told the name of has one row, and no call has two.
+/// Checks that each call id that a client received has one row, and that no call has two.
 async fn compare(
     conn: &mut PgConnection,
     ledger: &Ledger,

@@ -1,5 +1,5 @@
-//! Secrets in questions, in results of tools and in answers: what the provider gets has none of them. It also looks how much of
-//! ordinary code is taken for a secret.
+//! Plants secrets in requests, in tool results and in responses: the provider must receive none of them. It also measures how
+//! much ordinary code is redacted by mistake.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -79,10 +79,10 @@ pub(crate) struct Plant {
 
 const DIALECTS: [Dialect; 3] = [Dialect::Chat, Dialect::Responses, Dialect::Messages];
 
-/// One question.
+/// One request.
 struct PlantCase {
     planted: Planted,
-    /// The secret in what is around it.
+    /// The secret with its surrounding text.
     text: String,
     asks: Dialect,
     model: String,
@@ -97,15 +97,15 @@ struct Provider {
 
 #[derive(Default)]
 struct ProviderLog {
-    /// Questions that came, and those among them that had a secret.
+    /// Requests that arrived, and those among them that contained a secret.
     cases: BTreeSet<usize>,
     leaks: Vec<String>,
-    /// Ordinary text, as it came.
+    /// Ordinary text, as it arrived.
     ordinary: BTreeMap<usize, Vec<String>>,
     strange: usize,
 }
 
-/// A number that stands between two marks.
+/// Returns the number between two markers.
 fn marked(text: &str, mark: &str) -> Option<usize> {
     let (_, rest) = text.split_once(mark)?;
     rest.get(..7)?.parse().ok()
@@ -154,7 +154,7 @@ async fn provide(State(provider): State<Arc<Provider>>, uri: Uri, body: Bytes) -
     }
 }
 
-/// An error that repeats what it was told, or anything else that nobody should keep.
+/// Returns an error that repeats its input, or another text that must not be stored.
 fn failed(status: u16, said: &str) -> Response {
     let code = if status == 429 { "insufficient_quota" } else { "strange" };
     let error = json!({ "type": "error", "error": { "type": "oh", "code": code, "message": format!("not with {said}") } });
@@ -199,7 +199,7 @@ fn answer_of(model: &str, said: &str) -> CanonicalResponse {
     }
 }
 
-/// An answer that says it, a letter at a time; streams shorter than `bytewise` come byte by byte.
+/// Returns a response with this text, letter by letter; streams shorter than `bytewise` are sent byte by byte.
 fn answered(dialect: Dialect, asked: &Value, said: &str, bytewise: usize) -> Response {
     let answer = answer_of(asked["model"].as_str().unwrap_or_default(), said);
     if asked["stream"] != json!(true) {
@@ -241,7 +241,7 @@ fn letters(event: CanonicalEvent) -> Vec<CanonicalEvent> {
 }
 
 impl PlantCase {
-    /// The question: the secret is in its instructions, in what was said, in a call of a tool and in the result.
+    /// Builds the request: the secret is in its instructions, in the messages, in a tool call and in its result.
     fn body(&self, number: usize) -> Value {
         let text = &self.text;
         let (model, stream) = (&self.model, self.streams);
@@ -305,7 +305,7 @@ fn cases(plant: &Plant) -> Vec<PlantCase> {
     }
     let mut cases = Vec::new();
     for (number, planted) in all.iter().enumerate() {
-        // The steps have no common factor with the number of settings, so that every kind meets every way in time.
+        // The steps are coprime to the number of settings, so that every kind eventually meets every path.
         let (asks, speaks) = (DIALECTS[number % 3], DIALECTS[number / 3 % 3]);
         let kept = if number / 9 % 2 == 0 { "plain" } else { "kept" };
         cases.push(PlantCase {
@@ -316,7 +316,7 @@ fn cases(plant: &Plant) -> Vec<PlantCase> {
             streams: number % 5 != 4,
         });
     }
-    // What is said in failures is said nowhere else.
+    // Secrets in failures occur nowhere else.
     let mut more = secrets::secrets(plant.seed.wrapping_add(1), plant.fails.len() * 3).into_iter();
     for status in &plant.fails {
         for (asks, planted) in DIALECTS.into_iter().zip(more.by_ref()) {
@@ -365,7 +365,7 @@ pub(crate) async fn run(plant: Plant) -> anyhow::Result<bool> {
     let seen = provider.seen.lock().unwrap();
     let left_out = (0..count).filter(|number| !seen.cases.contains(number));
     let left_out: Vec<_> = left_out.map(|number| &provider.cases[number].model).collect();
-    // Those that fail are left alone after a while.
+    // The circuit breaker opens for those that fail.
     if let Some(model) = left_out.iter().find(|model| !model.starts_with("fail-")) {
         problems.push(format!("{} questions did not come, one of them to {model}", left_out.len()));
     }
@@ -402,9 +402,9 @@ fn share(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * number(part) / number(whole) }
 }
 
-/// What became of a question.
+/// Outcome of a request.
 struct AnswerCheck {
-    /// Whether the secret of the answer came through to whoever asked.
+    /// Whether the secret of the response reached the client.
     secret: bool,
     problem: Option<String>,
 }
@@ -457,7 +457,7 @@ async fn send(
     Ok((status, response.bytes().await?))
 }
 
-/// Secrets where none belongs: what comes of it is refused, and must not be told to the log.
+/// Sends secrets to places where none belongs: the requests are refused, and the log must not contain the secrets.
 async fn at_the_doors(
     plant: &Plant,
     client: &reqwest::Client,
@@ -488,10 +488,10 @@ async fn at_the_doors(
 /// Lines of a block of ordinary code.
 const LINES: usize = 20;
 
-/// Blocks in a question.
+/// Blocks in a request.
 const TOGETHER: usize = 50;
 
-/// Sends ordinary code; gives how many blocks, and those that were changed.
+/// Sends ordinary code. Returns the number of blocks, and the blocks that were changed.
 async fn ordinary(
     plant: &Plant,
     client: &reqwest::Client,
@@ -508,7 +508,7 @@ async fn ordinary(
         let lines: Vec<_> = text.lines().collect();
         blocks.extend(lines.chunks(LINES).map(|lines| (file, lines.join("\n"))));
     }
-    // From all over, and the same each time.
+    // A deterministic selection from all files.
     let step = blocks.len().div_ceil(plant.blocks.max(1)).max(1);
     let blocks: Vec<_> = blocks.into_iter().step_by(step).collect();
     let mut changed = Vec::new();
@@ -532,7 +532,7 @@ async fn ordinary(
     Ok((blocks.len(), changed))
 }
 
-/// Files of code, settings and notes.
+/// Collects files of code, settings and notes.
 fn code(path: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     const ENDINGS: [&str; 12] =
         ["rs", "toml", "md", "json", "sql", "sh", "py", "yml", "yaml", "c", "h", "lock"];

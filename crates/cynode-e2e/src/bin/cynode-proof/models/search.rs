@@ -1,4 +1,4 @@
-//! Pieces of planted secrets, looked for in whatever was left behind.
+//! Searches all persistent data for fragments of planted secrets.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,24 +25,24 @@ pub(crate) struct Search {
     paths: Vec<PathBuf>,
 }
 
-/// A secret, as it is kept for the search.
+/// A secret, as it is stored for the search.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Secret {
     pub(super) kind: String,
     pub(super) secret: String,
 }
 
-/// The length of a piece that must not be seen.
+/// Length of a fragment that must not occur.
 const PIECE: usize = 12;
 
-/// All pieces of some secrets.
+/// All fragments of some secrets.
 pub(super) struct Pieces(HashMap<[u8; PIECE], usize>);
 
 impl Pieces {
     pub(super) fn of<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let mut pieces = HashMap::new();
         for (number, secret) in secrets.into_iter().enumerate() {
-            // Marks may stand between the lines of a secret.
+            // Markers may be between the lines of a secret.
             for line in secret.lines() {
                 for piece in line.as_bytes().array_windows::<PIECE>() {
                     pieces.insert(*piece, number);
@@ -52,7 +52,7 @@ impl Pieces {
         Self(pieces)
     }
 
-    /// The number of the first secret of which something is there, and where that is.
+    /// Returns the number of the first secret of which a fragment occurs, and its position.
     pub(super) fn first(&self, bytes: &[u8]) -> Option<(usize, String)> {
         let mut windows = bytes.array_windows::<PIECE>().enumerate();
         let (at, piece) = windows.find(|(_, piece)| self.0.contains_key(*piece))?;
@@ -60,7 +60,7 @@ impl Pieces {
         Some((self.0[piece], format!("…{}…", String::from_utf8_lossy(around))))
     }
 
-    /// How often something of which secret is there.
+    /// Counts the occurrences of fragments of each secret.
     fn count(&self, bytes: &[u8], found: &mut BTreeMap<usize, usize>) {
         for piece in bytes.array_windows::<PIECE>() {
             if let Some(number) = self.0.get(piece) {
@@ -70,7 +70,7 @@ impl Pieces {
     }
 }
 
-/// What a dump of a database writes as digits of base 16.
+/// Decodes the hexadecimal digits that a database dump contains.
 fn decoded(bytes: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), bytes);
     while let Some(at) = rest.windows(2).position(|pair| pair == b"\\x") {

@@ -1,4 +1,4 @@
-//! Parallel streams through a gateway that somebody kills meanwhile.
+//! Parallel streams through a gateway that is killed meanwhile.
 
 use std::{
     collections::BTreeMap,
@@ -75,10 +75,10 @@ pub(super) struct StreamLine {
     pub(super) call_id: Option<String>,
 }
 
-/// How long is waited after a refusal, and before the next connection is tried.
+/// Delay after a refusal, and before the next connection attempt.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Nothing may take longer: whoever is killed closes its connections.
+/// Timeout of a call. No call may take longer: a killed process closes its connections.
 const HUNG: Duration = Duration::from_mins(1);
 
 struct ModelStormState {
@@ -118,7 +118,7 @@ impl ModelStormState {
         Ok(())
     }
 
-    /// Asks once. All questions are equally long, and no two are the same.
+    /// Makes one request. All requests have the same length, and no two are the same.
     async fn ask(
         &self,
         asker: &Asker,

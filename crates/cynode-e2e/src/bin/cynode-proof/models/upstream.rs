@@ -1,4 +1,4 @@
-//! A provider that costs next to nothing, to measure gateways with. Each piece of its answers says when it was sent.
+//! A provider with minimal cost, to measure gateways with. Each chunk of its responses contains its send time.
 
 use std::{
     convert::Infallible,
@@ -74,7 +74,7 @@ struct UpstreamState {
 
 pub(crate) async fn run(upstream: Upstream) -> anyhow::Result<()> {
     let listener = TcpListener::bind(upstream.listen).await?.tap_io(|stream| {
-        // Without it a piece may wait for the acknowledgement of the one before.
+        // Without it a chunk may wait for the acknowledgement of the previous one.
         let _ = stream.set_nodelay(true);
     });
     let served = Arc::new(UpstreamState { manner: upstream.manner, requests: AtomicU64::new(0) });
@@ -87,7 +87,7 @@ pub(crate) async fn run(upstream: Upstream) -> anyhow::Result<()> {
     Ok(axum::serve(listener, router).await?)
 }
 
-/// What of a request is looked at.
+/// The part of a request that is read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RequestOptions {
@@ -139,7 +139,7 @@ impl UpstreamState {
 
 const HEAD: &str = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"fast","choices":["#;
 
-/// Chat Completions, written by hand: nothing is cheaper.
+/// Streams Chat Completions, written by hand: nothing is cheaper.
 fn chat(served: Arc<UpstreamState>, usage: Option<TokenUsage>) -> impl Stream<Item = Bytes> + Send {
     let last = served.manner.chunks + 1;
     stream::iter(0..=last).then(move |at| {
@@ -188,7 +188,7 @@ fn reply() -> ResponseContext {
     }
 }
 
-/// The other dialects, as our own writer speaks them.
+/// Streams the other dialects with our own encoder.
 fn spoken(
     served: Arc<UpstreamState>,
     dialect: Dialect,

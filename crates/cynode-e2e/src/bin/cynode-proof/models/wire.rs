@@ -1,4 +1,4 @@
-//! Questions as a client of Chat Completions asks them.
+//! Requests as a client of Chat Completions sends them.
 
 use axum::body::Bytes;
 use http_body_util::Full;
@@ -7,20 +7,20 @@ use serde_json::json;
 
 use crate::gateway::wire::Endpoint;
 
-/// Who asks whom.
+/// Endpoint and credential of the client.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     pub(crate) endpoint: Endpoint,
     pub(crate) token: String,
     pub(crate) model: String,
-    /// The project that it is accounted to.
+    /// The project that pays for the calls.
     pub(crate) project: Option<String>,
-    /// Most tokens of an answer.
+    /// Maximum number of output tokens.
     pub(crate) max_tokens: u32,
 }
 
 impl Asker {
-    /// A question whose answer is to be streamed.
+    /// Builds a request with a streamed response.
     pub(crate) fn request(&self, text: &str) -> anyhow::Result<Request<Full<Bytes>>> {
         let body = json!({
             "model": self.model, "stream": true, "stream_options": { "include_usage": true }, "max_tokens": self.max_tokens,
@@ -43,21 +43,21 @@ impl Asker {
     }
 }
 
-/// The name that a gateway gave to a call.
+/// Returns the call id that the gateway assigned.
 pub(crate) fn call_id(response: &Response<Incoming>) -> Option<String> {
     let value = response.headers().get("x-cynode-call")?;
     value.to_str().ok().map(str::to_owned)
 }
 
-/// What marks the end of a stream that is whole.
+/// The end marker of a complete stream.
 pub(crate) const DONE: &[u8] = b"data: [DONE]";
 
-/// Microseconds by the clock of the machine, which its processes share.
+/// Returns the microseconds of the machine's clock, which all its processes share.
 pub(crate) fn clock() -> i128 {
     cynode_app::AppEnvironment::from_system().now().unix_timestamp_nanos() / 1000
 }
 
-/// The moments at which pieces of an answer were sent, from lines of the stream: each stands between two marks.
+/// Returns the send time of a chunk from a line of the stream: it is between two markers.
 pub(crate) fn stamps(line: &str) -> Option<i128> {
     let (_, rest) = line.split_once('@')?;
     let (stamp, _) = rest.split_once('@')?;

@@ -1,4 +1,4 @@
-//! Breaks something at every state of a job on a node, and sees what came of it.
+//! Injects a fault in every state of a job on a node, and checks the outcome.
 
 use std::{
     collections::BTreeMap,
@@ -23,23 +23,23 @@ use super::scene::{
     Job, SceneOptions, enlist, final_state, jobs, repository, unit, unit_of, until, wrong,
 };
 
-/// The agent that asks, as the node knows it.
+/// Name of the agent that asks a person, as the node knows it.
 const ASKER: &str = "asker";
 const ASKER_PROGRAM: &str = include_str!("agent.py");
 
-/// How long a state may take to be reached.
+/// Timeout until a state is reached.
 const REACHED: Duration = Duration::from_mins(1);
 
-/// How long a task may take after everything is back, before it counts as stuck.
+/// Timeout, after everything is restored, after which a task counts as stuck.
 const STUCK: Duration = Duration::from_mins(3);
 
-/// How long traces of ended jobs may be there once everything is back.
+/// How long traces of ended jobs may remain after everything is restored.
 const CLEAN: Duration = Duration::from_secs(10);
 
-/// How long a full disk stays full unless the job ends before.
+/// How long a full disk stays full, unless the job ends before.
 const FULL: Duration = Duration::from_secs(10);
 
-/// The node's disk, and how much of it must be free for jobs.
+/// Size of the node's disk, and how much of it must be free for jobs.
 const DISK_MIB: u32 = 512;
 const FLOOR_MIB: &str = "64";
 
@@ -67,7 +67,7 @@ pub(crate) struct NodeFaults {
     faketime: PathBuf,
 }
 
-/// How far a job is.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Its repository is being fetched.
@@ -78,9 +78,9 @@ enum State {
     Asking,
     /// Its commit is being made.
     Finishing,
-    /// Its result is on the node's disk and the orchestrator has not heard of it.
+    /// Its result is on the node's disk, and the orchestrator has not received it.
     Written,
-    /// The orchestrator has its result and the node does not know.
+    /// The orchestrator has its result, and the node has no acknowledgement.
     Unanswered,
 }
 
@@ -94,7 +94,7 @@ impl State {
         Self::Unanswered,
     ];
 
-    /// What it is called in tables; its script and its only unit are called so too.
+    /// Returns its name in tables; its script and its only unit have the same name.
     const fn as_str(self) -> &'static str {
         match self {
             Self::Preparing => "preparing",
@@ -106,13 +106,13 @@ impl State {
         }
     }
 
-    /// Whether processes of the job run in it.
+    /// Returns whether processes of the job run in this state.
     const fn has_processes(self) -> bool {
         !matches!(self, Self::Written | Self::Unanswered)
     }
 }
 
-/// What is broken.
+/// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     KillNode,
@@ -144,12 +144,12 @@ impl Fault {
         }
     }
 
-    /// Whether something of the state can be broken so.
+    /// Returns whether the fault applies to the state.
     const fn concerns(self, state: State) -> bool {
         !matches!(self, Self::KillSandbox) || state.has_processes()
     }
 
-    /// Whether a result that was written down may be given up because of it: being unheard for as long as a lease lasts.
+    /// Returns whether the fault may lose a stored result: only if the node is cut off for as long as a lease lasts.
     const fn may_lose(self, cut: Duration) -> bool {
         matches!(self, Self::Cut) && cut.as_secs() >= 55
     }
@@ -163,7 +163,7 @@ struct FaultCase {
     job: String,
 }
 
-/// What came of it.
+/// Outcome of a case.
 struct FaultRow {
     state: State,
     fault: Fault,
@@ -175,7 +175,7 @@ struct FaultRow {
 }
 
 struct FaultStage {
-    // It goes before the world does.
+    // Dropped before the world.
     machine: Machine,
     way: NodeProxy,
     world: World,
@@ -189,7 +189,7 @@ pub(crate) async fn run(options: &SceneOptions, faults: NodeFaults) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let world = options.world(&scripts(&mark), directory.path()).await;
     world.bring(&world.project, repository()).await;
-    // These tasks are judged by scripts, and nobody opens pull requests for them.
+    // Scripts decide about these tasks, and no pull requests are opened for them.
     let nothing = json!({ "value": "none", "expected_version": 0 });
     world.put("/v1/preferences/delivery.mode?scope_type=system", &nothing).await;
     let recipes = directory.path().join("recipes");
@@ -208,10 +208,10 @@ pub(crate) async fn run(options: &SceneOptions, faults: NodeFaults) -> bool {
     good
 }
 
-/// One task for each state; its only unit leaves a file of its name.
+/// Returns one task for each state; its only unit creates a file of its name.
 fn scripts(mark: &str) -> Value {
     let wait = "touch ~/begun; until [ -e ~/go ]; do sleep 0.05; done";
-    // A git that adds everything wants to read what is to be left out, and a pipe keeps it waiting.
+    // `git add` of everything reads the ignore file, and a pipe blocks it.
     let late = "mkfifo .gitignore";
     let script = |state: State| {
         let name = state.as_str();
@@ -228,12 +228,12 @@ fn scripts(mark: &str) -> Value {
     State::ALL.map(script).into_iter().collect::<serde_json::Map<_, _>>().into()
 }
 
-/// Whether it is the command line of a git that fetches, not of whoever keeps it.
+/// Returns whether this is the command line of a fetching git itself, not of its supervisor.
 fn fetches(line: &str) -> bool {
     line.starts_with("git ") || line.contains("git-remote")
 }
 
-/// Puts the agent where the node looks for installed ones.
+/// Installs the agent where the node looks for installed ones.
 fn install_asker(recipes: &Path, state: &Path) {
     let (package, version) = ("cynode-asker", "1.0.0");
     let program = r#"["/usr/bin/python3", "{agent}/agent.py""#;
@@ -267,7 +267,7 @@ impl FaultStage {
                 .into_iter()
                 .filter(|state| wanted(state) && fault.concerns(*state))
                 .collect();
-            // A minute for each would be long: the cut is one for all.
+            // A minute for each would be long: one cut serves all states.
             let rounds: Vec<_> = if faults.together || fault == Fault::Cut {
                 vec![states]
             } else {
@@ -286,7 +286,7 @@ impl FaultStage {
         bad == 0 && cells > 0
     }
 
-    /// The clock can only jump for a node that was started so.
+    /// Prepares the node. The clock can only jump for a node that was started with the fake clock.
     async fn get_ready(&self, fault: Fault, faketime: &Path) {
         let environment = if fault == Fault::Clock {
             fs::write(&self.clock, NO_STEP).unwrap();
@@ -309,10 +309,10 @@ impl FaultStage {
         self.machine.start();
     }
 
-    /// Brings jobs into states, breaks something, and sees what came of it.
+    /// Brings jobs into states, injects the fault, and checks the outcome.
     async fn round(&self, fault: Fault, states: &[State]) -> Vec<FaultRow> {
         let mut cases = Vec::new();
-        // What fetches comes last: it keeps others of its project waiting, of which there are none.
+        // The fetching job comes last, because it blocks later jobs of its project.
         for state in states.iter().rev() {
             cases.push(self.bring_into(*state).await);
         }
@@ -334,7 +334,7 @@ impl FaultStage {
         rows
     }
 
-    /// The job of a task once its node has it.
+    /// Returns the job of a task once its node has it.
     async fn claimed(&self, task: &str) -> Job {
         let begun = Instant::now();
         loop {
@@ -351,7 +351,7 @@ impl FaultStage {
     async fn bring_into(&self, state: State) -> FaultCase {
         let fetch = Hold { path: "/git/".to_owned(), phase: Phase::Before };
         let project = if state == State::Preparing {
-            // Only what the node has never seen must be fetched.
+            // Only a repository that is new to the node must be fetched.
             let project = self.world.project().await;
             self.world.bring(&project, repository()).await;
             self.way.hold(fetch.clone());
@@ -398,7 +398,7 @@ impl FaultStage {
                 );
             }
         }
-        // Whoever looks for what is left must have seen what is there.
+        // A search for leftovers is only valid if it found the processes before.
         if matches!(state, State::Working | State::Asking | State::Finishing) {
             let there = self.machine.traces(std::slice::from_ref(&job), "");
             let all = !there.processes.is_empty() && !there.groups.is_empty();
@@ -407,7 +407,7 @@ impl FaultStage {
         FaultCase { state, project, task, job }
     }
 
-    /// Whether the run that makes the commit is under way.
+    /// Returns whether the run that makes the commit is in progress.
     fn is_finishing(&self, job: &str) -> bool {
         let directory = self.machine.job(job);
         directory.join("turn.json").exists()
@@ -415,17 +415,17 @@ impl FaultStage {
             && !self.machine.members(job).is_empty()
     }
 
-    /// Lets a job go on, whatever it waits for. Done again, it changes nothing.
+    /// Releases a job, whatever it waits for. Idempotent.
     fn let_go(&self, job: &str) {
         let directory = self.machine.job(job);
         let _ = fs::write(directory.join("home/go"), "");
-        // Whoever opened the pipe to read it finds it empty; when nobody did, this fails.
+        // A reader of the pipe finds it empty; without a reader this fails.
         let pipe = directory.join("workspace/.gitignore");
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
         let _ = OpenOptions::new().write(true).custom_flags(flags).open(pipe);
     }
 
-    /// Lets everything go on that waits.
+    /// Releases every waiting job.
     async fn let_all_go(&self) {
         for entry in fs::read_dir(self.machine.state.join("jobs")).into_iter().flatten().flatten() {
             self.let_go(&entry.file_name().to_string_lossy());
@@ -440,13 +440,13 @@ impl FaultStage {
         }
     }
 
-    /// Breaks something and repairs it; gives what was wrong meanwhile.
+    /// Injects a fault and repairs it. Returns the problems that it found meanwhile.
     async fn break_it(&self, fault: Fault, cases: &[FaultCase]) -> Vec<String> {
         let mut wrong = Vec::new();
         match fault {
             Fault::KillNode => {
                 self.machine.kill();
-                // Nobody is there to clear up: what ran must end by itself.
+                // No node is there to clean up: the processes must end by themselves.
                 let begun = Instant::now();
                 let ids: Vec<_> = cases.iter().map(|case| case.job.clone()).collect();
                 loop {
@@ -509,7 +509,7 @@ impl FaultStage {
         wrong
     }
 
-    /// What works for a job: its sandbox, or what the node runs on the host for it.
+    /// Returns the processes of a job: its sandbox, or the node's host processes for it.
     fn victims(&self, case: &FaultCase) -> Vec<i32> {
         if case.state == State::Preparing {
             let all = self.machine.companions().into_iter();
@@ -530,7 +530,7 @@ impl FaultStage {
         true
     }
 
-    /// Lets the clock jump back, which must not matter either; `false` when the node had never seen it jump.
+    /// Moves the clock back, which must have no effect either. Returns `false` if the node had never seen the jump.
     fn step_back(&self, log_before: usize) -> bool {
         let log = fs::read_to_string(self.machine.log()).unwrap_or_default();
         let format = &time::format_description::well_known::Rfc3339;
@@ -551,7 +551,7 @@ impl FaultStage {
         fs::read_to_string(self.machine.log()).unwrap_or_default().lines().count()
     }
 
-    /// Lets everything go on until every task has ended and nothing is left.
+    /// Releases everything until every task has ended and no traces are left.
     async fn follow(&self, fault: Fault, cases: &[FaultCase], back: Instant) -> Vec<FaultRow> {
         let mut rows: Vec<Option<FaultRow>> = cases.iter().map(|_| None).collect();
         // When each ended job was first seen to have ended.
@@ -559,7 +559,7 @@ impl FaultStage {
         while rows.iter().any(Option::is_none) {
             self.let_all_go().await;
             if self.machine.has_ended() {
-                // Whoever supervises it would start it again.
+                // A supervisor would restart it.
                 println!("the node has ended by itself and is started again");
                 self.machine.kill();
                 self.machine.start();
@@ -572,7 +572,7 @@ impl FaultStage {
         rows.into_iter().flatten().collect()
     }
 
-    /// What came of a case, once it has ended and nothing is left of it, or that has taken too long.
+    /// Returns the outcome of a case, once it has ended without traces, or its timeout.
     async fn look(
         &self,
         fault: Fault,
@@ -580,7 +580,7 @@ impl FaultStage {
         back: Instant,
         over: &mut BTreeMap<String, Instant>,
     ) -> Option<FaultRow> {
-        // The task first: nothing is added to one that has ended.
+        // Read the task first: an ended task gets no new jobs.
         let ending = final_state(&self.world.pool, &case.task).await;
         let all = jobs(&self.world.pool, &case.task).await;
         let now = Instant::now();
@@ -614,7 +614,7 @@ impl FaultStage {
         Some(row)
     }
 
-    /// What is wrong with what came of a task.
+    /// Checks the outcome of a task.
     async fn judge(&self, case: &FaultCase, ending: Option<&str>, all: &[Job], row: &mut FaultRow) {
         let failed: Vec<_> = all.iter().filter(|job| job.state != "succeeded").collect();
         if let Some(job) = failed.last() {
@@ -627,7 +627,7 @@ impl FaultStage {
                 let unit = [case.state.as_str()];
                 row.wrong.extend(wrong(&self.world, &case.project, &case.task, &unit).await);
             }
-            // A full disk may be the end of it, when that is said.
+            // A full disk may fail the task, if the error says so.
             Some("failed") if row.fault == Fault::Disk => {
                 let said = all
                     .iter()
@@ -640,7 +640,7 @@ impl FaultStage {
         }
     }
 
-    /// What is wrong with the answers to results: each that was taken is kept.
+    /// Checks the answers to results: each accepted result is stored.
     async fn wrong_answers(&self, case: &FaultCase) -> Vec<String> {
         let answered = self.way.answers();
         let taken = |job: &Job| answered.iter().any(|it| it.job == job.id() && it.status == 200);
@@ -652,7 +652,7 @@ impl FaultStage {
 }
 
 impl State {
-    /// Whether the result is written down already.
+    /// Returns whether the result is already stored.
     const fn is_settled(self) -> bool {
         matches!(self, Self::Written | Self::Unanswered)
     }

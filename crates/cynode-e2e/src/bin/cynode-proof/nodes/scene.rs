@@ -1,4 +1,4 @@
-//! What both proofs stand on: a world with a repository, nodes in it, and what can be said of their jobs.
+//! Shared setup of both proofs: a world with a repository, its nodes, and queries about their jobs.
 
 use std::{
     collections::BTreeMap,
@@ -19,13 +19,13 @@ use uuid::Uuid;
 
 use crate::Places;
 
-/// How long a runner's lease lasts in these worlds.
+/// Lease time of a runner in these worlds, in seconds.
 const LEASE: u32 = 5;
 
-/// How long a node may take until it is heard of.
+/// Timeout until a node's first heartbeat.
 const START: Duration = Duration::from_secs(30);
 
-/// Where the programs are, and how the proof goes about it.
+/// Paths of the programs, and options of the proof.
 pub(crate) struct SceneOptions {
     pub(crate) places: Places,
     pub(crate) node: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) struct SceneOptions {
 }
 
 impl SceneOptions {
-    /// An installation whose agents play `scripts`.
+    /// Starts an installation whose agents run `scripts`.
     pub(crate) async fn world(&self, scripts: &Value, directory: &Path) -> World {
         let file = directory.join("scripts.json");
         std::fs::write(&file, scripts.to_string()).unwrap();
@@ -48,7 +48,7 @@ impl SceneOptions {
         world
     }
 
-    /// A machine of the world; nothing runs on it yet.
+    /// Creates a machine of the world; nothing runs on it yet.
     pub(crate) fn machine(
         &self,
         world: &World,
@@ -67,7 +67,7 @@ impl SceneOptions {
     }
 }
 
-/// Makes a machine a node, starts it and waits until the orchestrator has heard of it.
+/// Joins a machine as a node, starts it and waits until the orchestrator has its heartbeat.
 pub(crate) async fn enlist(world: &World, machine: &Machine, url: &str) {
     let issued = world.post("/v1/nodes/join-tokens", json!({})).await;
     machine.join(url, issued["join_token"].as_str().unwrap());
@@ -79,7 +79,7 @@ pub(crate) async fn enlist(world: &World, machine: &Machine, url: &str) {
     .await;
 }
 
-/// Whether a node was heard of within the last seconds.
+/// Returns whether a node sent a heartbeat within the last seconds.
 pub(crate) async fn heard_of(pool: &PgPool, name: &str, seconds: f64) -> bool {
     let query = "SELECT last_seen_at > clock_timestamp() - $2 * interval '1 second'
         AND EXISTS (SELECT FROM node_tokens t WHERE t.node_id = n.node_id) FROM nodes n WHERE name = $1";
@@ -87,7 +87,7 @@ pub(crate) async fn heard_of(pool: &PgPool, name: &str, seconds: f64) -> bool {
     seen.fetch_optional(pool).await.ok().flatten().unwrap_or(false)
 }
 
-/// Waits until something holds; a proof that waits in vain has failed.
+/// Waits until a condition holds. The proof fails if it does not in time.
 pub(crate) async fn until(why: &str, timeout: Duration, holds: impl AsyncFn() -> bool) {
     let begun = Instant::now();
     while !holds().await {
@@ -96,13 +96,13 @@ pub(crate) async fn until(why: &str, timeout: Duration, holds: impl AsyncFn() ->
     }
 }
 
-/// A unit whose work is a shell's in the sandbox and must make a commit.
+/// Returns a unit that runs a shell script in the sandbox and must make a commit.
 pub(crate) fn unit(key: &str, after: Option<&str>, script: &str) -> Value {
     let steps = json!([{ "argv": ["/bin/sh", "-euc", script] }]);
     unit_of(key, after, &json!({ "kind": "command", "steps": steps }))
 }
 
-/// A unit whose work is somebody's and must make a commit.
+/// Returns a unit of the given worker that must make a commit.
 pub(crate) fn unit_of(key: &str, after: Option<&str>, worker: &Value) -> Value {
     let work = json!({
         "role": "developer", "worker": worker, "commit": "required", "models": ["scripted"],
@@ -112,7 +112,7 @@ pub(crate) fn unit_of(key: &str, after: Option<&str>, worker: &Value) -> Value {
     json!({ "key": key, "title": format!("Do {key}"), "depends_on": depends_on, "payload": { "work": work } })
 }
 
-/// A git that obeys nothing but its arguments; gives what it said, or nothing when it failed.
+/// Runs git with no configuration but its arguments. Returns its output, or `None` if it failed.
 pub(crate) fn git(directory: &Path, arguments: &[&str]) -> Option<String> {
     let done = Command::new("git")
         .arg("-C")
@@ -126,7 +126,7 @@ pub(crate) fn git(directory: &Path, arguments: &[&str]) -> Option<String> {
     done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }
 
-/// A small repository, as a bundle; its commit differs each time.
+/// Returns a small repository as a bundle; its commit differs each time.
 pub(crate) fn repository() -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     let readme = format!("# A project\n\n{:016x}\n", rand::random::<u64>());
@@ -139,7 +139,7 @@ pub(crate) fn repository() -> Vec<u8> {
     std::fs::read(place.path().join("repository.bundle")).unwrap()
 }
 
-/// A job, as the database has it.
+/// A row of the jobs table.
 #[derive(Clone, Debug, sqlx::FromRow)]
 pub(crate) struct Job {
     id: Uuid,
@@ -169,7 +169,7 @@ impl Job {
         self.result_text("commit")
     }
 
-    /// Why it stopped, in its own words.
+    /// Returns its stop reason as text.
     pub(crate) fn words(&self) -> String {
         let result_text = |field: &str| self.result_text(field).unwrap_or("");
         let words = format!("{} {}", result_text("stop_reason"), result_text("summary"));
@@ -181,7 +181,7 @@ fn raw(task: &str) -> Uuid {
     task.parse::<TaskId>().unwrap().as_uuid()
 }
 
-/// The jobs of a task, by unit and attempt; the database is always there in these worlds.
+/// Returns the jobs of a task, by unit and attempt. The database is always up in these worlds.
 pub(crate) async fn jobs(pool: &PgPool, task: &str) -> Vec<Job> {
     let query = "
         SELECT j.job_id AS id, u.key AS unit, j.attempt, j.state, j.phase, n.name AS node, j.base_commit, j.result
@@ -190,14 +190,14 @@ pub(crate) async fn jobs(pool: &PgPool, task: &str) -> Vec<Job> {
     sqlx::query_as(query).bind(raw(task)).fetch_all(pool).await.unwrap()
 }
 
-/// How a task ended; none while it has not.
+/// Returns the final state of a task; `None` while it has not ended.
 pub(crate) async fn final_state(pool: &PgPool, task: &str) -> Option<String> {
     let query = "SELECT t.state FROM tasks t JOIN workflow_runs r USING (task_id)
         WHERE task_id = $1 AND r.ended_at IS NOT NULL";
     sqlx::query_scalar(query).bind(raw(task)).fetch_optional(pool).await.unwrap()
 }
 
-/// How often each unit of a task was taken as done by its run.
+/// Returns how often the run accepted each unit of a task as done.
 async fn passes(pool: &PgPool, task: &str) -> BTreeMap<String, i64> {
     let query = "SELECT unit_key, count(*) FROM workflow_transitions
         WHERE task_id = $1 AND step = 'verify_step_result' AND verdict = 'pass' GROUP BY unit_key";
@@ -206,8 +206,8 @@ async fn passes(pool: &PgPool, task: &str) -> BTreeMap<String, i64> {
     rows.into_iter().collect()
 }
 
-/// What is wrong with what came of a completed task: every unit was done by exactly one job, whose commit is in the project's
-/// repository, adds what it should, and stands on nothing but what came before; nothing of a job that was lost is there.
+/// Checks the outcome of a completed task. Every unit was done by exactly one job; its commit is in the project's repository,
+/// adds the expected file, and is based only on its predecessors; nothing of a lost job is there.
 pub(crate) async fn wrong(world: &World, project: &str, task: &str, units: &[&str]) -> Vec<String> {
     let mut wrong = Vec::new();
     let (jobs, passes) = (jobs(&world.pool, task).await, passes(&world.pool, task).await);
@@ -237,8 +237,8 @@ pub(crate) async fn wrong(world: &World, project: &str, task: &str, units: &[&st
     wrong
 }
 
-/// What is wrong with the commits of a unit: from where its first attempt began there is one of each attempt that made one, in
-/// their order, and together they add one file of the unit's name.
+/// Checks the commits of a unit: from the base of its first attempt there is one commit for each attempt that made one, in
+/// order, and together they add one file of the unit's name.
 fn wrong_history(repository: &Path, unit: &str, attempts: &[&Job]) -> Option<String> {
     let base = attempts.first().and_then(|job| job.base_commit.as_deref());
     let mut made: Vec<_> = attempts.iter().filter_map(|job| job.commit()).collect();

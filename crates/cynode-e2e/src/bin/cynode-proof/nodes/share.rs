@@ -1,4 +1,4 @@
-//! Two nodes share jobs; one is cut off in the middle and comes back.
+//! Two nodes share jobs; one is cut off in the middle and reconnects.
 
 use std::time::{Duration, Instant};
 
@@ -15,22 +15,22 @@ use super::scene::{
     Job, SceneOptions, enlist, final_state, heard_of, jobs, repository, unit, until, wrong,
 };
 
-/// How many jobs each node takes at once.
+/// Maximum number of concurrent jobs of each node.
 const SLOTS: &str = "3";
 
-/// How long the work of a job takes.
+/// Duration of a job's work.
 const WORK: &str = "1.5";
 
-/// A task whose only unit waits until it is let go.
+/// A task whose only unit waits until it is released.
 const STAY: &str = "stay";
 
-/// How long the first of them may take.
+/// Timeout of the first of them.
 const HALFWAY: Duration = Duration::from_mins(3);
 
-/// How long a task may take before it counts as stuck.
+/// Timeout after which a task counts as stuck.
 const STUCK: Duration = Duration::from_mins(10);
 
-/// How long traces of ended jobs may be there.
+/// How long traces of ended jobs may remain.
 const CLEAN: Duration = Duration::from_secs(10);
 
 /// Two nodes share jobs.
@@ -50,11 +50,11 @@ pub(crate) struct Share {
     fair: usize,
 }
 
-/// Who began how many jobs.
+/// Number of started jobs per node.
 type Counts = [usize; 2];
 
 struct ShareStage {
-    // They go before the world does.
+    // Dropped before the world.
     machines: [Machine; 2],
     #[expect(dead_code, reason = "connections through them end when they go")]
     links: Vec<TcpProxy>,
@@ -64,21 +64,21 @@ struct ShareStage {
     mark: String,
 }
 
-/// What became of the node that was cut off.
+/// The disconnection of a node.
 struct Absence {
-    /// When it began.
+    /// Time of its begin.
     after: Duration,
-    /// How long it lasted.
+    /// Its length.
     length: Duration,
-    /// How long until the node was heard of again.
+    /// Time until the node's next heartbeat.
     back: Duration,
-    /// How many jobs it had.
+    /// Number of jobs on the node.
     held: usize,
-    /// How many of them were given up.
+    /// Number of them that were given up.
     lost: usize,
-    /// How long after that something of them still ran.
+    /// How long after that their processes still ran.
     ran_on: Duration,
-    /// Who had begun how many jobs when it began, when it ended, and when the node was heard of again.
+    /// Started jobs per node at its begin, at its end, and at the node's next heartbeat.
     begun: [Counts; 3],
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn run(options: &SceneOptions, share: Share) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let world = options.world(&scripts(&keys, &mark), directory.path()).await;
     world.bring(&world.project, repository()).await;
-    // These tasks are judged by scripts, and nobody opens pull requests for them.
+    // Scripts decide about these tasks, and no pull requests are opened for them.
     let nothing = json!({ "value": "none", "expected_version": 0 });
     world.put("/v1/preferences/delivery.mode?scope_type=system", &nothing).await;
     let flags = ["--slots", SLOTS];
@@ -111,13 +111,13 @@ pub(crate) async fn run(options: &SceneOptions, share: Share) -> bool {
     good
 }
 
-/// One task: units in a row, each of which adds a file.
+/// Returns one task: a chain of units, each of which adds a file.
 fn scripts(keys: &[String], mark: &str) -> Value {
     let work = |key: &String| format!("sleep {WORK}; echo {mark} > {key}");
     let before = std::iter::once(None).chain(keys.iter().map(|key| Some(key.as_str())));
     let steps: Vec<_> =
         keys.iter().zip(before).map(|(key, before)| unit(key, before, &work(key))).collect();
-    // One whose command runs as long as it may, on the node that is cut off.
+    // One unit whose command runs as long as it may, on the node that is cut off.
     let mut stay =
         unit(STAY, None, &format!("until [ -e ~/go ]; do sleep 0.1; done; echo {mark} > {STAY}"));
     stay["payload"]["work"]["placement"] = json!({ "node": "right" });
@@ -139,7 +139,7 @@ impl ShareStage {
         usize::try_from(count.fetch_one(&self.world.pool).await.unwrap()).unwrap()
     }
 
-    /// Who has begun how many jobs so far.
+    /// Returns the number of jobs that each node has started.
     async fn begun(&self) -> Counts {
         let mut counts = [0, 0];
         let counted = |job: &&Job| job.state != "queued" && job.unit != STAY;
@@ -151,7 +151,7 @@ impl ShareStage {
         counts
     }
 
-    /// Cuts one node off in the middle, and mends its cable.
+    /// Cuts one node off in the middle, and reconnects it.
     async fn absence(&mut self, share: &Share, begun: Instant) -> Absence {
         let held =
             "state = 'running' AND node_id = (SELECT node_id FROM nodes WHERE name = 'right')";
@@ -169,7 +169,7 @@ impl ShareStage {
         })
         .await;
         self.stay = Some(stay);
-        // What is left can only be found by who has seen what was there.
+        // A search for leftovers is only valid on a machine where the processes were seen before.
         for machine in &self.machines {
             let there = self.own_traces(machine).await;
             assert!(!there.directories.is_empty(), "no job is found on {}", machine.name);
@@ -183,7 +183,7 @@ impl ShareStage {
             pause(Duration::from_secs(seconds)).await;
         } else {
             until("its jobs are not given up", STUCK, async || self.count(held).await == 0).await;
-            // It was not heard for as long as its jobs were its own: it must end them by itself.
+            // The node was cut off for as long as the lease of its jobs: it must end them by itself.
             let given_up = Instant::now();
             until("its jobs go on", CLEAN, async || {
                 self.own_traces(right).await.processes.is_empty()
@@ -244,7 +244,7 @@ impl ShareStage {
         done && wrongs.is_empty() && clean.is_ok() && fair && absence.is_as_meant(share)
     }
 
-    /// Lets the one go that stays, and sees that it ends as it should.
+    /// Releases the waiting unit, and checks its outcome.
     async fn let_go(&self) -> Vec<String> {
         let Some(stay) = &self.stay else { return Vec::new() };
         let [_, right] = &self.machines;
@@ -269,14 +269,14 @@ impl ShareStage {
         true
     }
 
-    /// What there is on a machine of the jobs that it was given.
+    /// Returns the traces on a machine of the jobs that were assigned to it.
     async fn own_traces(&self, machine: &Machine) -> Traces {
         let own = |job: &Job| job.node.as_ref() == Some(&machine.name);
         let ids: Vec<_> = self.all().await.iter().filter(|job| own(job)).map(Job::id).collect();
         machine.traces(&ids, "")
     }
 
-    /// How long until nothing is left of any job; what is left when that takes too long.
+    /// Returns the time until no trace of any job is left, or the traces after the timeout.
     async fn clean(&self) -> Result<Duration, Traces> {
         let ids: Vec<_> = self.all().await.iter().map(Job::id).collect();
         let begun = Instant::now();
@@ -294,12 +294,13 @@ impl ShareStage {
 }
 
 impl Absence {
-    /// Whether jobs were given up exactly when they should be. A result that was on its way at the cut may have arrived.
+    /// Returns whether jobs were given up exactly when they should be. A result in flight at the cut may have arrived.
     const fn is_as_meant(&self, share: &Share) -> bool {
         if share.cut.is_some() { self.lost == 0 } else { self.lost > 0 && self.lost <= self.held }
     }
 
-    /// Tells of it; whether the shares were fair while both nodes were there. `last` is who had begun how many in the end.
+    /// Prints the disconnection. Returns whether the shares were fair while both nodes were connected; `last` is the final
+    /// number of started jobs.
     fn tell(&self, last: Counts, fair: usize) -> bool {
         let [first, second, third] = self.begun;
         let less = |more: Counts, less: Counts| [more[0] - less[0], more[1] - less[1]];

@@ -1,4 +1,4 @@
-//! Jobs that use up whatever they get, or that do not want to end.
+//! Jobs that exhaust resources or refuse to end.
 
 use std::{fs, os::unix::net::UnixListener, time::Duration};
 
@@ -9,15 +9,15 @@ use super::{
     targets::unix,
 };
 
-/// What a job may have on disk, if not less.
+/// Disk quota of a job, unless it has a smaller one.
 const DISK: u64 = 96 << 20;
 
-/// A job, and what must be true of its end.
+/// A job, and the conditions on its end.
 struct Bomb {
     name: &'static str,
     script: &'static str,
     wall: u64,
-    /// What may lie on disk.
+    /// Disk quota in bytes.
     disk: u64,
     good: fn(&Done) -> bool,
 }
@@ -225,7 +225,7 @@ const BOMBS: &[Bomb] = &[
     },
 ];
 
-/// Sets them off one after another; gives how many there were and how many did not end as they must.
+/// Runs them one after another. Returns their number, and the number of those that did not end as they must.
 pub(crate) async fn run(place: &NodeLayout, mark: &str) -> anyhow::Result<(usize, usize)> {
     let mut failed = 0;
     let socket = place.path("bombs.sock");

@@ -1,4 +1,4 @@
-//! The attempts, first outside as a control, then inside.
+//! The escape attempts, first outside as a control, then inside.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use super::{
     targets::{Targets, unix},
 };
 
-/// Fewer attempts than this, or fewer that are shown to succeed outside, prove too little.
+/// Minimum number of attempts, and of attempts that succeed outside; fewer prove too little.
 const ENOUGH: usize = 60;
 
 #[derive(Args)]
@@ -40,7 +40,7 @@ pub(crate) struct Escape {
     script: PathBuf,
 }
 
-/// What an attempt said.
+/// Output of an attempt.
 #[derive(Deserialize)]
 struct EscapeLine {
     attempt: String,
@@ -76,7 +76,7 @@ pub(crate) async fn run(escape: Escape) -> anyhow::Result<bool> {
     let mark = targets.mark.clone();
     targets.unharmed(&place).await?;
     good &= health.print_report();
-    // A fresh job on the same node, after all of this.
+    // A fresh job on the same node, after all attempts.
     let began = Instant::now();
     let fresh = Wish::new("fresh", &["/bin/sh", "-c", "echo fine"]).done(&place).await?;
     println!(
@@ -91,7 +91,7 @@ pub(crate) async fn run(escape: Escape) -> anyhow::Result<bool> {
     Ok(good && left.is_empty() && processes.is_empty())
 }
 
-/// The same attempts without a sandbox, as root; what they could harm is a copy: mounts and the name of the machine.
+/// Runs the same attempts without a sandbox, as root. They can only harm copies: mounts and the host name.
 fn outside(place: &NodeLayout, targets: &Targets, script: &Path) -> anyhow::Result<Attempts> {
     let workspace = place.folder("control", "/", false).host;
     fs::write(workspace.join("given"), "given")?;
@@ -136,7 +136,7 @@ async fn inside(place: &NodeLayout, targets: &Targets, script: &Path) -> anyhow:
     read(&done.stdout.to_lossy_text())
 }
 
-/// Says what came of each; whether none succeeded inside and enough did outside.
+/// Prints the outcome of each attempt. Returns whether none succeeded inside and enough did outside.
 fn compare(control: &Attempts, inside: &Attempts) -> bool {
     let (mut good, mut shown) = (true, 0);
     for (name, (outcome, how)) in inside {
@@ -156,15 +156,15 @@ fn compare(control: &Attempts, inside: &Attempts) -> bool {
     good && shown >= ENOUGH
 }
 
-/// Whether this process, which stands for a node, goes on as if nothing were.
+/// Health of this process, which stands for a node.
 struct Health {
     over: Arc<AtomicBool>,
     longest: Arc<AtomicU64>,
 }
 
-/// A node that does nothing for longer than this would lose its heartbeat.
+/// A node that blocks for longer than this would lose its heartbeat.
 const LONGEST: Duration = Duration::from_secs(1);
-/// More memory than this it must not need, whatever a job writes.
+/// Maximum memory of the node, whatever a job writes.
 const MAX_NODE_MEMORY_BYTES: u64 = 200 << 20;
 
 impl Health {

@@ -50,7 +50,7 @@ impl NodeLayout {
         self.directory.path().join(name)
     }
 
-    /// A directory for something to be bound.
+    /// Creates a directory for a bind mount.
     pub(crate) fn folder(&self, name: &str, inside: &str, writable: bool) -> BindMount {
         let host = self.path(name);
         fs::create_dir_all(&host).unwrap();
@@ -61,7 +61,7 @@ impl NodeLayout {
         BindMount { host, inside: inside.into(), writable }
     }
 
-    /// Directories of cgroups that are left of runs.
+    /// Returns the cgroup directories that runs left behind.
     pub(crate) fn remaining_cgroups(&self) -> Vec<PathBuf> {
         self.own().into_iter().flat_map(|own| below(&own)).collect()
     }
@@ -87,7 +87,7 @@ fn below(path: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
-/// A run to be.
+/// Specification of a run.
 pub(crate) struct Wish {
     pub(crate) id: String,
     pub(crate) job: String,
@@ -98,7 +98,7 @@ pub(crate) struct Wish {
     pub(crate) limits: SandboxLimits,
 }
 
-/// What came of it.
+/// Outcome of a run.
 pub(crate) struct Done {
     pub(crate) ended: SandboxExit,
     pub(crate) stdout: CapturedOutput,
@@ -144,7 +144,7 @@ impl Wish {
         place.backend.start_run(run).await
     }
 
-    /// Runs it to its end; keeps the last 64 KiB of what it wrote.
+    /// Runs it to its end. Keeps the last 64 KiB of its output.
     pub(crate) async fn done(&self, place: &NodeLayout) -> anyhow::Result<Done> {
         let began = std::time::Instant::now();
         let mut running = self.start(place).await?;
@@ -158,7 +158,7 @@ impl Wish {
     }
 }
 
-/// Processes of the machine with a word on their command line.
+/// Returns the processes of the machine with a word on their command line.
 pub(crate) fn processes_with(word: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())

@@ -1,4 +1,4 @@
-//! How long until a command has spoken, with every limit on, beside the bare programs.
+//! Time until the first output of a command, with every limit enabled, compared with the bare programs.
 
 use std::{
     path::PathBuf,
@@ -43,7 +43,7 @@ pub(crate) async fn run(start: Start) -> anyhow::Result<bool> {
                  --ulimit nofile=4096:4096 --ulimit nproc=4096:4096";
     let mut all: Vec<(&str, Vec<Duration>)> = Vec::new();
     let (mut bare, mut ready, mut runc) = (Vec::new(), Vec::new(), Vec::new());
-    // Turn by turn, so that whatever else the machine does meets all of them.
+    // In turns, so that other load of the machine affects all of them.
     for number in 0..start.starts {
         bare.push(words(bwrap)?);
         ready.push(sandbox(&ours, number).await?);
@@ -84,7 +84,7 @@ pub(crate) async fn run(start: Start) -> anyhow::Result<bool> {
     Ok(good && left == 0)
 }
 
-/// From the order until the command has spoken.
+/// Measures the time from the request to the first output of the command.
 async fn sandbox(place: &NodeLayout, number: usize) -> anyhow::Result<Duration> {
     let mut job = Wish::new(&format!("start-{number}"), &["/bin/echo", "ready"]);
     job.binds = vec![place.folder("work", "/work", true)];
@@ -100,7 +100,7 @@ async fn sandbox(place: &NodeLayout, number: usize) -> anyhow::Result<Duration> 
     Ok(took)
 }
 
-/// The same for a program without us.
+/// Measures the same for a program without our sandbox.
 fn words(line: &str) -> anyhow::Result<Duration> {
     use std::io::BufRead;
     let mut words = line.split_whitespace();
@@ -118,7 +118,7 @@ fn words(line: &str) -> anyhow::Result<Duration> {
     Ok(took)
 }
 
-/// Many at the same moment: all speak, all live together, all answer, all end well.
+/// Starts many at the same moment: all must write output, run together, answer, and end without an error.
 async fn at_once(place: &NodeLayout, many: usize) -> anyhow::Result<bool> {
     let began = Instant::now();
     let jobs: Vec<Wish> = (0..many)

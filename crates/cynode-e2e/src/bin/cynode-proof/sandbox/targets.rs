@@ -1,4 +1,4 @@
-//! What an attacker would want: services, files, processes and another job, all of this proof's own.
+//! Targets of an attacker: services, files, processes and another job, all owned by this proof.
 
 use std::{
     fs,
@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 
 use super::layout::{NodeLayout, Wish};
 
-/// Everything that is kept up while attempts are made.
+/// The targets that exist while attempts are made.
 pub(crate) struct Targets {
-    /// What an attacker knows at best.
+    /// The maximum knowledge of an attacker.
     pub(crate) facts: Value,
     pub(crate) mark: String,
     pub(crate) secret: String,
@@ -92,7 +92,7 @@ impl Targets {
         Ok(Self { facts, mark, secret, victim, other })
     }
 
-    /// With what is different inside and outside.
+    /// Returns the facts, with the differences between inside and outside.
     pub(crate) fn facts_for(&self, control: bool, differences: &Value) -> Value {
         let mut facts = self.facts.clone();
         facts["control"] = control.into();
@@ -103,7 +103,7 @@ impl Targets {
         facts
     }
 
-    /// Whether all of it is still there and as it was.
+    /// Checks that all targets are still there and unchanged.
     pub(crate) async fn unharmed(mut self, place: &NodeLayout) -> anyhow::Result<()> {
         anyhow::ensure!(self.victim.try_wait()?.is_none(), "the process of the host is gone");
         let meta = fs::metadata(place.path("secret"))?;
@@ -160,7 +160,7 @@ pub(crate) fn unix(listener: UnixListener, answer: String) {
     });
 }
 
-/// The disk that the root is on: its path and its numbers.
+/// Returns the disk of the root file system: its path and its device numbers.
 fn disk() -> anyhow::Result<(String, [u32; 2])> {
     let device = std::os::unix::fs::MetadataExt::dev(&fs::metadata("/")?);
     let numbers = [rustix::fs::major(device), rustix::fs::minor(device)];

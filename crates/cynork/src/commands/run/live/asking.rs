@@ -1,4 +1,4 @@
-//! Where a task asks, the person is asked: for a yes to the plan, for an answer, for a yes to a call.
+//! Questions of a task to the person: approval of the plan, an answer, approval of a tool call.
 
 use cynode_core::{
     ids::WaitId,
@@ -19,45 +19,45 @@ use crate::{
     terminal::{Colorizer, TextStyle, first_line},
 };
 
-/// What the person is told with the plan in the editor; lines that begin so are not sent.
+/// Prefix of comment lines in the editor; they are not sent.
 const COMMENT_PREFIX: &str = "#";
 
-/// Somebody must say something; about a task, to the wait that it was asked for.
+/// A question to the person. Questions of the task belong to a wait.
 #[derive(Debug)]
 pub(super) enum PendingQuestion {
-    /// Whether the plan may be carried out.
+    /// Whether the plan is approved.
     Plan(WaitId),
-    /// Why not.
+    /// Why the plan is rejected.
     Why(WaitId),
-    /// Whether it is given up for good.
+    /// Whether the task is aborted for good.
     GiveUp(WaitId),
-    /// What should be different, where there is no editor.
+    /// What should be different, if there is no editor.
     Otherwise(WaitId),
-    /// What the task asks.
+    /// A question of the task.
     Answer(WaitId, String),
-    /// Whether a call may be made.
+    /// Whether a tool call is approved.
     Call(Box<ApprovalView>),
 }
 
-/// What is to be done because of what the person said.
+/// The action that follows from an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AnswerAction {
-    /// The plan is carried out.
+    /// Approve the plan.
     Approve(WaitId),
-    /// The task is given up.
+    /// Abort the task.
     Abort,
-    /// The plan is not carried out, and made anew with why.
+    /// Reject the plan with a reason; it is made anew.
     Refuse(String, WaitId),
-    /// The plan is made anew with these words.
+    /// Have the plan revised with this text.
     Revise(String, WaitId),
-    /// The question is answered.
+    /// Answer the question.
     Answer(WaitId, String),
-    /// The call of that name may be made, or not.
+    /// Approve or deny the tool call with this id.
     Allow(String, bool),
 }
 
 impl TaskFollower<'_> {
-    /// Whoever waits for a person is told so, or the person is asked.
+    /// Handles a wait: asks the person, or reports that the task waits for one.
     pub(super) async fn handle_wait(&mut self, wait: &WaitEntry) -> Result<()> {
         let id = self.task.id;
         let task = self.context.task_reference(&self.task);
@@ -106,7 +106,7 @@ impl TaskFollower<'_> {
         }
     }
 
-    /// What somebody must know, whatever is written where.
+    /// Prints a line that the person must see, in every output mode.
     pub(super) fn print_alert(&mut self, words: &str) {
         if self.screen.is_some() {
             let words = self.paint_text(TextStyle::Yellow, words);
@@ -116,7 +116,7 @@ impl TaskFollower<'_> {
         }
     }
 
-    /// A question that was answered need not be asked any more.
+    /// Removes a question that was answered elsewhere.
     pub(super) fn resolve_wait(&mut self, wait: &WaitEntry) {
         let same = |question: &PendingQuestion| match question {
             PendingQuestion::Plan(id)
@@ -142,7 +142,7 @@ impl TaskFollower<'_> {
         self.print_timed_line(&format!("{what} was {how}{said}"));
     }
 
-    /// A call of a tool that needs a person's yes.
+    /// Queues a tool call that needs approval.
     pub(super) fn queue_call_approval(&mut self, call: Box<ApprovalView>) {
         if self.context.is_interactive() {
             self.open.push_back(PendingQuestion::Call(call));
@@ -156,7 +156,7 @@ impl TaskFollower<'_> {
         }
     }
 
-    /// Puts the next question, when none is put.
+    /// Asks the next question, unless one is open.
     pub(super) fn ask_next_question(&mut self) {
         if self.asked.is_some() {
             return;
@@ -203,7 +203,7 @@ impl TaskFollower<'_> {
         self.asked = Some(question);
     }
 
-    /// The question that was put needs no answer: what was held back is told.
+    /// Withdraws the open question and prints the deferred lines.
     pub(super) fn withdraw_question(&mut self) {
         if self.asked.take().is_some()
             && let Some(screen) = &mut self.screen
@@ -219,7 +219,7 @@ impl TaskFollower<'_> {
         }
     }
 
-    /// What the person means by what was typed; nothing when another question is put in its place.
+    /// Interprets the typed answer. Returns `None` if another question follows instead.
     pub(super) fn interpret_answer(&mut self, line: &str) -> Option<AnswerAction> {
         let question = self.asked.take()?;
         let yes = match line.to_lowercase().as_str() {
@@ -242,7 +242,7 @@ impl TaskFollower<'_> {
                 None => PendingQuestion::Plan(wait),
             },
             (PendingQuestion::GiveUp(_), Some(true)) => return Some(AnswerAction::Abort),
-            // Only a clear yes gives up.
+            // Only a clear yes aborts the task.
             (PendingQuestion::GiveUp(wait), _) => PendingQuestion::Plan(wait),
             (PendingQuestion::Otherwise(wait), _) => match given {
                 Some(words) => return Some(AnswerAction::Revise(words, wait)),
@@ -255,14 +255,14 @@ impl TaskFollower<'_> {
             (PendingQuestion::Call(call), Some(yes)) => {
                 return Some(AnswerAction::Allow(call.approval_id.to_string(), yes));
             }
-            // What was not understood is asked again.
+            // An answer that was not understood is asked for again.
             (question @ (PendingQuestion::Plan(_) | PendingQuestion::Call(_)), None) => question,
         };
         self.ask_question(again);
         None
     }
 
-    /// Does what the person means.
+    /// Performs the action.
     pub(super) async fn perform_action(&mut self, deed: AnswerAction) -> Result<()> {
         let (context, id) = (self.context, self.task.id.to_string());
         let said = match deed {
@@ -293,7 +293,7 @@ impl TaskFollower<'_> {
         done
     }
 
-    /// Somebody else may have been quicker: then it is done.
+    /// Treats a conflict as success: another person may have answered first.
     fn tolerate_conflict(&mut self, said: Result<()>) -> Result<()> {
         match said {
             Err(failure) if failure.kind == CliErrorKind::Conflict => {
@@ -308,7 +308,7 @@ impl TaskFollower<'_> {
         }
     }
 
-    /// Gives the person the plan to write in; it is made anew by what was written.
+    /// Opens the plan in the editor; the plan is made anew from the edited text.
     fn edit_plan(&mut self, wait: WaitId) -> Option<AnswerAction> {
         let editor = self.context.environment.editor.as_deref().map(str::trim);
         let Some(editor) = editor.filter(|it| !it.is_empty()) else {
@@ -339,7 +339,7 @@ impl TaskFollower<'_> {
         Some(AnswerAction::Revise(format!("The plan should be like this:\n{words}"), wait))
     }
 
-    /// Says what came of words that the plan is to be made anew with; words that are not taken are asked for again.
+    /// Reports the result of a revision request; a text that the server rejects is asked for again.
     fn report_replan(&mut self, said: Result<()>, wait: WaitId) -> Result<()> {
         match said {
             Ok(()) => {
@@ -359,7 +359,7 @@ impl TaskFollower<'_> {
         }
     }
 
-    /// The plan as a text that a person can change.
+    /// Returns the plan as editable text.
     fn plan_as_text(&self) -> String {
         let plain = Colorizer(false);
         let tree =
@@ -377,8 +377,8 @@ fn strip_comments(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// Exactly what is to be done, so that nobody says yes to something else: what a terminal would obey or a reader would
-/// not see is written out, and each argument has a line, also one without words.
+/// Renders the exact arguments, so that the person approves nothing else: control characters and invisible characters are
+/// escaped, and each argument has its own line, even an empty one.
 fn render_arguments(arguments: Option<&Value>) -> Vec<String> {
     let Some(arguments) = arguments else {
         return vec!["what exactly is not shown any more".to_owned()];
