@@ -1,4 +1,4 @@
-//! Agent backend: what steps need from agents, which is a plan and a verdict.
+//! Agent backend: the interface by which steps get plans, verdicts and other decisions from agents.
 
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 

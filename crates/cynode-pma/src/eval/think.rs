@@ -1,4 +1,4 @@
-//! The structured way to ask: the context, client and prompts of production, with a row in place of a handoff's
+//! Structured method of the evaluation: the context, client and prompts of production, with a row in place of a handoff's
 //! payload.
 
 use std::{collections::BTreeMap, sync::Mutex};

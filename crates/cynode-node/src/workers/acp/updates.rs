@@ -111,7 +111,7 @@ impl UpdateCollector {
     }
 
     /// Returns the title and input of a permission request. Missing fields are taken from the tracked tool call.
-    /// Returns `None` if details of the call were dropped and the request does not contain them: nobody could decide on it.
+    /// Returns `None` if details of the call were dropped and the request does not contain them: a person could not decide on it.
     pub(super) fn permission_subject(&self, request: &ToolCallUpdate) -> Option<(String, Value)> {
         let known = self.find_call(&request.tool_call_id.0).map(|at| self.calls[at].1.clone());
         let lost = known.as_ref().map_or(self.forgot, |call| call.shortened);
