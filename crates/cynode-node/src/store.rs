@@ -7,7 +7,8 @@
 //! claim                     the claim in progress, so that a killed node does not lose its jobs
 //! mirrors/<project>.git     fetched commits, one mirror per project
 //! agents/<name>/            installed agents
-//! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events, workspace/, home/, out/, source/, sockets/
+//! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events,
+//!                           workspace/, home/, out/, source/, sockets/
 //! sandboxes/                shared files of sandboxes
 //! trash/                    directories to delete
 //! ```

@@ -2,7 +2,7 @@
 //! request.
 //!
 //! **Invariant**: each line of untrusted content begins with a bar. This is the fence against prompt injection: no text
-//! can close its part, move before another part or look like one of its headings.
+//! can close its part, move before another part or look like a heading of the prompt.
 
 use std::fmt::Write as _;
 
