@@ -1,6 +1,6 @@
-//! Builds `cynode-sandbox-init` once more, statically, so that the node can carry it: it must run in any image, whatever C library that has.
-//! A static program of the gnu target needs a flag of the compiler that cargo cannot set for one crate of a workspace; so cargo is
-//! called again, with a target directory of its own.
+//! Builds `cynode-sandbox-init` a second time as a static binary, so that the node can embed it. The binary must run in any image,
+//! independent of the image's C library. A static program of the gnu target needs a compiler flag that cargo cannot set for one
+//! crate of a workspace. The build therefore calls cargo again, with its own target directory.
 
 #![expect(clippy::disallowed_methods, reason = "cargo speaks to it through the environment")]
 
@@ -38,7 +38,7 @@ fn build() -> Result<(), String> {
         .arg("--target-dir")
         .arg(out.join("sandbox-init"))
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        // What tools around this build wrap the compiler with is not meant for this one.
+        // A compiler wrapper of the outer build (a linter, for example) must not apply to this nested build.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env("RUSTFLAGS", "-Ctarget-feature=+crt-static")
         .status()

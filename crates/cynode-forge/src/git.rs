@@ -1,7 +1,7 @@
-//! Pushes to a forge and mirrors of it, by the `git` program.
+//! Pushes branches to a forge and mirrors branches from it, by the `git` program.
 //!
-//! The credential is in git's environment for as long as it runs, for the one host it is meant for. A push never forces, never goes to
-//! the default branch, and never to a branch that is not ours.
+//! The credential is in git's environment while git runs, restricted to the forge's host. A push is never forced, never goes to the
+//! default branch, and only to branches with CyNode's prefix.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -18,16 +18,16 @@ use url::Url;
 
 use crate::{ForgeKind, http::PRIVATE_ADDRESS_MESSAGE};
 
-/// How long git may take for one thing.
+/// Timeout of one git command.
 const GIT_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Where git and what it needs are.
+/// `PATH` for git and its helpers.
 const GIT_SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// What the names of our branches begin with.
+/// Prefix of the branches that CyNode pushes.
 pub const BRANCH_PREFIX: &str = "cynode/";
 
-/// What opens a repository over HTTP.
+/// Credential of a repository over HTTP.
 #[derive(Clone, Debug)]
 pub struct GitCredential {
     user: &'static str,
@@ -35,7 +35,7 @@ pub struct GitCredential {
 }
 
 impl GitCredential {
-    /// A token of a forge, as its git server wants it.
+    /// Creates a credential from a token, with the user name that the forge's git server expects.
     pub const fn new(kind: ForgeKind, token: SecretString) -> Self {
         let user = match kind {
             ForgeKind::Github => "x-access-token",
@@ -46,46 +46,46 @@ impl GitCredential {
     }
 }
 
-/// A repository elsewhere.
+/// A remote repository.
 #[derive(Clone, Debug)]
 pub struct GitRemote {
-    /// Where it is cloned from.
+    /// Clone URL.
     pub url: Url,
-    /// What opens it; nothing for a directory.
+    /// Credential; `None` for a local directory.
     pub credential: Option<GitCredential>,
-    /// Whether it may be a directory of this machine.
+    /// Whether the URL may be a directory of this machine.
     pub files: bool,
-    /// Whether its host may be this machine or in a private network.
+    /// Whether the host may be this machine or in a private network.
     pub private: bool,
 }
 
-/// Why git did not do it.
+/// Error of a git command.
 #[derive(Debug, thiserror::Error)]
 pub enum GitRemoteError {
-    /// It will not do it, however often it is asked. The words say why.
+    /// The request is permanently rejected; the text says why.
     #[error("{0}")]
     Refused(String),
-    /// It came to nothing, for reasons that may pass.
+    /// The command failed for a reason that may pass.
     #[error("{0}")]
     Failed(String),
-    /// It could not be run.
+    /// git could not be run.
     #[error("git could not be run: {0}")]
     Io(#[from] std::io::Error),
-    /// It took too long.
+    /// git exceeded its timeout.
     #[error("git took longer than {} s", GIT_TIMEOUT.as_secs())]
     Slow,
 }
 
-/// What became of a push.
+/// Outcome of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushOutcome {
-    /// The branch is there now.
+    /// The branch was created or advanced.
     Moved,
-    /// It was there already.
+    /// The branch already had the commit.
     Already,
 }
 
-/// Pushes a commit as a branch of ours.
+/// Pushes a commit to a branch with CyNode's prefix.
 #[tracing::instrument(name = "forge.git.push_branch", skip_all, fields(branch, commit))]
 pub async fn push_branch(
     git_dir: &Path,
@@ -109,7 +109,7 @@ pub async fn push_branch(
     if remote_ref_commit(git_dir, remote, &name).await?.as_deref() == Some(commit) {
         return Ok(PushOutcome::Already);
     }
-    // Without `+` and without any option to force: git and the server both refuse what is not a step forward.
+    // Without `+` and without a force option: git and the server both reject a push that is not a fast-forward.
     let what = format!("{commit}:{name}");
     let url = validate_remote_url(remote)?;
     let args = [
@@ -125,7 +125,7 @@ pub async fn push_branch(
     if done.status.success() {
         return Ok(PushOutcome::Moved);
     }
-    // Somebody who did the same at the same time is not in our way.
+    // A concurrent push of the same commit is not a failure.
     let error = classify_git_failure(&done);
     match remote_ref_commit(git_dir, remote, &name).await {
         Ok(Some(there)) if there == commit => Ok(PushOutcome::Already),
@@ -133,7 +133,7 @@ pub async fn push_branch(
     }
 }
 
-/// Brings the repository the newest commit of a branch from elsewhere. The branch only ever moves forward. Gives the commit.
+/// Fetches the newest commit of a remote branch into the local repository and returns it. The local branch is only fast-forwarded.
 #[tracing::instrument(name = "forge.git.fetch_branch", skip_all, fields(branch))]
 pub async fn fetch_branch(
     git_dir: &Path,
@@ -170,7 +170,7 @@ pub async fn fetch_branch(
     }
 }
 
-/// The commit that a ref has elsewhere.
+/// Returns the commit of a remote ref.
 async fn remote_ref_commit(
     git_dir: &Path,
     remote: &GitRemote,
@@ -186,7 +186,7 @@ async fn remote_ref_commit(
     Ok(found.into_iter().find(|(_, found)| *found == name).map(|(commit, _)| commit.to_owned()))
 }
 
-/// The address, if it is one that may be used.
+/// Validates the URL of a remote.
 fn validate_remote_url(remote: &GitRemote) -> Result<String, GitRemoteError> {
     let url = &remote.url;
     let good = match url.scheme() {
@@ -220,7 +220,8 @@ async fn collect_git_output(git: &mut Command) -> Result<Output, GitRemoteError>
     Ok(done.await.map_err(|_| GitRemoteError::Slow)??)
 }
 
-/// Settings that hold git to the public addresses of the host: looked up again by git itself, its name could lead elsewhere.
+/// SSRF guard: returns git settings that pin the host to its public addresses. Otherwise git would resolve the name again and could
+/// get another address.
 async fn resolve_pin_settings(remote: &GitRemote) -> Result<Vec<String>, GitRemoteError> {
     let url = &remote.url;
     if remote.private || url.scheme() == "file" {
@@ -230,7 +231,7 @@ async fn resolve_pin_settings(remote: &GitRemote) -> Result<Vec<String>, GitRemo
         return Err(GitRemoteError::Refused(PRIVATE_ADDRESS_MESSAGE.into()));
     }
     let Some(name) = url.domain() else { return Ok(Vec::new()) };
-    // Before a name a sign is an order: to forget what the name is held to, or to hold it for a while only.
+    // A sign before a name is an instruction to curl: `-` removes the pin, `+` makes it temporary.
     if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         return Err(GitRemoteError::Refused(
             "the name of a forge begins with a letter or a digit".into(),
@@ -247,7 +248,7 @@ async fn resolve_pin_settings(remote: &GitRemote) -> Result<Vec<String>, GitRemo
     Ok(build_pin_settings(name, port, &found))
 }
 
-/// Refuses a git that passes over the settings that hold it. One that obeys them is asked once.
+/// Rejects a git version that ignores the pin settings. A successful check is cached.
 async fn check_pinning_support() -> Result<(), GitRemoteError> {
     static PINNING_SUPPORT: OnceCell<()> = OnceCell::const_new();
     let ask = || async {
@@ -264,7 +265,7 @@ async fn check_pinning_support() -> Result<(), GitRemoteError> {
     PINNING_SUPPORT.get_or_try_init(ask).await.copied()
 }
 
-/// Whether a git that says this of itself is 2.37 or newer.
+/// Returns whether git's version output says 2.37 or newer.
 fn is_pinning_supported(said: &str) -> bool {
     let version = || {
         let mut numbers = said.trim().strip_prefix("git version ")?.split('.');
@@ -274,7 +275,7 @@ fn is_pinning_supported(said: &str) -> bool {
     version() >= Some((2, 37))
 }
 
-/// The name with a dot at its end is the same one, and another one to what is held to addresses.
+/// Builds the pin settings. A name with a trailing dot is the same host, but needs its own pin.
 fn build_pin_settings(name: &str, port: u16, found: &[SocketAddr]) -> Vec<String> {
     let addresses = found.iter().map(|address| match address.ip() {
         IpAddr::V4(ip) => ip.to_string(),
@@ -285,7 +286,7 @@ fn build_pin_settings(name: &str, port: u16, found: &[SocketAddr]) -> Vec<String
     ["", "."].map(|end| format!("http.curloptResolve={name}{end}:{port}:{addresses}")).into()
 }
 
-/// A git that obeys nothing but its arguments, and speaks to nobody but the remote.
+/// Builds a git command that ignores all configuration but its arguments and can only contact the remote.
 fn build_git_command(git_dir: &Path, remote: &GitRemote) -> Command {
     let mut git = Command::new("git");
     git.env_clear()
@@ -328,7 +329,7 @@ fn build_git_command(git_dir: &Path, remote: &GitRemote) -> Command {
     if let (Some(credential), true) = (&remote.credential, remote.url.scheme() != "file") {
         let pair = format!("{}:{}", credential.user, credential.token.expose_secret());
         let header = format!("Authorization: Basic {}", BASE64.encode(pair.as_bytes()));
-        // For this host alone: whatever git is talked into asking elsewhere goes without it.
+        // The credential applies to this host only: git sends it nowhere else.
         let origin = remote.url.origin().ascii_serialization();
         settings.push((format!("http.{origin}/.extraHeader"), header));
     }
@@ -339,7 +340,7 @@ fn build_git_command(git_dir: &Path, remote: &GitRemote) -> Command {
     git
 }
 
-/// What git's words mean.
+/// Classifies a failure by git's output.
 fn classify_git_failure(done: &Output) -> GitRemoteError {
     let said = format!(
         "{}\n{}",
@@ -387,7 +388,7 @@ fn classify_git_failure(done: &Output) -> GitRemoteError {
     }
 }
 
-/// Whether it is a name of a branch, and can be nothing else to git.
+/// Returns whether the text is a branch name that git cannot read as anything else.
 pub fn is_branch_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+".contains(&b);
     (1..=200).contains(&name.len())
@@ -402,7 +403,7 @@ pub fn is_branch_name(name: &str) -> bool {
         })
 }
 
-/// Whether it is the name of a commit and can be nothing else.
+/// Returns whether the text is a commit id that git cannot read as anything else.
 fn is_commit_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

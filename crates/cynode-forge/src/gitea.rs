@@ -14,7 +14,7 @@ use crate::{
     marker_comment, sort_review_comments, sort_unique_issues,
 };
 
-/// Entries of a page: what servers give at most unless they were told otherwise.
+/// Page size: the default maximum of servers.
 const PAGE_SIZE_PARAM: (&str, &str) = ("limit", "50");
 
 /// A repository on Gitea or Forgejo.
@@ -38,10 +38,10 @@ fn login_or_ghost(user: Option<GiteaUser>) -> String {
 struct GiteaBranch {
     #[serde(rename = "ref")]
     name: String,
-    /// The branch as it was called, also when it is gone: then `ref` names the pull request.
+    /// Original name of the branch. If the branch is deleted, `ref` names the pull request instead.
     label: Option<String>,
     sha: String,
-    /// Below one when it was a fork that is gone.
+    /// Id of the source repository; below 1 if it was a fork that is deleted.
     repo_id: Option<i64>,
 }
 
@@ -93,7 +93,7 @@ struct GiteaComment {
 
 impl GiteaComment {
     fn into_review_comment(self, of: &str) -> ReviewComment {
-        // A position of zero is none.
+        // A position of zero means no line.
         let line = self.position.filter(|line| *line > 0);
         ReviewComment {
             id: format!("{of}:{}", self.id),
@@ -229,7 +229,7 @@ impl GiteaForge {
                 "APPROVED" => ReviewCommentKind::Approved,
                 "REQUEST_CHANGES" => ReviewCommentKind::ChangesRequested,
                 "COMMENT" => ReviewCommentKind::Comment,
-                // Not sent yet, or only asked for.
+                // A pending review, or a review request.
                 _ => continue,
             };
             if review.comments_count > 0 && review.submitted_at >= since {
@@ -291,7 +291,7 @@ impl Forge for GiteaForge {
         branch: &'a str,
     ) -> ForgeFuture<'a, Option<RemotePullRequest>> {
         Box::pin(async move {
-            // There is no filter by branch: the open ones all, then the closed ones that were changed last.
+            // The API has no filter by branch: the client reads all open pull requests, then the closed ones that were updated last.
             let query = [("state", "open"), PAGE_SIZE_PARAM];
             let open: Vec<GiteaPull> =
                 self.http.get_all_pages(self.repository_url(&["pulls"], &query)).await?;
@@ -367,7 +367,7 @@ impl Forge for GiteaForge {
                         all.push(status.into());
                     }
                 }
-                // Also a server that does not know pages ends here.
+                // This also ends the loop for a server without pagination.
                 if all.len() == known {
                     break;
                 }

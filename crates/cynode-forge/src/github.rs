@@ -13,7 +13,7 @@ use crate::{
     marker_comment, sort_review_comments, sort_unique_issues,
 };
 
-/// Entries of a page.
+/// Page size.
 const PAGE_SIZE_PARAM: (&str, &str) = ("per_page", "100");
 
 /// A repository on GitHub.
@@ -29,7 +29,7 @@ struct GithubUser {
     login: String,
 }
 
-/// Somebody whose account is gone is nobody.
+/// Returns the login, or that of the ghost user for a deleted account.
 fn login_or_ghost(user: Option<GithubUser>) -> String {
     user.map_or_else(|| "ghost".into(), |user| user.login)
 }
@@ -39,7 +39,7 @@ struct GithubBranch {
     #[serde(rename = "ref")]
     name: String,
     sha: String,
-    /// None when it was a fork that is gone.
+    /// Source repository; `None` if it was a fork that is deleted.
     repo: Option<GithubRepository>,
 }
 
@@ -66,7 +66,7 @@ impl From<GithubPull> for RemotePullRequest {
             (false, "open") => PullState::Open,
             (false, _) => PullState::Closed,
         };
-        // Before it is merged this is a commit that was only tried.
+        // Before the merge this is only a test merge commit.
         let merge_commit = pull.merge_commit_sha.filter(|_| state == PullState::Merged);
         Self {
             number: pull.number,
@@ -138,7 +138,7 @@ struct GithubIssue {
 }
 
 impl GithubIssue {
-    /// Pull requests are issues to GitHub; not to us.
+    /// Converts an issue. GitHub lists pull requests as issues; these are skipped.
     fn into_issue_text(self) -> Option<IssueText> {
         if self.pull_request.is_some() {
             return None;
@@ -251,11 +251,11 @@ impl GithubForge {
                 "APPROVED" => ReviewCommentKind::Approved,
                 "CHANGES_REQUESTED" => ReviewCommentKind::ChangesRequested,
                 "COMMENTED" => ReviewCommentKind::Comment,
-                // Not sent yet, or taken back.
+                // A pending or dismissed review.
                 _ => continue,
             };
             let body = review.body.unwrap_or_default();
-            // A comment of no words is only the frame of inline ones.
+            // A comment review without text only groups inline comments.
             let Some(at) = review.submitted_at else { continue };
             if kind == ReviewCommentKind::Comment && body.trim().is_empty() {
                 continue;
@@ -284,7 +284,7 @@ impl GithubForge {
     }
 }
 
-/// The two parts of `owner/name`.
+/// Splits `owner/name` into its two parts.
 pub(crate) fn split_repository_name(repository: &str) -> Result<(String, String), ForgeError> {
     match repository.split_once('/') {
         Some((owner, name)) if !owner.is_empty() && !name.is_empty() && !name.contains('/') => {
@@ -294,14 +294,14 @@ pub(crate) fn split_repository_name(repository: &str) -> Result<(String, String)
     }
 }
 
-/// A moment, as the APIs read it.
+/// Formats a time for the API.
 pub(crate) fn format_timestamp(at: OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
     let whole = at.replace_nanosecond(0).unwrap_or(at);
     whole.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
 }
 
-/// Of a branch's pull requests the open one, or else the newest. Those of a branch of the same name in a fork are not among them.
+/// Selects the open pull request of a branch, or else the newest. Pull requests of a branch of the same name in a fork are ignored.
 pub(crate) fn select_pull_request(
     pulls: impl IntoIterator<Item = RemotePullRequest>,
     branch: &str,
@@ -329,7 +329,7 @@ impl Forge for GithubForge {
         Box::pin(async move {
             let url = self.repository_url(&["collaborators", login, "permission"], &[]);
             let found: Option<GithubPermission> = self.http.find_json(url).await?;
-            // Maintainers are told as `write`, those who may only sort as `read`.
+            // GitHub reports the role `maintain` as `write`, and `triage` as `read`.
             Ok(found
                 .is_some_and(|found| ["admin", "write", "maintain"].contains(&&*found.permission)))
         })
@@ -344,7 +344,7 @@ impl Forge for GithubForge {
             let query = [("head", head.as_str()), ("state", "all"), PAGE_SIZE_PARAM];
             let pulls: Vec<GithubPull> =
                 self.http.get_all_pages(self.repository_url(&["pulls"], &query)).await?;
-            // A server that does not know the filter answers with everything, and an owner may have a fork of their own.
+            // A server that ignores the filter returns all pull requests, and an owner may have their own fork.
             Ok(select_pull_request(pulls.into_iter().map(RemotePullRequest::from), branch))
         })
     }

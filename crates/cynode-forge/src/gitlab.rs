@@ -14,10 +14,10 @@ use crate::{
     marker_comment, sort_review_comments, sort_unique_issues,
 };
 
-/// Entries of a page.
+/// Page size.
 const PAGE_SIZE_PARAM: (&str, &str) = ("per_page", "100");
 
-/// The level from which on somebody may push: Developer.
+/// Minimum access level for a push: Developer.
 const DEVELOPER_ACCESS_LEVEL: u64 = 30;
 
 /// A project on GitLab.
@@ -41,7 +41,7 @@ struct GitlabMergeRequest {
     squash_commit_sha: Option<String>,
     source_branch: String,
     target_branch: String,
-    /// None when it was a fork that is gone.
+    /// Id of the source project; `None` if it was a fork that is deleted.
     source_project_id: Option<u64>,
     target_project_id: Option<u64>,
     web_url: String,
@@ -52,12 +52,12 @@ impl From<GitlabMergeRequest> for RemotePullRequest {
         let state = match merge.state.as_str() {
             "merged" => PullState::Merged,
             "closed" => PullState::Closed,
-            // `locked` is a moment on the way to merged.
+            // `locked` is a transient state before merged.
             _ => PullState::Open,
         };
         let head = merge.sha.unwrap_or_default();
         let merged = state == PullState::Merged;
-        // Merged without a commit of its own, the branch's newest is it.
+        // If the merge made no commit of its own, the head of the branch is the merge commit.
         let merge_commit = merge.merge_commit_sha.or(merge.squash_commit_sha);
         Self {
             number: merge.iid,
@@ -93,7 +93,7 @@ struct GitlabNotePosition {
 }
 
 impl GitlabNote {
-    /// GitLab keeps verdicts as notes of its own, with a time; the rest of those is not for us.
+    /// Converts a note. GitLab stores review verdicts as system notes; other system notes are skipped.
     fn into_review_comment(self) -> Option<ReviewComment> {
         let kind = match (self.system, self.body.trim()) {
             (false, _) => ReviewCommentKind::Comment,
@@ -223,7 +223,7 @@ impl Forge for GitlabForge {
             let found: Vec<GitlabUserMatch> = self.http.get_json(url).await?;
             let named = |one: &&GitlabUserMatch| one.username.eq_ignore_ascii_case(login);
             let Some(found) = found.iter().find(named) else { return Ok(false) };
-            // Those who have it from a group above count as well.
+            // Members who inherit access from a parent group count too.
             let url = self.project_url(&["members", "all", &found.id.to_string()], &[]);
             let member: Option<GitlabMember> = self.http.find_json(url).await?;
             Ok(member.is_some_and(|member| {
@@ -241,7 +241,7 @@ impl Forge for GitlabForge {
             let query = [("source_branch", branch), ("state", "all"), PAGE_SIZE_PARAM];
             let found: Vec<GitlabMergeRequest> =
                 self.http.get_all_pages(self.project_url(&["merge_requests"], &query)).await?;
-            // The filter knows names only, also of branches in forks.
+            // The filter matches branch names only, in forks too.
             Ok(select_pull_request(found.into_iter().map(RemotePullRequest::from), branch))
         })
     }
@@ -310,7 +310,7 @@ impl Forge for GitlabForge {
                     summary: status.description.unwrap_or(status.status),
                 })
                 .collect();
-            // A pipeline that cannot even be made has no job that says so.
+            // A pipeline that could not be created has no job that reports it.
             let pipelines: Vec<GitlabPipeline> = self
                 .http
                 .get_all_pages(

@@ -1,4 +1,4 @@
-//! Requests of a forge's API: one host, limits, pages, and failures in words.
+//! HTTP client of a forge's API: restricted to one host, with limits, pagination and error messages.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -20,25 +20,25 @@ use url::Url;
 
 use crate::ForgeError;
 
-/// Longest time to connect, and for one answer.
+/// Timeouts of a connection and of one response.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Most bytes of an answer.
+/// Maximum size of a response.
 const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Most pages of a list.
+/// Maximum number of pages of a list.
 const MAX_PAGES: usize = 50;
 
-/// How long a forge is left alone that does not say how long, and the longest that it may ask for.
+/// Default retry delay if a forge names none, and the maximum that it may request.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_mins(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_hours(1);
 
-/// Why a forge with a private address is refused: only an admin connects one.
+/// Reason for rejecting a forge with a private address: only an admin can connect one.
 pub(crate) const PRIVATE_ADDRESS_MESSAGE: &str = "the forge is on this machine or in a private network, and only an admin of the installation \
      connects a project with such a forge";
 
-/// The API of one forge.
+/// API client of one forge.
 #[derive(Clone)]
 pub(crate) struct ForgeHttpClient {
     client: Client,
@@ -52,7 +52,7 @@ impl fmt::Debug for ForgeHttpClient {
     }
 }
 
-/// How a request says who asks.
+/// Authorization scheme.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AuthScheme {
     /// `Authorization: Bearer …`
@@ -72,7 +72,7 @@ impl ForgeHttpClient {
         let mut client = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(REQUEST_TIMEOUT)
-            // A token goes where the admin said and nowhere else.
+            // The token is sent only to the host that the admin configured, so redirects are not followed.
             .redirect(Policy::none())
             .pool_idle_timeout(Duration::from_secs(4))
             .tcp_nodelay(true)
@@ -108,7 +108,7 @@ impl ForgeHttpClient {
         self
     }
 
-    /// An address below the API's. Whatever a segment holds stays one segment.
+    /// Builds a URL below the API's base URL. Each segment is escaped and stays one segment.
     pub(crate) fn build_url(&self, segments: &[&str], query: &[(&str, &str)]) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
@@ -125,7 +125,7 @@ impl ForgeHttpClient {
         parse_body(&read_body(response).await?)
     }
 
-    /// The same, and nothing where there is nothing.
+    /// Reads JSON like `get_json`, and returns `None` if the resource does not exist.
     pub(crate) async fn find_json<T: DeserializeOwned>(
         &self,
         url: Url,
@@ -146,7 +146,7 @@ impl ForgeHttpClient {
         parse_body(&read_body(response).await?)
     }
 
-    /// Every entry of a list, page by page, until `most` pages.
+    /// Returns all entries of a paginated list. More than `MAX_PAGES` pages are an error.
     pub(crate) async fn get_all_pages<T: DeserializeOwned>(
         &self,
         first: Url,
@@ -158,7 +158,7 @@ impl ForgeHttpClient {
         Ok(all)
     }
 
-    /// The entries of the first pages of a list, and whether these were all.
+    /// Returns the entries of the first `most` pages, and whether the list is complete.
     pub(crate) async fn get_first_pages<T: DeserializeOwned>(
         &self,
         first: Url,
@@ -258,7 +258,7 @@ fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ForgeError> {
     })
 }
 
-/// What a forge says went wrong, in one line.
+/// Extracts the forge's error message as one line.
 fn extract_error_message(body: &[u8]) -> String {
     let Ok(body) = serde_json::from_slice::<Value>(body) else { return String::new() };
     let mut parts = Vec::new();
@@ -275,14 +275,14 @@ fn extract_error_message(body: &[u8]) -> String {
     line.chars().filter(|c| !c.is_control()).take(300).collect()
 }
 
-/// How long the forge wants to be left alone: `retry-after` in seconds, or until the time at which its limit begins anew.
+/// Returns the retry delay that the forge requests: `retry-after` in seconds, or the time until its rate limit resets.
 fn parse_retry_delay(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let seconds = text(RETRY_AFTER.as_str()).and_then(|text| text.trim().parse::<u64>().ok());
     let seconds = seconds.or_else(|| {
         let until = text("x-ratelimit-reset").or_else(|| text("ratelimit-reset"))?;
         let until = until.trim().parse::<i64>().ok()?;
-        // By the forge's own clock, as both times are.
+        // Both times are of the forge's clock.
         let now = OffsetDateTime::parse(text(DATE.as_str())?, &Rfc2822).ok()?;
         u64::try_from(until - now.unix_timestamp()).ok()
     });
@@ -290,7 +290,7 @@ fn parse_retry_delay(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.clamp(Duration::from_secs(1), MAX_RETRY_DELAY))
 }
 
-/// The next page, if there is one. It is on the same host, or nowhere.
+/// Returns the URL of the next page, if there is one. It must be on the same host.
 fn next_page_url(headers: &HeaderMap, now: &Url) -> Result<Option<Url>, ForgeError> {
     if let Some(page) = headers.get("x-next-page").and_then(|value| value.to_str().ok()) {
         if page.is_empty() {

@@ -1,10 +1,11 @@
-//! The way to forges: GitHub, GitLab and Gitea (Forgejo speaks as Gitea does).
+//! Clients of forges: GitHub, GitLab and Gitea. Forgejo has the API of Gitea.
 //!
-//! [`Forge`] is what the rest of the program knows of them: pull requests, remarks, checks, issues. [`git`] pushes branches and keeps
-//! mirrors, [`webhook`] reads what a forge sends, [`clean`] takes out of a text what a person who reads it there does not see.
+//! [`Forge`] is the interface for the rest of the program: pull requests, review comments, checks, issues. [`git`] pushes branches and
+//! mirrors them, [`webhook`] verifies deliveries of a forge, [`sanitize`] removes text that a person does not see on the forge.
 //!
-//! **Invariant**: no database. A credential goes to the one host that an admin named and nowhere else, never into an argument or a
-//! file. What is not marked as private is reached at public addresses only, whatever its name leads to. Nothing here forces a branch, or writes to a default branch. Whatever is made is looked for first: done twice, it is there once.
+//! **Invariant**: no database. A credential is sent only to the host that an admin configured, and is never in an argument or a file.
+//! SSRF guard: a forge that is not marked as private is contacted at public addresses only, independent of its name resolution. No
+//! function forces a push or writes to a default branch. Creation is idempotent: an existing object is looked for first.
 
 pub mod git;
 mod gitea;
@@ -22,23 +23,23 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use url::Url;
 
-/// A kind of forge.
+/// Kind of a forge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForgeKind {
-    /// github.com and GitHub Enterprise, REST of 2022-11-28.
+    /// github.com and GitHub Enterprise, REST API of 2022-11-28.
     Github,
-    /// GitLab, REST v4.
+    /// GitLab, REST API v4.
     Gitlab,
-    /// Gitea and Forgejo, REST v1.
+    /// Gitea and Forgejo, REST API v1.
     Gitea,
 }
 
 impl ForgeKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Github, Self::Gitlab, Self::Gitea];
 
-    /// Its word.
+    /// Returns the kind as a word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Github => "github",
@@ -47,19 +48,19 @@ impl ForgeKind {
         }
     }
 
-    /// The kind of that word.
+    /// Returns the kind with that word.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
 
-    /// Where its API usually is, when the repository is cloned from there.
+    /// Returns the default API URL for a clone URL.
     pub fn default_api_url(self, clone_from: &Url) -> Url {
         let mut api = clone_from.clone();
         api.set_query(None);
         api.set_fragment(None);
         let path = match self {
             Self::Github if api.host_str() == Some("github.com") => {
-                // A host that is known to be good cannot be refused.
+                // A constant valid host cannot be rejected.
                 let _ = api.set_host(Some("api.github.com"));
                 "/"
             }
@@ -71,7 +72,7 @@ impl ForgeKind {
         api
     }
 
-    /// Opens the way to a repository on such a forge.
+    /// Creates a client for a repository on such a forge.
     pub fn connect_repository(self, site: ForgeEndpoint) -> Result<Box<dyn Forge>, ForgeError> {
         Ok(match self {
             Self::Github => Box::new(github::GithubForge::new(site)?),
@@ -87,175 +88,175 @@ impl fmt::Display for ForgeKind {
     }
 }
 
-/// A repository on a forge, and what opens it.
+/// A repository on a forge, with its credential.
 #[derive(Clone, Debug)]
 pub struct ForgeEndpoint {
-    /// The API's address.
+    /// Base URL of the API.
     pub api: Url,
-    /// The repository: `owner/name`, on GitLab also `group/below/name`.
+    /// Repository: `owner/name`, on GitLab also `group/subgroup/name`.
     pub repository: String,
-    /// The token.
+    /// Access token.
     pub token: SecretString,
-    /// Whether it may be on this machine or in a private network.
+    /// Whether the host may be this machine or in a private network.
     pub private: bool,
 }
 
-/// Why a forge did not do it.
+/// Error of a forge.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForgeError {
-    /// Not now; perhaps later.
+    /// The request may succeed later.
     #[error("{why}; try again in {} s", after.as_secs())]
     Retry {
-        /// How long it wants to be left alone.
+        /// Delay before the next attempt.
         after: Duration,
-        /// Why.
+        /// Reason of the failure.
         why: String,
     },
-    /// The credential does not open it. The words say what to do.
+    /// The credential is not accepted; the text says how to fix it.
     #[error("{0}")]
     Refused(String),
-    /// There is no such thing, or it may not be seen.
+    /// The object does not exist or is not visible.
     #[error("{0}")]
     Missing(String),
-    /// What is there already does not allow it, or what was sent is not taken.
+    /// The request conflicts with existing state, or is invalid.
     #[error("{0}")]
     Conflict(String),
-    /// Anything else.
+    /// Any other failure.
     #[error("{0}")]
     Failed(String),
 }
 
 impl ForgeError {
-    /// Whether it may work later without anybody doing anything.
+    /// Returns whether the request may succeed later without intervention.
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Retry { .. })
     }
 }
 
-/// What becomes of a pull request.
+/// State of a pull request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullState {
-    /// It waits for somebody.
+    /// Open.
     Open,
-    /// It is in.
+    /// Merged.
     Merged,
-    /// It was closed and is not in.
+    /// Closed without a merge.
     Closed,
 }
 
 /// A pull request (merge request on GitLab).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemotePullRequest {
-    /// Its number in the repository.
+    /// Number in the repository.
     pub number: u64,
-    /// What became of it.
+    /// State of the pull request.
     pub state: PullState,
-    /// The branch it brings.
+    /// Source branch.
     pub branch: String,
-    /// Whether that branch is in the repository itself: anybody may have one of the same name in a fork.
+    /// Whether the source branch is in the repository itself: anyone can have a branch of the same name in a fork.
     pub ours: bool,
-    /// The branch it is for.
+    /// Target branch.
     pub base: String,
-    /// The newest commit of its branch, as the forge sees it.
+    /// Head commit of the source branch, as the forge sees it.
     pub head: String,
-    /// The commit it was merged with.
+    /// Merge commit.
     pub merge_commit: Option<String>,
-    /// Where people see it.
+    /// Web URL.
     pub url: String,
 }
 
-/// A pull request that is to be.
+/// A pull request to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPullRequest {
-    /// The branch it brings; it was pushed.
+    /// Source branch, which was pushed before.
     pub branch: String,
-    /// The branch it is for.
+    /// Target branch.
     pub base: String,
-    /// Its title.
+    /// Title of the pull request.
     pub title: String,
-    /// Its text, Markdown.
+    /// Description in Markdown.
     pub body: String,
 }
 
-/// What a comment is put on.
+/// Target of a comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommentTarget {
-    /// An issue of that number.
+    /// Issue with this number.
     Issue(u64),
-    /// A pull request of that number.
+    /// Pull request with this number.
     PullRequest(u64),
 }
 
-/// How a check of the forge stands.
+/// State of a check on the forge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckState {
-    /// Not ended.
+    /// Not completed.
     Pending,
-    /// Good, skipped, or of no weight.
+    /// Successful, skipped or neutral.
     Passed,
-    /// Not good.
+    /// Failed.
     Failed,
 }
 
-/// A check of the forge over a commit.
+/// A check on a commit, run by the forge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForgeCheck {
-    /// Its name.
+    /// Name of the check.
     pub name: String,
-    /// How it stands.
+    /// State of the check.
     pub state: CheckState,
-    /// Where people see it.
+    /// Web URL.
     pub url: Option<String>,
-    /// What it says in short.
+    /// Short description of the result.
     pub summary: String,
 }
 
-/// What a remark wants.
+/// Kind of a review comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewCommentKind {
-    /// To be heard.
+    /// Plain comment.
     Comment,
-    /// Changes.
+    /// Request for changes.
     ChangesRequested,
-    /// Nothing more.
+    /// Approval.
     Approved,
 }
 
-/// Something that somebody said about a pull request.
+/// A comment or verdict on a pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReviewComment {
-    /// Its id among those of the pull request; always the same for the same remark.
+    /// Stable id, unique within the pull request.
     pub id: String,
-    /// Who said it.
+    /// Login of the author.
     pub author: String,
-    /// What, as it came.
+    /// Text as received, not sanitized.
     pub body: String,
-    /// The file it is about.
+    /// File that the comment refers to.
     pub path: Option<String>,
-    /// The line in it.
+    /// Line in that file.
     pub line: Option<u64>,
-    /// What it wants.
+    /// Kind of the comment.
     pub kind: ReviewCommentKind,
-    /// When it was said.
+    /// Time of the comment.
     pub at: OffsetDateTime,
 }
 
-/// Which issues are looked for: those with the label, and those of the assignee.
+/// Filter for issues: an issue matches by its label or by its assignee.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IssueFilter {
-    /// A label.
+    /// Label name.
     pub label: Option<String>,
-    /// A login.
+    /// Login of the assignee.
     pub assignee: Option<String>,
 }
 
 impl IssueFilter {
-    /// Whether an issue is one of them.
+    /// Returns whether an issue matches.
     pub fn matches_issue(&self, issue: &IssueText) -> bool {
-        // Labels and logins are the same in capitals and small letters on all three.
+        // Labels and logins are case-insensitive on all three forges.
         let among = |list: &[String], one: &Option<String>| {
             one.as_ref().is_some_and(|one| list.iter().any(|it| it.eq_ignore_ascii_case(one)))
         };
@@ -263,59 +264,59 @@ impl IssueFilter {
     }
 }
 
-/// An issue, as it came.
+/// An issue as received, not sanitized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssueText {
-    /// Its number in the repository.
+    /// Number in the repository.
     pub number: u64,
     /// Whether it is open.
     pub open: bool,
-    /// Its title.
+    /// Title of the issue.
     pub title: String,
-    /// Its text.
+    /// Description of the issue.
     pub body: String,
-    /// Who wrote it.
+    /// Login of the author.
     pub author: String,
-    /// Its labels.
+    /// Names of its labels.
     pub labels: Vec<String>,
-    /// Who is to do it.
+    /// Logins of its assignees.
     pub assignees: Vec<String>,
-    /// Where people see it.
+    /// Web URL.
     pub url: String,
-    /// When it was last changed.
+    /// Time of the last update.
     pub updated_at: OffsetDateTime,
 }
 
-/// What comes of asking a forge.
+/// Future of a forge request.
 pub type ForgeFuture<'a, T> = BoxFuture<'a, Result<T, ForgeError>>;
 
 /// A repository on a forge.
 pub trait Forge: fmt::Debug + Send + Sync {
-    /// Which kind of forge it is.
+    /// Returns the kind of the forge.
     fn forge_kind(&self) -> ForgeKind;
 
-    /// Whose token it is.
+    /// Returns the login of the token's owner.
     fn fetch_own_login(&self) -> ForgeFuture<'_, String>;
 
-    /// Whether somebody may write to the repository.
+    /// Returns whether a user may write to the repository.
     fn can_write<'a>(&'a self, login: &'a str) -> ForgeFuture<'a, bool>;
 
-    /// The pull request of a branch of the repository itself: the open one, or else the newest.
+    /// Returns the pull request of a branch in the repository itself: the open one, or else the newest.
     fn find_pull_request<'a>(
         &'a self,
         branch: &'a str,
     ) -> ForgeFuture<'a, Option<RemotePullRequest>>;
 
-    /// The pull request of that number.
+    /// Returns the pull request with that number.
     fn get_pull_request(&self, number: u64) -> ForgeFuture<'_, RemotePullRequest>;
 
-    /// Makes a pull request. Call [`open`](Self::open), which looks first.
+    /// Creates a pull request. Callers use [`open_pull_request`](Self::open_pull_request), which looks for an existing one first.
     fn create_pull_request<'a>(
         &'a self,
         new: &'a NewPullRequest,
     ) -> ForgeFuture<'a, RemotePullRequest>;
 
-    /// Opens a pull request, or gives the one that the branch has already.
+    /// Opens a pull request, or returns the branch's existing one.
     fn open_pull_request<'a>(
         &'a self,
         new: &'a NewPullRequest,
@@ -325,7 +326,7 @@ pub trait Forge: fmt::Debug + Send + Sync {
                 return Ok(found);
             }
             match self.create_pull_request(new).await {
-                // Somebody was faster, or our own earlier request has come through after all.
+                // A concurrent request, or an earlier one of our own that did succeed, has created it.
                 Err(ForgeError::Conflict(why)) => {
                     let found = self.find_pull_request(&new.branch).await?;
                     found.ok_or(ForgeError::Conflict(why))
@@ -335,7 +336,7 @@ pub trait Forge: fmt::Debug + Send + Sync {
         })
     }
 
-    /// Adds a comment, unless one with its marker is there.
+    /// Adds a comment, unless one with its marker exists.
     fn ensure_comment<'a>(
         &'a self,
         on: CommentTarget,
@@ -343,28 +344,28 @@ pub trait Forge: fmt::Debug + Send + Sync {
         text: &'a str,
     ) -> ForgeFuture<'a, ()>;
 
-    /// The checks over a commit, the newest of each name.
+    /// Returns the checks on a commit, the newest of each name.
     fn list_checks<'a>(&'a self, commit: &'a str) -> ForgeFuture<'a, Vec<ForgeCheck>>;
 
-    /// What was said about a pull request since then, the oldest first.
+    /// Returns the review comments of a pull request since a time, the oldest first.
     fn list_review_comments(
         &self,
         number: u64,
         since: OffsetDateTime,
     ) -> ForgeFuture<'_, Vec<ReviewComment>>;
 
-    /// The open issues that are wanted and were changed since then, the longest unchanged first.
+    /// Returns the matching open issues that were updated since a time, the least recently updated first.
     fn list_issues<'a>(
         &'a self,
         wanted: &'a IssueFilter,
         since: OffsetDateTime,
     ) -> ForgeFuture<'a, Vec<IssueText>>;
 
-    /// The issue of that number; none when it is a pull request or gone.
+    /// Returns the issue with that number; `None` if it is a pull request or deleted.
     fn get_issue(&self, number: u64) -> ForgeFuture<'_, Option<IssueText>>;
 }
 
-/// The text of a comment with its marker, which nobody sees.
+/// Returns the text of a comment with its invisible marker.
 fn append_marker(marker: &str, text: &str) -> String {
     format!("{text}\n\n{}", marker_comment(marker))
 }
@@ -372,11 +373,11 @@ fn append_marker(marker: &str, text: &str) -> String {
 fn marker_comment(marker: &str) -> String {
     let plain = |c: &char| c.is_ascii_alphanumeric() || "-_.:/".contains(*c);
     let marker: String = marker.chars().filter(plain).collect();
-    // Two dashes in a row would end the comment early.
+    // Two consecutive dashes would end the HTML comment early.
     format!("<!-- cynode:{} -->", marker.replace("--", "-"))
 }
 
-/// Oldest first, and the same when asked again.
+/// Sorts comments by time, in a stable order.
 fn sort_review_comments(
     mut remarks: Vec<ReviewComment>,
     since: OffsetDateTime,
@@ -386,7 +387,7 @@ fn sort_review_comments(
     remarks
 }
 
-/// Each issue once, the longest unchanged first.
+/// Removes duplicates and sorts issues by update time, the oldest first.
 fn sort_unique_issues(mut issues: Vec<IssueText>) -> Vec<IssueText> {
     issues.sort_by_key(|issue| (issue.updated_at, issue.number));
     issues.dedup_by_key(|issue| issue.number);

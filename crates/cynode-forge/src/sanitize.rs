@@ -7,23 +7,23 @@
 use serde::Serialize;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-/// Most bytes of a text.
+/// Maximum size of a text.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
-/// How often a text is gone through before every `<` goes.
+/// Maximum number of passes over a text before every `<` is removed.
 const MAX_SANITIZE_ROUNDS: usize = 16;
 
-/// Elements whose content is not shown.
+/// HTML elements whose content is not shown.
 const HIDDEN_ELEMENTS: [&str; 16] = [
     "script", "style", "template", "noscript", "iframe", "object", "svg", "math", "head", "title",
     "audio", "video", "canvas", "noembed", "noframes", "xmp",
 ];
 
-/// Elements that enclose nothing.
+/// HTML elements without content.
 const VOID_ELEMENTS: [&str; 12] =
     ["area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
 
-/// Elements after which a line ends.
+/// HTML elements that end a line.
 const LINE_BREAK_ELEMENTS: [&str; 14] = [
     "br",
     "p",
@@ -41,46 +41,46 @@ const LINE_BREAK_ELEMENTS: [&str; 14] = [
     "hr",
 ];
 
-/// Elements in which a fence is no fence.
+/// HTML elements in which a code fence has no meaning.
 const RAW_TEXT_TAGS: [&str; 4] = ["<pre", "<script", "<style", "<textarea"];
 
-/// What may stand before the words of a line: white space, marks of lists and quotes.
+/// Characters that may precede the text of a line: whitespace, list and quote markers.
 const LINE_PREFIX_CHARS: [char; 19] = [
     ' ', '\t', '>', '-', '*', '+', '.', ')', '#', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9',
 ];
 
-/// A text in which nothing hides.
+/// A text without hidden content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SanitizedText {
-    /// The text.
+    /// Sanitized text.
     pub text: String,
-    /// What is not in it any more.
+    /// Counts of removed content.
     pub removed: RemovedContent,
 }
 
-/// What was taken out of a text.
+/// Counts of content that was removed from a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RemovedContent {
-    /// Characters without a shape.
+    /// Invisible characters.
     pub characters: usize,
-    /// Comments of HTML and their like.
+    /// HTML comments and similar markup.
     pub comments: usize,
-    /// Tags, with what they hide.
+    /// Tags, together with hidden content.
     pub tags: usize,
-    /// Titles and definitions of links, words instead of images, images in the text itself.
+    /// Link titles and definitions, alternative texts of images, inline images.
     pub links: usize,
-    /// Whether the end was cut off.
+    /// Whether the end was truncated.
     pub cut: bool,
 }
 
 impl RemovedContent {
-    /// Whether it was nothing.
+    /// Returns whether nothing was removed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Takes out of a text what somebody who reads it on a forge does not see.
+/// Removes content that a person does not see on a forge.
 pub fn sanitize_text(raw: &str) -> SanitizedText {
     let mut removed = RemovedContent::default();
     let mut end = raw.len().min(MAX_TEXT_BYTES);
@@ -91,7 +91,7 @@ pub fn sanitize_text(raw: &str) -> SanitizedText {
     let mut text = strip_invisible_chars(&raw[..end], &mut removed);
     for round in 0.. {
         if round == MAX_SANITIZE_ROUNDS {
-            // Nobody writes like this by chance: now nothing of HTML can be left.
+            // No legitimate text needs so many passes. After this, no HTML can remain.
             text.retain(|c| c != '<');
         }
         let next = sanitize_markup(&text, &mut removed);
@@ -103,13 +103,13 @@ pub fn sanitize_text(raw: &str) -> SanitizedText {
     SanitizedText { text, removed }
 }
 
-/// One line without what hides in it: for titles and names.
+/// Sanitizes a single line, for titles and names.
 pub fn sanitize_line(raw: &str) -> String {
     let cleaned = sanitize_text(raw).text;
     cleaned.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a character has no shape of its own, or changes that of others.
+/// Returns whether a character is invisible, or changes the display of others.
 pub fn is_invisible_char(c: char) -> bool {
     use GeneralCategory::{
         Control, Format, LineSeparator, ParagraphSeparator, PrivateUse, Surrogate, Unassigned,
@@ -127,7 +127,7 @@ pub fn is_invisible_char(c: char) -> bool {
     )
 }
 
-/// The text with line ends of one kind and characters that can be seen.
+/// Removes invisible characters and normalizes line ends.
 fn strip_invisible_chars(raw: &str, removed: &mut RemovedContent) -> String {
     let mut text = String::with_capacity(raw.len());
     for c in raw.replace("\r\n", "\n").chars() {
@@ -140,11 +140,11 @@ fn strip_invisible_chars(raw: &str, removed: &mut RemovedContent) -> String {
     text
 }
 
-/// Goes through a text once.
+/// Sanitizes a text in one pass.
 fn sanitize_markup(text: &str, removed: &mut RemovedContent) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    // A fence is believed only where every reader of Markdown sees one: at the very left, after an empty line, outside of HTML.
+    // A fence counts only where every Markdown renderer sees one: unindented, after an empty line, outside of HTML.
     while !rest.is_empty() {
         match find_fenced_block(text, rest) {
             Some((before, code, after)) => {
@@ -161,7 +161,7 @@ fn sanitize_markup(text: &str, removed: &mut RemovedContent) -> String {
     collapse_blank_lines(&out)
 }
 
-/// The first fenced block: what is before it, itself, what is after it.
+/// Finds the first fenced code block. Returns the text before it, the block, and the text after it.
 fn find_fenced_block<'a>(whole: &'a str, rest: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
     let mut at = 0;
     let mut after_empty = true;
@@ -179,7 +179,7 @@ fn find_fenced_block<'a>(whole: &'a str, rest: &'a str) -> Option<(&'a str, &'a 
                     return Some((&rest[..at], &rest[at..end], &rest[end..]));
                 }
             }
-            // It is never closed: all the rest is shown as it is.
+            // The fence is not closed: the whole rest is shown as code.
             return Some((&rest[..at], &rest[at..], ""));
         }
         after_empty = bare.trim_start().is_empty();
@@ -188,7 +188,7 @@ fn find_fenced_block<'a>(whole: &'a str, rest: &'a str) -> Option<(&'a str, &'a 
     None
 }
 
-/// Whether what stands before a fence may make it part of something else.
+/// Returns whether the text before a fence may make it part of another construct.
 fn is_fence_ambiguous(before: &str) -> bool {
     let lower = before.to_ascii_lowercase();
     let open = |from: &str, to: &str| match (lower.rfind(from), lower.rfind(to)) {
@@ -218,14 +218,14 @@ fn is_fence_end(line: &str, mark: char, length: usize) -> bool {
         && bare.chars().all(|c| c == mark)
 }
 
-/// Text outside of fences.
+/// Sanitizes text outside of fences.
 fn sanitize_prose(text: &str, out: &mut String, removed: &mut RemovedContent) {
     let text = strip_html(text, removed);
     let text = strip_link_definitions(&text, removed);
     out.push_str(&sanitize_links(&text, removed));
 }
 
-/// Text without comments and tags.
+/// Removes HTML comments and tags.
 fn strip_html(text: &str, removed: &mut RemovedContent) -> String {
     let mut out = String::with_capacity(text.len());
     let spans = find_code_spans(text);
@@ -242,7 +242,7 @@ fn strip_html(text: &str, removed: &mut RemovedContent) -> String {
         let to = |end: &str| rest.find(end).map_or(rest.len(), |found| found + end.len());
         let length = if rest.starts_with("<!--") {
             removed.comments += 1;
-            // `<!-->` and `<!--->` are whole comments.
+            // `<!-->` and `<!--->` are complete comments.
             if rest.starts_with("<!-->") {
                 5
             } else if rest.starts_with("<!--->") {
@@ -281,7 +281,7 @@ fn strip_html(text: &str, removed: &mut RemovedContent) -> String {
     out
 }
 
-/// The address in `<https://…>`, which is shown.
+/// Returns the URL of an autolink `<https://…>`, which is shown.
 fn parse_autolink(text: &str) -> Option<&str> {
     let (inside, _) = text[1..].split_once('>')?;
     let (scheme, rest) = inside.split_once(':')?;
@@ -290,7 +290,7 @@ fn parse_autolink(text: &str) -> Option<&str> {
     (known && !rest.is_empty() && rest.chars().all(plain)).then_some(inside)
 }
 
-/// Whether a tag that never ends, after this text, takes the rest with it. In the middle of words it is only a `<`.
+/// Returns whether an unclosed tag after this text hides the rest. In the middle of a line it is only a `<`.
 fn hides_rest_if_unclosed(before: &str) -> bool {
     let paragraph = before.rsplit_once("\n\n").map_or(before, |(_, last)| last);
     let line = paragraph.rsplit_once('\n').map_or(paragraph, |(_, last)| last);
@@ -303,13 +303,13 @@ fn hides_rest_if_unclosed(before: &str) -> bool {
 struct HtmlTag {
     name: String,
     length: usize,
-    /// Whether it ends.
+    /// Whether the tag is closed by `>`.
     closed: bool,
-    /// Whether what it encloses is not shown.
+    /// Whether its content is not shown.
     hides: bool,
 }
 
-/// A tag at the beginning of the text, opening or closing. One that never ends takes the rest with it.
+/// Parses an opening or closing tag at the start of the text. An unclosed tag extends to the end of the text.
 fn parse_html_tag(text: &str) -> Option<HtmlTag> {
     let closing = text.starts_with("</");
     let inside = &text[if closing { 2 } else { 1 }..];
@@ -332,12 +332,12 @@ fn parse_html_tag(text: &str) -> Option<HtmlTag> {
             _ => {}
         }
     }
-    // With a quote that is never closed, the first `>` is as good as any.
+    // If a quote is not closed, the tag ends at the first `>`.
     let length = length.or_else(|| text.find('>').map(|at| at + 1));
     let closed = length.is_some();
     let length = length.unwrap_or(text.len());
     let inner = text[..length].to_ascii_lowercase();
-    // Names of attributes are what is not in quotes.
+    // Attribute names are outside of quotes.
     let mut quote = None;
     let names: String = inner
         .chars()
@@ -355,13 +355,13 @@ fn parse_html_tag(text: &str) -> Option<HtmlTag> {
         .collect();
     let mut names = names.split(|c: char| c.is_whitespace() || matches!(c, '/' | '=' | '>'));
     let veils = names.any(|name| matches!(name, "hidden" | "style" | "aria-hidden"));
-    // `/>` closes nothing in HTML.
+    // In HTML, `/>` does not close an element.
     let encloses = !closing && !VOID_ELEMENTS.contains(&name.as_str());
     let hides = encloses && (veils || HIDDEN_ELEMENTS.contains(&name.as_str()));
     Some(HtmlTag { name, length, closed, hides })
 }
 
-/// Past the end of an element whose content is not shown; to the end of the text when it has none.
+/// Returns the length of an element with hidden content; the rest of the text if it is not closed.
 fn hidden_element_len(text: &str, tag: &HtmlTag) -> usize {
     let lower = text.to_ascii_lowercase();
     let (open, close) = (format!("<{}", tag.name), format!("</{}", tag.name));
@@ -377,10 +377,10 @@ fn hidden_element_len(text: &str, tag: &HtmlTag) -> usize {
     at
 }
 
-/// Where code is shown inside of lines: `…` with as many marks on both sides.
+/// Finds inline code spans: `…` with equal backtick runs on both sides.
 ///
-/// Only where every reader of Markdown agrees: on one line without `|` and `\`, all marks before it on its own line in pairs, and no `<` before it in
-/// its paragraph but in such code.
+/// A span counts only where every Markdown renderer agrees: on one line without `|`, `\` and `$`, with all earlier backtick runs of the
+/// line paired, and with no `<` before it in its paragraph outside of such spans.
 fn find_code_spans(text: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     if is_fence_ambiguous(text)
@@ -396,7 +396,7 @@ fn find_code_spans(text: &str) -> Vec<(usize, usize)> {
             match pair_backtick_runs(line) {
                 Some(pairs) if !line.contains(['|', '\\', '$']) => {
                     for (from, to) in pairs {
-                        // Whatever opens before it may reach over it.
+                        // A construct that opens before the span may extend over it.
                         let between =
                             found.last().map_or(at, |(_, end): &(usize, usize)| (*end).max(at));
                         if text[between..at + from].contains('<') {
@@ -416,7 +416,7 @@ fn find_code_spans(text: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// The pairs of marks of a line; `None` when one has no partner.
+/// Pairs the backtick runs of a line; `None` if one has no partner.
 fn pair_backtick_runs(line: &str) -> Option<Vec<(usize, usize)>> {
     let mut runs = Vec::new();
     let bytes = line.as_bytes();
@@ -442,7 +442,7 @@ fn pair_backtick_runs(line: &str) -> Option<Vec<(usize, usize)>> {
     Some(pairs)
 }
 
-/// Text without definitions of links and notes, which are shown nowhere or elsewhere.
+/// Removes link and footnote definitions, which are shown nowhere or elsewhere.
 fn strip_link_definitions(text: &str, removed: &mut RemovedContent) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut skipping, mut note) = (false, false);
@@ -453,7 +453,7 @@ fn strip_link_definitions(text: &str, removed: &mut RemovedContent) -> String {
         if empty {
             skipping = false;
         } else if note && !skipping {
-            // A further paragraph of a note stands further in.
+            // Further paragraphs of a footnote are indented.
             skipping = indented;
             note = indented;
         }
@@ -461,7 +461,7 @@ fn strip_link_definitions(text: &str, removed: &mut RemovedContent) -> String {
         if !skipping && starts_link_definition(bare, &lines[at + 1..]) {
             removed.links += 1;
             note = bare.starts_with("[^");
-            // All of its paragraph: where a title ends is not for us to guess.
+            // The whole paragraph is removed: the end of a title is ambiguous.
             skipping = true;
         }
         if !skipping {
@@ -471,7 +471,7 @@ fn strip_link_definitions(text: &str, removed: &mut RemovedContent) -> String {
     out
 }
 
-/// Whether a definition begins here: `[…]:`, the name perhaps over several lines.
+/// Returns whether a definition starts here: `[…]:`, where the label may span several lines.
 fn starts_link_definition(line: &str, following: &[&str]) -> bool {
     if !line.starts_with('[') {
         return false;
@@ -496,7 +496,7 @@ fn starts_link_definition(line: &str, following: &[&str]) -> bool {
     false
 }
 
-/// Text whose links have no titles and whose images have no words; images that are in the text itself are gone.
+/// Removes titles of links, alternative texts of images, and images with inline data.
 fn sanitize_links(text: &str, removed: &mut RemovedContent) -> String {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
@@ -536,7 +536,7 @@ fn sanitize_links(text: &str, removed: &mut RemovedContent) -> String {
     out
 }
 
-/// The bracket that the one at the end of the text closes.
+/// Returns the opening bracket that matches the bracket at the end of the text.
 fn find_open_bracket(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices().rev() {
@@ -556,7 +556,7 @@ struct LinkTarget<'a> {
     length: usize,
 }
 
-/// An address, perhaps a title, and the bracket that closes both.
+/// Parses a link target: a URL, an optional title, and the closing parenthesis.
 fn parse_link_target(text: &str) -> Option<LinkTarget<'_>> {
     let start = text.len() - text.trim_start().len();
     let rest = &text[start..];
@@ -604,7 +604,7 @@ fn parse_link_target(text: &str) -> Option<LinkTarget<'_>> {
     None
 }
 
-/// At most one empty line in a row.
+/// Collapses consecutive empty lines to one.
 fn collapse_blank_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut empty = 0;

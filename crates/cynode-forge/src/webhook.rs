@@ -1,7 +1,7 @@
-//! What a forge sends when something happened there.
+//! Webhook deliveries of a forge.
 //!
-//! The signature comes first: nothing of a body is looked at that is not known to come from the forge. What is read out of it is a hint only, a
-//! kind and a number; what stands there now is asked of the forge itself. So a delivery that is sent again, or late, does no harm.
+//! The signature is verified first: no part of an unverified body is read. The event is only a hint with a kind and a number; the
+//! current state is requested from the forge. A repeated or late delivery is therefore harmless.
 
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::header::HeaderMap;
@@ -12,76 +12,76 @@ use sha2::{Digest, Sha256};
 
 use crate::ForgeKind;
 
-/// The headers of a delivery.
+/// Headers of a delivery.
 pub type WebhookHeaders = HeaderMap;
 
-/// Fewest bytes of a secret.
+/// Minimum length of a webhook secret.
 pub const MIN_SECRET_BYTES: usize = 16;
 
-/// A delivery that comes from the forge.
+/// A verified delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookDelivery {
-    /// What the forge calls it. Not under the signature.
+    /// Delivery id of the forge. It is not covered by the signature.
     pub id: String,
-    /// The digest of its body: what says the same is the same, whatever it is called.
+    /// Digest of the body. It identifies a repeated delivery, independent of its id.
     pub digest: [u8; 32],
-    /// The repository that it says it is about.
+    /// Repository that the delivery names.
     pub repository: Option<String>,
-    /// What happened.
+    /// Event of the delivery.
     pub event: WebhookEvent,
 }
 
-/// Something that happened on a forge.
+/// Event on a forge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum WebhookEvent {
     /// An issue was opened, labelled or assigned.
     Issue {
-        /// Its number.
+        /// Number of the issue.
         number: u64,
     },
-    /// Somebody said something about a pull request.
+    /// A comment was added to a pull request.
     Remark {
-        /// Its number.
+        /// Number of the pull request.
         number: u64,
     },
-    /// Somebody judged a pull request.
+    /// A review was submitted on a pull request.
     Review {
-        /// Its number.
+        /// Number of the pull request.
         number: u64,
     },
     /// A pull request was merged or closed.
     Ended {
-        /// Its number.
+        /// Number of the pull request.
         number: u64,
     },
-    /// Checks over a commit have ended.
+    /// Checks on a commit have completed.
     Checks {
-        /// The commit.
+        /// Id of the commit.
         commit: String,
     },
-    /// Anything else.
+    /// Any other event.
     Ignored,
 }
 
-/// Why a delivery is not taken.
+/// Reason for rejecting a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
-    /// It has no signature.
+    /// The signature is missing.
     #[error("the delivery is not signed: set the webhook's secret on the forge")]
     Unsigned,
-    /// Its signature is not good.
+    /// The signature is invalid.
     #[error("the delivery's signature is not good: is the secret the same on both sides?")]
     Forged,
-    /// There is no secret to check it with.
+    /// There is no secret to verify it with.
     #[error("the project's remote has no webhook secret")]
     NoSecret,
-    /// It is signed and is not JSON.
+    /// The body is signed and is not JSON.
     #[error("the delivery is not JSON: choose `application/json` as its content type on the forge")]
     NotJson,
 }
 
-/// Reads a delivery, if it comes from the forge.
+/// Verifies and parses a delivery.
 pub fn verify_delivery(
     kind: ForgeKind,
     headers: &HeaderMap,
@@ -146,7 +146,7 @@ pub fn verify_delivery(
     })
 }
 
-/// Whether the signature in hexadecimal digits is that of the body, in the same time whichever digit is wrong.
+/// Returns whether the hexadecimal signature matches the body, in constant time.
 fn is_signature_valid(secret: &[u8], body: &[u8], signature: &str) -> bool {
     let Ok(signature) = data_encoding::HEXLOWER.decode(signature.as_bytes()) else { return false };
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return false };
@@ -154,13 +154,13 @@ fn is_signature_valid(secret: &[u8], body: &[u8], signature: &str) -> bool {
     mac.verify_slice(&signature).is_ok()
 }
 
-/// Whether two secrets are the same, without telling by the time it takes how much of one is right.
+/// Compares two secrets in constant time.
 fn is_secret_equal(own: &[u8], told: &[u8]) -> bool {
     let (own, told) = (Sha256::digest(own), Sha256::digest(told));
     own.iter().zip(told.iter()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
-/// The name of a commit, if it is one.
+/// Returns the value if it is a commit id.
 fn parse_commit_id(value: &Value) -> Option<String> {
     let text = value.as_str()?;
     let digits = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));

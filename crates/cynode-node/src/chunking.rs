@@ -1,14 +1,14 @@
 //! Chunking of streamed text. Each event is redacted alone, so a cut never falls inside a secret.
 
-/// A line that is longer is cut before it ends.
+/// Maximum length of a line. A longer line is cut before it ends.
 pub(crate) const MAX_LINE_BYTES: usize = 4 * 1024;
-/// The most of a block between its marks that is waited for.
+/// Maximum length of a delimited block that is buffered until its end marker arrives.
 const MAX_BLOCK_BYTES: usize = 16 * 1024;
 const BLOCK_BEGIN_MARKER: &[u8] = b"-----BEGIN ";
 const BLOCK_END_MARKER: &[u8] = b"-----END ";
 
-/// How much of a text can be told now: whole lines, without a block that has not ended. Of a line with more than `most` bytes it
-/// is what is before the last white space, and all of it where there is none.
+/// Returns the length of the prefix that can be sent now: whole lines, without a block that has not ended. A line with more than
+/// `most` bytes is cut after its last whitespace, or taken whole if it has none.
 pub(crate) fn safe_cut_length(text: &[u8], most: usize) -> usize {
     let line = index_after_last(text, |byte| byte == b'\n');
     let cut = if text.len() - line <= most {
@@ -20,7 +20,7 @@ pub(crate) fn safe_cut_length(text: &[u8], most: usize) -> usize {
     cut.min(find_open_block(text, cut).unwrap_or(cut))
 }
 
-/// From where on text must wait, because a block in what is before the cut has not ended there.
+/// Returns the offset from which text must be buffered, because a block before `cut` has not ended.
 fn find_open_block(text: &[u8], cut: usize) -> Option<usize> {
     let before = &text[..cut];
     let ended =
@@ -36,7 +36,7 @@ fn find_open_block(text: &[u8], cut: usize) -> Option<usize> {
     places.find(|from| text.len() - from <= MAX_BLOCK_BYTES)
 }
 
-/// The place behind the last byte of a kind; the beginning when there is none.
+/// Returns the index after the last byte of a kind, or 0 if there is none.
 fn index_after_last(text: &[u8], kind: impl Fn(u8) -> bool) -> usize {
     text.iter().rposition(|byte| kind(*byte)).map_or(0, |at| at + 1)
 }

@@ -35,10 +35,10 @@ use crate::{
     workers::{AgentRecipes, install},
 };
 
-/// How many users one node has for its jobs.
+/// Number of host users that one node assigns to its jobs.
 const USERS_PER_NODE: u32 = 1000;
 
-/// How many nodes of a machine can have users of their own.
+/// Number of disjoint user ranges on one machine, and so of nodes with their own users.
 const USER_RANGE_COUNT: u32 = 60;
 
 /// Run jobs of a CyNode installation on this machine, each in a sandbox.
@@ -117,7 +117,7 @@ enum AgentsCommand {
 }
 
 impl NodeCli {
-    /// Does what the flags say.
+    /// Executes the selected command.
     pub fn run_command(self) -> anyhow::Result<()> {
         if let NodeSubcommand::Hold { argv } = &self.command {
             std::process::exit(host::run_until_stdin_closes(argv)?);
@@ -127,7 +127,7 @@ impl NodeCli {
         }
         let environment = NodeEnvironment::from_process_env()?;
         let mut state = environment.state_dir(self.state.as_deref())?;
-        // Whoever only looks leaves nothing behind.
+        // A read-only command leaves no state behind.
         let passing = match &self.command {
             NodeSubcommand::Doctor(_) if !state.exists() => Some(create_temp_state_dir(&state)?),
             _ => None,
@@ -148,7 +148,7 @@ impl NodeCli {
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         match &self.command {
             NodeSubcommand::Run(_) => log.json().flatten_event(true).init(),
-            // A person reads it.
+            // A person reads this output.
             _ => log.without_time().with_target(false).compact().init(),
         }
         let place = CommandContext::new(&state, layer)?;
@@ -168,7 +168,7 @@ impl NodeCli {
     }
 }
 
-/// What every command works with.
+/// Context shared by all commands: state directory and configuration.
 struct CommandContext {
     store: NodeStore,
     layer: ConfigLayer,
@@ -200,13 +200,13 @@ impl CommandContext {
         }
     }
 
-    /// What sandboxes of the node stand on. It must be laid within a runtime.
+    /// Prepares the host environment of the node's sandboxes. Must be called within a tokio runtime.
     fn prepare_host_env(&self) -> Result<Arc<HostEnv>, SandboxError> {
         self.prepare_env_of("")
     }
 
-    /// What sandboxes stand on in which somebody only looks whether they work: the node may run meanwhile, and what it stands on is
-    /// not ours to take away.
+    /// Prepares a separate host environment for probing sandboxes. The node may run at the same time, and its environment must not be
+    /// removed.
     fn prepare_trial_env(&self) -> Result<Arc<HostEnv>, SandboxError> {
         self.prepare_env_of(&format!("-trial{}", std::process::id()))
     }
@@ -215,7 +215,7 @@ impl CommandContext {
         let digest = Sha256::digest(self.store.root_dir().as_os_str().as_encoded_bytes());
         let instance = format!("{}{whose}", HEXLOWER.encode(&digest[..8]));
         let mut options = SandboxOptions::new(instance, self.store.sandboxes_dir());
-        // Several nodes on one machine take different users, as far as that can be had without asking.
+        // Nodes on one machine get different user ranges with high probability, without coordination.
         let share = u32::from(digest[8]) % USER_RANGE_COUNT * USERS_PER_NODE;
         options.users = options.users.start + share..options.users.start + share + USERS_PER_NODE;
         options.free_floor_bytes = self.settings.min_free_disk_bytes / 2;
@@ -228,7 +228,7 @@ impl CommandContext {
         Ok(vec![Arc::new(BubblewrapBackend::new(ground)?), Arc::new(PodmanBackend::new(ground)?)])
     }
 
-    /// The backends that work, each tried by running something in it, and why the others do not.
+    /// Probes each backend by running a command in it. Returns the working backends and the reasons why the others fail.
     async fn probe_backends(
         ground: &Arc<HostEnv>,
     ) -> Result<(Vec<AvailableBackend>, Vec<(SandboxBackend, String)>), SandboxError> {
@@ -400,7 +400,7 @@ impl CommandContext {
     }
 }
 
-/// A state directory for a while, on the disk where the real one would be.
+/// Creates a temporary state directory on the same file system as the real one.
 fn create_temp_state_dir(state: &Path) -> anyhow::Result<tempfile::TempDir> {
     let state = std::path::absolute(state)?;
     let above = state.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
@@ -410,7 +410,7 @@ fn create_temp_state_dir(state: &Path) -> anyhow::Result<tempfile::TempDir> {
         .with_context(|| format!("nothing can be made in {}", above.display()))
 }
 
-/// Says something beside what was asked for.
+/// Prints a note to stderr, separate from the command's output.
 fn print_note(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "note: {line}");
 }

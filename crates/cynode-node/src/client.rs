@@ -1,5 +1,5 @@
-//! HTTP client of the orchestrator, with retries by exponential backoff and jitter. The node always calls; nobody calls
-//! the node.
+//! HTTP client of the orchestrator, with retries by exponential backoff and jitter. The node always calls; it is never
+//! called.
 
 use std::{path::Path, time::Duration};
 
@@ -26,40 +26,40 @@ use tokio_util::sync::CancellationToken;
 
 use crate::key::NodeKey;
 
-/// Longest time of an ordinary call.
+/// Timeout of an ordinary request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How much longer than asked a call that waits may take.
+/// Extra time that a long-poll request may take beyond the requested wait.
 const LONG_POLL_GRACE: Duration = Duration::from_secs(10);
 
-/// Longest time of each of the two calls that give a token.
+/// Timeout of each of the two requests that obtain a token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest time of an upload.
+/// Timeout of an upload.
 const UPLOAD_TIMEOUT: Duration = Duration::from_mins(15);
 
-/// Delays between attempts of a call.
+/// Backoff between attempts of a request.
 pub(crate) const CALL_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(100), Duration::from_secs(5), Jitter::Half);
 
-/// Most bytes of an answer.
+/// Maximum size of a response.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// Why a call came to nothing.
+/// Error of a request to the orchestrator.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeClientError {
-    /// The orchestrator cannot be reached, or cannot answer now. It may have done what it was asked.
+    /// The orchestrator is unreachable or cannot answer now. It may have executed the request.
     #[error("the orchestrator cannot be reached")]
     Unreachable(#[source] anyhow::Error),
-    /// It will not do what it was asked.
+    /// The orchestrator rejected the request.
     #[error("refused with {status}: {detail}")]
     Refused {
-        /// The HTTP status.
+        /// HTTP status of the response.
         status: u16,
-        /// Why.
+        /// Reason that the orchestrator gave.
         detail: String,
     },
-    /// Another process of the node started later: this one may not speak for it any more.
+    /// Another process of this node started later. This process may no longer act for the node.
     #[error("another process of this node started later and has taken over")]
     Superseded,
 }
@@ -69,7 +69,7 @@ impl NodeClientError {
         Self::Unreachable(error.into())
     }
 
-    /// Whether asking again may help. Whoever was superseded gives nothing up by itself: the whole process ends.
+    /// Returns whether a retry may help. A superseded process does not stop retrying by itself: the whole process ends.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -77,13 +77,13 @@ impl NodeClientError {
         )
     }
 
-    /// Whether the job is not ours any more.
+    /// Returns whether the job is no longer assigned to this node.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Refused { status: 404 | 409 | 410, .. })
     }
 }
 
-/// Talks to the orchestrator without being anybody: for joining.
+/// Unauthenticated client of the orchestrator, for joining.
 #[derive(Clone, Debug)]
 pub struct AnonymousClient {
     http: reqwest::Client,
@@ -91,7 +91,7 @@ pub struct AnonymousClient {
 }
 
 impl AnonymousClient {
-    /// A caller of the orchestrator at `base`.
+    /// Creates a client for the orchestrator at `base`.
     pub fn new(base: &str) -> Result<Self, NodeClientError> {
         let http = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
@@ -103,7 +103,7 @@ impl AnonymousClient {
         Ok(Self { http, base: base.trim_end_matches('/').to_owned() })
     }
 
-    /// Makes this machine a node.
+    /// Registers this machine as a node.
     pub async fn join_node(&self, body: &JoinNode) -> Result<JoinedNode, NodeClientError> {
         self.post_json("join", None, body, REQUEST_TIMEOUT).await
     }
@@ -134,7 +134,7 @@ impl AnonymousClient {
     }
 }
 
-/// Talks to the orchestrator as a node.
+/// Authenticated client of the orchestrator, acting as a node.
 #[derive(Debug)]
 pub struct NodeClient {
     caller: AnonymousClient,
@@ -144,41 +144,41 @@ pub struct NodeClient {
     superseded: CancellationToken,
 }
 
-/// What this process has got from the orchestrator.
+/// State of the authenticated session: generation and token.
 #[derive(Debug, Default)]
 struct ClientSession {
     token: Option<SessionToken>,
-    /// The generation of this process; none before its first token.
+    /// Generation of this process; `None` before its first token.
     generation: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
 struct SessionToken {
     secret: SecretString,
-    /// From when on a new one is wanted.
+    /// Time from which the token is renewed.
     renew: Instant,
-    /// From when on it is of no use.
+    /// Time at which the token expires.
     ends: Instant,
 }
 
 impl NodeClient {
-    /// A client for the node that has this key.
+    /// Creates a client for the node that owns this key.
     pub fn new(base: &str, node: NodeId, key: NodeKey) -> Result<Self, NodeClientError> {
         let (session, superseded) = (Mutex::default(), CancellationToken::new());
         Ok(Self { caller: AnonymousClient::new(base)?, node, key, session, superseded })
     }
 
-    /// Ends when another process of the node has taken over.
+    /// Waits until another process of the node has taken over.
     pub async fn wait_superseded(&self) {
         self.superseded.cancelled().await;
     }
 
-    /// Says what the node can do.
+    /// Reports the capabilities of the node.
     pub async fn send_report(&self, body: &NodeReport) -> Result<(), NodeClientError> {
         self.post_authorized("report", body, REQUEST_TIMEOUT).await.map(|_: serde_json::Value| ())
     }
 
-    /// Asks for jobs.
+    /// Claims jobs by long poll.
     pub async fn claim_jobs(
         &self,
         body: &ClaimAssignments,
@@ -191,7 +191,7 @@ impl NodeClient {
         .await
     }
 
-    /// Says what the node is at.
+    /// Sends a heartbeat with the state of the node's jobs.
     pub async fn send_heartbeat(
         &self,
         body: &NodeHeartbeat,
@@ -200,7 +200,7 @@ impl NodeClient {
         self.post_authorized("heartbeat", body, patience).await
     }
 
-    /// Stores events of a job.
+    /// Stores a batch of a job's events.
     pub async fn store_events(
         &self,
         job: JobId,
@@ -209,7 +209,7 @@ impl NodeClient {
         self.post_authorized(&format!("jobs/{job}/events"), body, REQUEST_TIMEOUT).await
     }
 
-    /// Asks a person.
+    /// Requests a person's permission, by long poll.
     pub async fn request_permission(
         &self,
         job: JobId,
@@ -219,18 +219,18 @@ impl NodeClient {
         self.post_authorized(&format!("jobs/{job}/permission"), body, patience).await
     }
 
-    /// Says what came of a job.
+    /// Submits the result of a job.
     pub async fn submit_result(
         &self,
         job: JobId,
         body: &NodeResult,
     ) -> Result<(), NodeClientError> {
         let path = format!("jobs/{job}/result");
-        // The orchestrator looks at the commit before it answers.
+        // The orchestrator verifies the commit before it answers, so this call gets the upload timeout.
         self.post_authorized(&path, body, UPLOAD_TIMEOUT).await.map(|_: serde_json::Value| ())
     }
 
-    /// Stores a file that came out of a job.
+    /// Uploads a file that a job produced.
     pub async fn upload_blob(
         &self,
         job: JobId,
@@ -261,7 +261,7 @@ impl NodeClient {
         }
     }
 
-    /// The address of a job's repository, and what opens it.
+    /// Returns the URL of a job's repository and the credentials for it.
     pub(crate) async fn repository_access(
         &self,
         job: JobId,
@@ -270,8 +270,7 @@ impl NodeClient {
         Ok((url, self.current_token().await?))
     }
 
-    /// Shows the key of the node, to see whether the orchestrator knows it. No token is made: a process of the node that runs is not
-    /// disturbed.
+    /// Verifies that the orchestrator knows the node's key. It creates no token, so a running process of the node is not disturbed.
     pub async fn verify_key(&self) -> Result<VerifiedNode, NodeClientError> {
         let (challenge, signature) = self.sign_challenge().await?;
         let body = VerifyNode { node_id: self.node, challenge, signature };
@@ -295,7 +294,7 @@ impl NodeClient {
         }
     }
 
-    /// The token, renewed before it ends. One that still works is used when no new one is to be had.
+    /// Returns the token and renews it before it expires. A token that is still valid is used if the renewal fails.
     async fn current_token(&self) -> Result<SecretString, NodeClientError> {
         let mut session = self.session.lock().await;
         let now = Instant::now();
@@ -336,7 +335,7 @@ impl NodeClient {
         Ok((SessionToken { secret, renew, ends: asked + lasts }, token.generation))
     }
 
-    /// A challenge of the orchestrator, and our signature.
+    /// Fetches a challenge from the orchestrator and signs it.
     async fn sign_challenge(&self) -> Result<(String, String), NodeClientError> {
         let ask = AskChallenge { node_id: self.node };
         let given: NodeChallenge =
@@ -345,7 +344,7 @@ impl NodeClient {
         Ok((given.challenge, signature))
     }
 
-    /// Drops a token that was refused, unless somebody has a newer one already.
+    /// Discards a rejected token, unless a newer one has replaced it already.
     async fn discard_token(&self, refused: &SecretString) {
         let mut session = self.session.lock().await;
         let held = session.token.as_ref();
@@ -355,7 +354,7 @@ impl NodeClient {
     }
 }
 
-/// Sends a request and reads what the answer means.
+/// Sends a request and decodes the response.
 async fn send_request<T: DeserializeOwned>(
     request: reqwest::RequestBuilder,
 ) -> Result<T, NodeClientError> {
@@ -393,7 +392,7 @@ fn parse_response<T: DeserializeOwned>(
     }
 }
 
-/// Calls until there is an answer that stays. It is for the caller to give up: by dropping it.
+/// Retries a call until it gets a final answer. The caller cancels it by dropping the future.
 pub(crate) async fn call_with_retry<T, F>(mut call: impl FnMut() -> F) -> Result<T, NodeClientError>
 where
     F: Future<Output = Result<T, NodeClientError>>,

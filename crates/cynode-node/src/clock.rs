@@ -5,19 +5,19 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// A moment that is written down and understood again after a restart of the program, and mostly of the machine.
+/// Timestamp that can be persisted and compared after a restart of the program, and usually of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PersistentInstant {
-    /// Which boot of the machine it was in.
+    /// Boot id of the machine.
     boot: String,
-    /// How long after that boot, sleep counted.
+    /// Milliseconds since that boot, including suspend.
     since_boot_ms: u64,
-    /// The wall clock, for when the machine was started anew in between.
+    /// Wall-clock time, used if the machine rebooted in between.
     unix_ms: u64,
 }
 
 impl PersistentInstant {
-    /// This one.
+    /// Returns the current time.
     pub(crate) fn now() -> Self {
         Self {
             boot: read_boot_id(),
@@ -26,7 +26,7 @@ impl PersistentInstant {
         }
     }
 
-    /// How long ago it was.
+    /// Returns the time elapsed since then.
     pub(crate) fn elapsed(&self) -> Duration {
         let now = Self::now();
         Duration::from_millis(self.millis_until(&now))

@@ -17,7 +17,7 @@ use crate::{
     report,
 };
 
-/// Every key with its default and what it means.
+/// Default configuration: every key with its default and meaning.
 pub const DEFAULT_CONFIG: &str = include_str!("../node.default.toml");
 
 const ENV_PREFIX: &str = "CYNODE_NODE_";
@@ -74,7 +74,7 @@ pub struct ConfigLayer {
 }
 
 impl ConfigLayer {
-    /// What this one says, and where it says nothing what `other` says.
+    /// Merges two layers: values of `self` win over those of `other`.
     fn merge_fallback(self, other: Self) -> Self {
         Self {
             log: self.log.or(other.log),
@@ -95,14 +95,14 @@ impl ConfigLayer {
         }
     }
 
-    /// How the node works.
+    /// Converts the layer to settings, with defaults for missing keys.
     pub(crate) fn to_settings(&self) -> anyhow::Result<NodeSettings> {
         let (cores, memory) = (report::available_cores(), report::memory_mib());
-        // A job of a coding agent wants a core and two gibibytes.
+        // A job of a coding agent needs a core and two gibibytes.
         let fits = u64::from(cores).min(memory / 2048).clamp(1, 100);
         let slots = self.slots.unwrap_or_else(|| u16::try_from(fits).unwrap_or(1));
         ensure!((1..=1000).contains(&slots), "slots must be 1 to 1000");
-        // Less than the orchestrator waits: a job that it gives up has ended here before.
+        // The lease is shorter than the orchestrator's: a job has ended here before the orchestrator gives it up.
         let lease = self.lease_seconds.unwrap_or(50);
         ensure!((1..=3600).contains(&lease), "lease_seconds must be 1 to 3600");
         let job_limits = JobResourceLimits {
@@ -131,13 +131,13 @@ impl ConfigLayer {
         })
     }
 
-    /// Which log lines are written.
+    /// Returns the log filter.
     pub(crate) fn log_filter(&self) -> &str {
         self.log.as_deref().unwrap_or("info")
     }
 }
 
-/// Everything that the environment says about this program.
+/// The program's environment variables.
 #[derive(Clone, Debug, Default)]
 pub struct NodeEnvironment {
     state: Option<PathBuf>,
@@ -146,7 +146,7 @@ pub struct NodeEnvironment {
 }
 
 impl NodeEnvironment {
-    /// Reads the environment, the only place that does.
+    /// Reads the process environment. No other code reads it.
     #[expect(clippy::disallowed_methods, reason = "this is the config module")]
     pub fn from_process_env() -> anyhow::Result<Self> {
         Self::from_pairs(std::env::vars())
@@ -191,7 +191,7 @@ impl NodeEnvironment {
         Ok(())
     }
 
-    /// Where the node keeps its state.
+    /// Returns the node's state directory.
     pub fn state_dir(&self, flag: Option<&Path>) -> anyhow::Result<PathBuf> {
         if let Some(path) = flag.or(self.state.as_deref()) {
             return Ok(path.to_owned());
@@ -203,7 +203,7 @@ impl NodeEnvironment {
         Ok(home.join(".local/state/cynode-node"))
     }
 
-    /// What flags, file and environment say together.
+    /// Merges flags, file and environment in their order of precedence.
     pub fn merge_layers(
         self,
         flags: ConfigLayer,

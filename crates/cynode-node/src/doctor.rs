@@ -14,18 +14,18 @@ use crate::{
     store::NodeStore,
 };
 
-/// How one thing stands.
+/// Status of one check.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DoctorStatus {
-    /// It works.
+    /// The check passed.
     Good(String),
-    /// It does not, and the node can do without.
+    /// The check failed, and the node can work without the feature.
     Missing(String),
-    /// The node cannot work like this.
+    /// The check failed, and the node cannot work.
     Bad(String),
 }
 
-/// What was looked at, and how it stands.
+/// Subject of a check and its status.
 #[derive(Debug)]
 pub(crate) struct DoctorFinding {
     what: &'static str,
@@ -49,7 +49,7 @@ impl DoctorFinding {
     }
 }
 
-/// Looks at everything that jobs need.
+/// Runs every check of the machine that jobs depend on.
 pub(crate) async fn run_diagnostics(
     store: &NodeStore,
     settings: &NodeSettings,

@@ -20,49 +20,49 @@ use tokio::{
     time::timeout,
 };
 
-/// Most bytes that are kept of what a program writes.
+/// Maximum number of bytes that are kept of a program's output.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
-/// What such programs see of the environment.
+/// `PATH` of host programs.
 const PROGRAM_SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A program did not do what it was to do.
+/// Failure of a host program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostCommandError {
-    /// It did not start.
+    /// The program could not be started.
     #[error("{program} cannot be started: {source}")]
     Start {
-        /// Which.
+        /// Name of the program.
         program: String,
-        /// Why.
+        /// Cause of the failure.
         source: io::Error,
     },
-    /// It failed.
+    /// The program exited with an error.
     #[error("{program} failed: {told}")]
     Failed {
-        /// Which.
+        /// Name of the program.
         program: String,
-        /// The end of what it wrote.
+        /// Tail of its output.
         told: String,
     },
-    /// It took too long.
+    /// The program exceeded its timeout.
     #[error("{0} took too long")]
     Slow(String),
 }
 
-/// Starts programs of the host.
+/// Runner of host programs.
 #[derive(Clone, Debug)]
 pub struct HostCommands {
     own: PathBuf,
 }
 
 impl HostCommands {
-    /// `own` is the node's own program.
+    /// Creates a runner; `own` is the path of the node's own binary.
     pub const fn new(own: PathBuf) -> Self {
         Self { own }
     }
 
-    /// A program that ends with the node. It sees nothing of the node's environment.
+    /// Builds a command that ends with the node. It inherits nothing of the node's environment.
     pub(crate) fn build_command(&self, program: &str) -> Command {
         let mut command = Command::new(&self.own);
         command.args(["hold", "--", program]);
@@ -70,7 +70,7 @@ impl HostCommands {
         command
     }
 
-    /// Removes a tree, however deep and whatever its modes.
+    /// Removes a directory tree of any depth and with any file modes.
     pub(crate) async fn remove_tree(&self, path: &OsStr) -> Result<(), HostCommandError> {
         let long = Duration::from_mins(10);
         let mut rm = self.build_command("rm");
@@ -80,7 +80,7 @@ impl HostCommands {
         }
         let mut chmod = self.build_command("chmod");
         chmod.args(["-R", "u+rwX", "--"]).arg(path);
-        // What cannot be opened cannot be removed either: the second try says so.
+        // A directory that chmod cannot open cannot be removed either: the second attempt reports that.
         let _ = run_program("chmod", chmod, long).await;
         let mut rm = self.build_command("rm");
         rm.args(["-rf", "--"]).arg(path);
@@ -88,7 +88,7 @@ impl HostCommands {
     }
 }
 
-/// Runs a program to its end and gives what it wrote to its output.
+/// Runs a program to its exit and returns its standard output.
 pub(crate) async fn run_program(
     name: &str,
     command: Command,
@@ -103,7 +103,7 @@ pub(crate) async fn run_program(
     Ok(String::from_utf8_lossy(&kept).into_owned())
 }
 
-/// Runs a program and passes on what it writes to its output, for as long as that is wanted; whether it was to its end.
+/// Runs a program and streams its standard output to a callback. Returns whether the callback wanted all of it.
 pub(crate) async fn run_streaming(
     name: &str,
     mut command: Command,
@@ -114,7 +114,7 @@ pub(crate) async fn run_streaming(
     let start = |source| HostCommandError::Start { program: program.clone(), source };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(start)?;
-    // The program ends when this is closed, which waiting for it would do.
+    // The program ends when this pipe closes, and waiting for the child would close it.
     let mut held = child.stdin.take();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let listen = async {
@@ -143,7 +143,7 @@ pub(crate) async fn run_streaming(
     }
 }
 
-/// Reads everything and keeps the beginning.
+/// Reads the pipe to its end and keeps the beginning.
 async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let mut bytes = Vec::new();
@@ -152,7 +152,7 @@ async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Runs a program until it ends, or until nobody holds the other end of the standard input any more; gives its exit code.
+/// Runs a program until it exits, or until the other end of standard input closes. Returns its exit code.
 pub(crate) fn run_until_stdin_closes(argv: &[OsString]) -> io::Result<i32> {
     let [program, arguments @ ..] = argv else {
         return Err(io::Error::other("no program was named"));
@@ -165,7 +165,7 @@ pub(crate) fn run_until_stdin_closes(argv: &[OsString]) -> io::Result<i32> {
         let _ = kill_process_group(group, Signal::KILL);
     });
     let status = child.wait()?;
-    // What the program left behind goes too.
+    // Kills the processes that the program left behind.
     let _ = kill_process_group(group, Signal::KILL);
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
 }

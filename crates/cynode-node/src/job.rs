@@ -45,13 +45,13 @@ use crate::{
     workers::WorkerInstruction,
 };
 
-/// How long the last events may keep the result waiting.
+/// Maximum time that the last events may delay the result.
 const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the last events may keep the node from stopping.
+/// Maximum time that the last events may delay the node's shutdown.
 const SHUTDOWN_FLUSH_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// A job that the node has.
+/// A job of the node.
 pub(crate) struct NodeJob {
     pub(crate) kept: JobRecord,
     pub(crate) dir: JobDir,
@@ -64,32 +64,32 @@ pub(crate) struct NodeJob {
     orders: Mutex<Option<mpsc::Sender<WorkerInstruction>>>,
 }
 
-/// Why a job is ended from outside.
+/// Reason why a job is stopped from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HaltReason {
-    /// Nothing more is wanted of it.
+    /// The orchestrator no longer wants the job.
     Unwanted(String),
-    /// It may be taken up again.
+    /// The node stops; the job may be resumed.
     Suspended,
 }
 
-/// What is left of a job.
+/// State of a job after `run_job` returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobDisposition {
-    /// Nothing: its directory can go.
+    /// The job is complete; its directory can be removed.
     Over,
-    /// It may be taken up again.
+    /// The job may be resumed.
     Suspended,
 }
 
 impl NodeJob {
-    /// A job that was just claimed.
+    /// Creates a job that was just claimed.
     pub(crate) fn new(kept: JobRecord, dir: JobDir) -> Arc<Self> {
         let outbox = EventOutbox::new(kept.claimed.clone(), dir.events_file());
         Self::with_outbox(kept, dir, outbox)
     }
 
-    /// A job that was begun before.
+    /// Restores a job that an earlier process started.
     pub(crate) fn resume_from(kept: JobRecord, dir: JobDir) -> Arc<Self> {
         let outbox = EventOutbox::resume_from(kept.claimed.clone(), dir.events_file());
         Self::with_outbox(kept, dir, outbox)
@@ -121,7 +121,7 @@ impl NodeJob {
         self.kept.assignment.fencing_token
     }
 
-    /// What the heartbeat says of it.
+    /// Returns the job's entry in the heartbeat.
     pub(crate) fn to_held_job(&self) -> NodeJobStatus {
         let phase = match *lock_unpoisoned(&self.phase) {
             JobPhase::Working if self.asking.load(Ordering::Relaxed) > 0 => JobPhase::Asking,
@@ -130,14 +130,14 @@ impl NodeJob {
         NodeJobStatus { job_id: self.job_id(), fencing_token: self.fencing_token(), phase }
     }
 
-    /// Ends it. The first reason counts.
+    /// Requests the end of the job. The first reason wins.
     pub(crate) fn request_halt(&self, halt: HaltReason) {
         if self.halt.set(halt).is_ok() {
             self.halted.cancel();
         }
     }
 
-    /// Passes an instruction on; whether it was taken.
+    /// Delivers an instruction to the worker. Returns whether it was accepted.
     pub(crate) fn deliver_instruction(&self, kind: InstructionKind, text: &str) -> bool {
         let order = match kind.instruction_effect() {
             InstructionEffect::Stop => {
@@ -145,7 +145,7 @@ impl NodeJob {
                 return true;
             }
             InstructionEffect::Pause => WorkerInstruction::Pause,
-            // Told something, an agent goes on by itself.
+            // An agent that receives a message continues by itself.
             InstructionEffect::Resume if !text.is_empty() => {
                 WorkerInstruction::Tell(text.to_owned())
             }
@@ -164,14 +164,14 @@ impl NodeJob {
         self.outbox.push(JobEventData::Note { text: text.into() });
     }
 
-    /// When the result is due.
+    /// Returns the deadline of the result.
     fn due_at(&self) -> Instant {
         let all = Duration::from_secs(self.kept.assignment.seconds_left.into());
         Instant::now() + all.saturating_sub(self.kept.claimed.elapsed())
     }
 }
 
-/// Does a job, or goes on with it.
+/// Runs a job, or resumes it.
 pub(crate) async fn run_job(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> JobDisposition {
     let mut sending = pin!(job.outbox.send_events(&node.client, job.job_id(), job.fencing_token()));
     let fate = {
@@ -188,7 +188,7 @@ pub(crate) async fn run_job(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> JobD
             () = work => Some(JobDisposition::Over),
         }
     };
-    // Dropping the work has killed what ran; this also waits for it, and finds what nobody held any more.
+    // Dropping the work has killed its runs. This call also waits for them, and finds runs that nothing referenced any more.
     node.end_job_sandboxes(&job.job_id().to_string()).await;
     if let Some(fate) = fate {
         return fate;
@@ -209,7 +209,7 @@ pub(crate) async fn run_job(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> JobD
     }
 }
 
-/// The result: the one that is there, or the one that comes of the work.
+/// Returns the persisted result, or runs the job to build it.
 async fn load_or_build_result(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> NodeResult {
     match job.dir.load_result() {
         Ok(Some(result)) => {
@@ -231,13 +231,13 @@ async fn load_or_build_result(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> No
     };
     let result = finish::finish_job(node, job, worked).await;
     if let Err(error) = job.dir.save_result(&result) {
-        // It is still in memory, and sent from there.
+        // The result is still in memory and is sent from there.
         log_persist_error(job, &error);
     }
     result
 }
 
-/// An error with all its causes.
+/// Formats an error with all its causes.
 fn format_error_chain(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
@@ -247,7 +247,7 @@ fn log_persist_error(job: &NodeJob, error: &crate::store::NodeStoreError) {
     tracing::warn!(event = "job.persist_failed", job.id = %job.job_id(), error, "a step could not be stored");
 }
 
-/// Sends the result until it is acknowledged, or not wanted.
+/// Sends the result until the orchestrator acknowledges it or no longer wants it.
 async fn deliver_result(node: &NodeContext, job: &NodeJob, result: &NodeResult) {
     job.outbox.flush_within(FINAL_FLUSH_TIMEOUT).await;
     let sent = call_with_retry(|| node.client.submit_result(job.job_id(), result)).await;
@@ -259,7 +259,7 @@ async fn deliver_result(node: &NodeContext, job: &NodeJob, result: &NodeResult) 
         tracing::info!(event = "job.result_discarded", job.id = %job.job_id(), %error, "the orchestrator no longer wants the result");
         return;
     }
-    // The orchestrator does not take it as it is. That it failed can still be said.
+    // The orchestrator rejects this result. The node can still report that the job failed.
     tracing::error!(event = "job.result_refused", job.id = %job.job_id(), %error, "the orchestrator refused the result");
     let result = NodeResult {
         fencing_token: job.fencing_token(),

@@ -11,10 +11,10 @@ use crate::{
     store::{NodeIdentity, NodeStore},
 };
 
-/// How often an orchestrator that does not answer is asked. The token may be shown again: it gives the same node.
+/// Maximum number of attempts to reach the orchestrator. A retry with the same token is safe: it returns the same node.
 const MAX_JOIN_ATTEMPTS: u32 = 5;
 
-/// Makes this machine a node of the installation at `url`.
+/// Joins the installation at `url` as a node.
 pub(crate) async fn join_installation(
     store: &NodeStore,
     url: &str,

@@ -9,23 +9,23 @@ use ed25519_dalek::{Signer, SigningKey};
 
 use crate::store::write_new;
 
-/// The key file cannot be used.
+/// Error of the key file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("the key file {path} cannot be used")]
     File {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Cause of the failure.
         source: io::Error,
     },
-    /// It holds something else.
+    /// The file contains no valid key.
     #[error("{0} holds no key: 64 hexadecimal digits")]
     Malformed(String),
 }
 
-/// An Ed25519 key.
+/// Ed25519 signing key of the node.
 #[derive(Clone)]
 pub struct NodeKey(SigningKey);
 
@@ -36,7 +36,7 @@ impl std::fmt::Debug for NodeKey {
 }
 
 impl NodeKey {
-    /// Reads the key, or makes one when there is none. Two processes that do so at once get the same key.
+    /// Loads the key, or generates one if there is none. Two concurrent processes get the same key.
     pub fn load_or_create(path: &Path) -> Result<Self, KeyError> {
         match Self::load_key(path) {
             Err(KeyError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -51,7 +51,7 @@ impl NodeKey {
         }
     }
 
-    /// Reads the key.
+    /// Loads the key.
     pub fn load_key(path: &Path) -> Result<Self, KeyError> {
         let named = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -62,12 +62,12 @@ impl NodeKey {
         Ok(Self(SigningKey::from_bytes(&bytes)))
     }
 
-    /// The half that others may see, in hexadecimal.
+    /// Returns the public key in hexadecimal.
     pub fn public_key_hex(&self) -> String {
         HEXLOWER.encode(self.0.verifying_key().as_bytes())
     }
 
-    /// The answer to a challenge, in hexadecimal.
+    /// Signs a challenge and returns the signature in hexadecimal.
     pub fn sign_challenge(&self, node: NodeId, challenge: &str) -> String {
         HEXLOWER.encode(&self.0.sign(&signed_bytes(node, challenge)).to_bytes())
     }

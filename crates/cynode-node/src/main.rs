@@ -1,4 +1,4 @@
-//! The program: reads its flags and does what they say.
+//! Entry point: parses the command line and executes the command.
 
 use std::{io::Write, process::ExitCode};
 

@@ -26,40 +26,40 @@ use crate::{
 
 const MIB: u64 = 1024 * 1024;
 
-/// How a node works.
+/// Settings of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSettings {
-    /// How many jobs it takes at once.
+    /// Maximum number of concurrent jobs.
     pub slots: u16,
-    /// Below this many bytes of free disk no job is taken.
+    /// Minimum free disk space, in bytes. Below it the node claims no job.
     pub min_free_disk_bytes: u64,
-    /// For how long it works on without having been heard by the orchestrator.
+    /// Lease of a job: how long the node works without an acknowledged heartbeat.
     pub lease: Duration,
-    /// Hosts that jobs may ask for packages, when they name them too.
+    /// Allowlist of hosts for packages. A job reaches a host only if it names it too.
     pub egress_hosts: Vec<String>,
-    /// Whether agents ask people before what they do, instead of being free in their sandbox.
+    /// Whether agents ask for permission before they act. If false, they act freely in their sandbox.
     pub ask_permission: bool,
-    /// What a job gets when it asks for nothing, and the most that it gets.
+    /// Default and maximum resources of a job.
     pub job_limits: JobResourceLimits,
 }
 
-/// The most that one job gets.
+/// Maximum resources of one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobResourceLimits {
     /// Memory, in MiB.
     pub memory_mib: u32,
     /// CPU, in hundredths of a core.
     pub cpu_percent: u32,
-    /// Processes.
+    /// Number of processes.
     pub processes: u32,
-    /// Disk for workspace and home together, in MiB.
+    /// Disk space for workspace and home together, in MiB.
     pub disk_mib: u32,
-    /// What it may bring back, in MiB.
+    /// Size of the result bundle, in MiB.
     pub bundle_mib: u32,
 }
 
 impl JobResourceLimits {
-    /// The limits of one run of a job.
+    /// Returns the limits of one run of a job.
     pub(crate) fn run_limits(&self, needs: &SandboxNeeds, wall: Duration) -> SandboxLimits {
         let disk_bytes = self.disk_bytes(needs);
         SandboxLimits {
@@ -75,7 +75,7 @@ impl JobResourceLimits {
         }
     }
 
-    /// Most disk of a job, for workspace and home together.
+    /// Returns the disk limit of a job, for workspace and home together.
     pub(crate) fn disk_bytes(&self, needs: &SandboxNeeds) -> u64 {
         u64::from(clamp_request(needs.disk_mib, self.disk_mib)) * MIB
     }
@@ -85,24 +85,24 @@ impl JobResourceLimits {
     }
 }
 
-/// What was asked for, as far as it may be had.
+/// Clamps a requested value to the maximum; the maximum is the default.
 fn clamp_request(asked: Option<u32>, most: u32) -> u32 {
     asked.map_or(most, |asked| asked.clamp(1, most))
 }
 
-/// Where workers come from.
+/// Creates workers and detects coding agents.
 pub trait WorkerFactory: Send + Sync {
-    /// The worker that a job asks for.
+    /// Creates the worker that a job asks for.
     fn create_worker(&self, choice: &WorkerChoice) -> Result<Box<dyn JobWorker>, WorkerError>;
 
-    /// The coding agents that are there, by their own word.
+    /// Detects the installed coding agents with the versions that they report.
     fn detect_agents<'a>(
         &'a self,
         backend: &'a Arc<dyn Backend>,
     ) -> BoxFuture<'a, Vec<AgentReport>>;
 }
 
-/// A node.
+/// Shared context of a running node.
 pub struct NodeContext {
     pub(crate) settings: NodeSettings,
     pub(crate) store: NodeStore,
@@ -116,37 +116,37 @@ pub struct NodeContext {
     mirrors: Mutex<BTreeMap<ProjectId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// A backend that was tried and works.
+/// A backend that passed its probe.
 #[derive(Clone)]
 pub struct AvailableBackend {
-    /// The backend.
+    /// The sandbox backend.
     pub backend: Arc<dyn Backend>,
-    /// Its version.
+    /// Version that the backend reported.
     pub version: String,
 }
 
-/// What a node is made of.
+/// Parts from which a node is built.
 pub struct NodeParts {
-    /// How it works.
+    /// Settings of the node.
     pub settings: NodeSettings,
-    /// Where its files are.
+    /// State directory.
     pub store: NodeStore,
-    /// How it starts programs of the host.
+    /// Runner of host programs.
     pub host: HostCommands,
-    /// The way to the orchestrator.
+    /// Client of the orchestrator.
     pub client: NodeClient,
-    /// Where models and tools are.
+    /// URL for models and tools.
     pub agents_url: String,
-    /// The backends that work, the preferred one first.
+    /// Working backends, the preferred one first.
     pub backends: Vec<AvailableBackend>,
-    /// Where workers come from.
+    /// Factory of workers.
     pub workshop: Arc<dyn WorkerFactory>,
-    /// What is wrong with the configuration, for people.
+    /// Configuration warnings, for people.
     pub warnings: Vec<String>,
 }
 
 impl NodeContext {
-    /// Puts a node together.
+    /// Builds a node context.
     pub fn new(parts: NodeParts) -> anyhow::Result<Self> {
         let NodeParts { settings, store, host, client, agents_url, backends, workshop, warnings } =
             parts;
@@ -166,7 +166,7 @@ impl NodeContext {
         })
     }
 
-    /// The backend for a job: the one it asks for, or the node's first that can do it.
+    /// Selects the backend of a job: the requested one, or the node's first that meets the needs.
     pub(crate) fn select_backend(&self, needs: &SandboxNeeds) -> Option<Arc<dyn Backend>> {
         let wanted = match (needs.backend, &needs.image) {
             (Some(kind), _) => Some(kind),
@@ -179,26 +179,26 @@ impl NodeContext {
         self.backends.iter().find(fits).map(|tried| Arc::clone(&tried.backend))
     }
 
-    /// The backend that puts results together. Images need not have git; the node's own system has.
+    /// Selects the backend that builds results. An image may lack git; the node's own system has it.
     pub(crate) fn select_trusted_backend(&self) -> Option<Arc<dyn Backend>> {
         let plain =
             |tried: &&AvailableBackend| tried.backend.backend_kind() == SandboxBackend::Bubblewrap;
         self.backends.iter().find(plain).map(|tried| Arc::clone(&tried.backend))
     }
 
-    /// Ends everything of a job that still lives.
+    /// Ends every sandbox run of a job.
     pub(crate) async fn end_job_sandboxes(&self, job: &str) {
         for tried in &self.backends {
             tried.backend.end_job(job).await;
         }
     }
 
-    /// Lets one at a time change the mirror of a project.
+    /// Returns the lock that serializes changes of a project's mirror.
     pub(crate) fn mirror_lock(&self, project: ProjectId) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(lock_unpoisoned(&self.mirrors).entry(project).or_default())
     }
 
-    /// Whether there is room for another job.
+    /// Returns whether there is disk space for another job.
     pub(crate) fn has_disk_space(&self) -> bool {
         match self.store.free_bytes() {
             Ok(free) => free >= self.settings.min_free_disk_bytes,

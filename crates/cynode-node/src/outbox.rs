@@ -32,52 +32,52 @@ use crate::{
     clock::PersistentInstant,
 };
 
-/// How long an event waits for others to travel with.
+/// Time that an event waits for others, to be sent in one batch.
 const EVENT_BATCH_DELAY: Duration = Duration::from_millis(200);
 
-/// Most events of a batch.
+/// Maximum number of events in a batch.
 const MAX_BATCH_EVENTS: usize = 500;
 
-/// Most bytes of a batch; a single event may be larger.
+/// Maximum size of a batch; a single event may be larger.
 const MAX_BATCH_BYTES: usize = 256 * 1024;
 
-/// Most bytes of one text.
+/// Maximum size of one text.
 const MAX_TEXT_BYTES: usize = 64 * 1024;
 
-/// Up to this size, words that follow each other are made one event.
+/// Maximum size of an event that consecutive text of one kind is merged into.
 const MAX_MERGE_BYTES: usize = 4 * 1024;
 
-/// Most bytes that wait.
+/// Maximum size of the queue.
 const MAX_QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Most bytes that one job tells. A process that goes on behind another begins to count anew.
+/// Maximum size of all events of one job. A process that resumes the job starts counting at zero.
 const MAX_JOB_EVENT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The events of one job.
+/// Outbox of one job's events.
 #[derive(Debug)]
 pub(crate) struct EventOutbox {
     claimed: PersistentInstant,
-    /// What an earlier process left, until the orchestrator has said what of it arrived.
+    /// Backlog of an earlier process, until the orchestrator has said which of its events arrived.
     earlier: Mutex<Option<SpoolBacklog>>,
     queue: Mutex<EventQueue>,
-    /// Something was put in, or is wanted at once.
+    /// Notified when an event was queued or a flush is requested.
     wake: Notify,
-    /// Everything was sent, or nothing more will be.
+    /// Notified when the queue is empty or closed.
     still: Notify,
     hurry: AtomicBool,
 }
 
-/// The job is not ours any more: its events are not wanted.
+/// The job is no longer assigned to this node: its events are not wanted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct JobGone;
 
 impl EventOutbox {
-    /// For a job that was claimed then; its events wait in this file.
+    /// Creates the outbox of a job with its claim time and its spool file.
     pub(crate) fn new(claimed: PersistentInstant, file: PathBuf) -> Self {
         Self::with_spool(claimed, EventSpool::new(file), None)
     }
 
-    /// For a job that an earlier process told of.
+    /// Restores the outbox of a job for which an earlier process sent events.
     pub(crate) fn resume_from(claimed: PersistentInstant, file: PathBuf) -> Self {
         let (spool, earlier) = EventSpool::open_existing(file);
         Self::with_spool(claimed, spool, Some(earlier))
@@ -100,7 +100,7 @@ impl EventOutbox {
         }
     }
 
-    /// Puts an event in.
+    /// Queues an event.
     pub(crate) fn push(&self, what: JobEventData) {
         let at_ms = u64::try_from(self.claimed.elapsed().as_millis()).unwrap_or(u64::MAX);
         let full = {
@@ -114,7 +114,7 @@ impl EventOutbox {
         self.wake.notify_one();
     }
 
-    /// Waits until everything is acknowledged, though not for ever.
+    /// Waits until all events are acknowledged, at most for `patience`.
     pub(crate) async fn flush_within(&self, patience: Duration) {
         self.hurry.store(true, Ordering::Relaxed);
         self.wake.notify_one();
@@ -137,8 +137,8 @@ impl EventOutbox {
         }
     }
 
-    /// Sends until it is dropped, or until nothing more is wanted. For a job that an earlier process told of, the orchestrator first
-    /// says which number comes next.
+    /// Sends events until it is dropped or the job is gone. For a resumed job, it first asks the orchestrator for the next sequence
+    /// number.
     pub(crate) async fn send_events(
         &self,
         client: &NodeClient,
@@ -173,7 +173,7 @@ impl EventOutbox {
                 Ok(stored) => lock_unpoisoned(&self.queue).acknowledge_until(stored.next),
                 Err(error) if error.is_gone() => return self.discard_events(),
                 Err(error) => {
-                    // These ones are never taken. The others may be.
+                    // The orchestrator never accepts these events. It may accept others.
                     Self::log_refused_events(&error);
                     lock_unpoisoned(&self.queue).drop_sent_batch(body.events.len());
                 }
@@ -182,7 +182,7 @@ impl EventOutbox {
         }
     }
 
-    /// Waits for something to send, and a moment longer for more.
+    /// Waits for an event, and then for the batch delay.
     async fn gather_batch(&self) {
         while lock_unpoisoned(&self.queue).is_empty() {
             self.hurry.store(false, Ordering::Relaxed);
@@ -208,13 +208,13 @@ impl EventOutbox {
     }
 }
 
-/// An event that waits.
+/// A queued event.
 #[derive(Debug)]
 struct QueuedEvent {
     event: JobEvent,
-    /// Roughly how many bytes it has.
+    /// Approximate size in bytes.
     size: usize,
-    /// Up to which place of the file everything is said with it; 0 for what is not in the file.
+    /// Last position in the spool file that this event covers; 0 if it is not in the file.
     place: u64,
 }
 
@@ -224,25 +224,25 @@ impl QueuedEvent {
     }
 }
 
-/// What waits. Events get their number when they are first sent, so that what is left out before leaves no gap.
+/// Bounded event queue. An event gets its sequence number when it is first sent, so that shedding before leaves no gap.
 #[derive(Debug)]
 struct EventQueue {
     events: VecDeque<QueuedEvent>,
     spool: Option<EventSpool>,
-    /// The last place of the file that is said with what was sent.
+    /// Last position in the spool file that the sent events cover.
     through: u64,
     bytes: usize,
     most: usize,
-    /// The number of the first one.
+    /// Sequence number of the first queued event.
     next: u64,
-    /// How many of them were sent, and so must stay as they are.
+    /// Number of queued events that were sent at least once and must not change any more.
     sent: usize,
-    /// Whether everything in the file that is still wanted waits here.
+    /// Whether every event in the file that is still wanted is queued here.
     whole: bool,
     closed: bool,
-    /// How much the job may still tell; nothing once something was left out.
+    /// Remaining byte budget of the job; 0 once something was omitted.
     budget: u64,
-    /// How much was left out since that was last said.
+    /// Bytes omitted since the last truncation mark.
     left_out: u64,
 }
 
@@ -315,7 +315,7 @@ impl EventQueue {
         }
     }
 
-    /// Says how much of what the job told was left out, when something was.
+    /// Queues a mark that says how many bytes were omitted, if any were.
     fn push_truncation_mark(&mut self, at_ms: u64) {
         let bytes = std::mem::take(&mut self.left_out);
         if bytes > 0 {
@@ -325,7 +325,7 @@ impl EventQueue {
         }
     }
 
-    /// Writes an event down; gives its place in the file.
+    /// Appends an event to the spool file and returns its position.
     fn spool_event(&mut self, event: &JobEvent) -> u64 {
         self.spool.as_mut().map_or(0, |spool| spool.append_event(event))
     }
@@ -336,7 +336,7 @@ impl EventQueue {
         self.events.push_back(waiting);
     }
 
-    /// Adds words to those before, when they are of the same kind and were not sent.
+    /// Appends text to the last event if it has the same kind and was not sent.
     fn try_merge_text(&mut self, event: &JobEvent, place: u64) -> bool {
         if self.events.len() == self.sent {
             return false;
@@ -364,7 +364,7 @@ impl EventQueue {
         true
     }
 
-    /// Leaves out the oldest output, and when that is not enough the oldest of anything, until half of the room is free.
+    /// Sheds the oldest output until half of the queue is free. If that is not enough, it sheds the oldest events of any kind.
     fn drop_oldest_events(&mut self) {
         for spare in [is_output as fn(&JobEventData) -> bool, |_| true] {
             let mut left_out = 0_u64;
@@ -398,7 +398,7 @@ impl EventQueue {
         }
     }
 
-    /// The next ones to send. What was sent before is sent again as it was.
+    /// Returns the next batch. Events that were sent before are sent again unchanged.
     fn next_batch(&mut self) -> (u64, Vec<JobEvent>) {
         if self.sent == 0 {
             let mut bytes = 0;
@@ -418,7 +418,7 @@ impl EventQueue {
         (self.next, events.collect())
     }
 
-    /// The orchestrator has everything before `next`.
+    /// Removes all events before `next`, which the orchestrator has acknowledged.
     fn acknowledge_until(&mut self, next: u64) {
         let known = usize::try_from(next.saturating_sub(self.next)).unwrap_or(usize::MAX);
         self.drop_first_events(known.min(self.sent));
@@ -429,7 +429,7 @@ impl EventQueue {
         }
     }
 
-    /// Writes the file anew, with what waits and nothing else.
+    /// Rewrites the spool file with the queued events only.
     fn rewrite_spool(&mut self) {
         let Some(spool) = self.spool.as_mut().filter(|_| self.whole) else { return };
         let sent = self.sent as u64;
@@ -441,7 +441,7 @@ impl EventQueue {
         self.through = sent;
     }
 
-    /// Goes on behind an earlier process, with what of it did not arrive. Only used before anything was sent.
+    /// Continues after an earlier process, with the events that did not arrive. Called only before anything is sent.
     fn continue_from(&mut self, next: u64, earlier: SpoolBacklog) {
         (self.next, self.whole) = (next, true);
         for event in earlier.unacknowledged_after(next).into_iter().rev() {
@@ -452,11 +452,11 @@ impl EventQueue {
         if self.bytes > self.most {
             self.drop_oldest_events();
         }
-        // What the earlier process sent and nobody got has other numbers now.
+        // Events that the earlier process sent and that did not arrive have other sequence numbers now.
         self.rewrite_spool();
     }
 
-    /// Leaves out what was sent.
+    /// Removes the events of a sent batch.
     fn drop_sent_batch(&mut self, count: usize) {
         let bytes: usize = self.events.iter().take(count).map(|waiting| waiting.size).sum();
         let first = self.events.front().map(|waiting| &waiting.event);
@@ -480,7 +480,7 @@ impl EventQueue {
     }
 }
 
-/// Whether the worker decides how many of them there are.
+/// Returns whether the worker controls how many events of this kind there are.
 const fn is_worker_event(what: &JobEventData) -> bool {
     match what {
         JobEventData::Said { .. }
@@ -502,7 +502,7 @@ const fn is_output(what: &JobEventData) -> bool {
     matches!(what, JobEventData::Output { .. })
 }
 
-/// Roughly how many bytes an event has.
+/// Returns the approximate size of an event in bytes.
 fn event_size(what: &JobEventData) -> usize {
     const FRAME_BYTES: usize = 64;
     FRAME_BYTES
@@ -522,7 +522,7 @@ fn event_size(what: &JobEventData) -> usize {
         }
 }
 
-/// Cuts what is too long; gives how many bytes were cut.
+/// Truncates texts that are too long. Returns the number of bytes removed.
 fn truncate_event(what: &mut JobEventData) -> u64 {
     let cut = |text: &mut String| {
         let before = text.len();

@@ -6,7 +6,7 @@ use cynode_core::nodes::{AgentReport, BackendReport, NodeReport};
 
 use crate::store::NodeStore;
 
-/// Measures the machine.
+/// Builds the node report from measurements of the machine.
 pub(crate) fn build_node_report(
     store: &NodeStore,
     slots: u16,
@@ -27,12 +27,12 @@ pub(crate) fn build_node_report(
     }
 }
 
-/// Cores that this process may use.
+/// Returns the number of cores that this process may use.
 pub(crate) fn available_cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1))
 }
 
-/// Memory of the machine.
+/// Returns the memory of the machine in MiB.
 pub(crate) fn memory_mib() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     total_mib(&text).unwrap_or_default()
@@ -44,7 +44,7 @@ fn total_mib(meminfo: &str) -> Option<u64> {
     Some(kib / 1024)
 }
 
-/// Facts for people.
+/// Collects facts about the host, for people.
 pub(crate) fn collect_host_facts() -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let name = rustix::system::uname();
@@ -60,7 +60,7 @@ pub(crate) fn collect_host_facts() -> BTreeMap<String, String> {
     facts
 }
 
-/// Which control groups hold the limits: `v2`, `v1`, or `none`.
+/// Returns which cgroup version enforces the limits: `v2`, `v1`, or `none`.
 fn cgroup_version(root: &Path) -> &'static str {
     let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
     if controllers.split_whitespace().any(|name| name == "memory") {

@@ -32,88 +32,88 @@ pub use self::{
     visible_paths::VisiblePaths,
 };
 
-/// Something that makes sandboxes.
+/// A sandbox implementation.
 pub trait Backend: Send + Sync {
-    /// Which.
+    /// Returns the kind of the backend.
     fn backend_kind(&self) -> SandboxBackend;
-    /// Runs something in it; gives its version, or why it does not work and what to do.
+    /// Runs a probe in the sandbox. Returns the backend's version, or why it does not work and how to fix it.
     fn probe_backend(&self) -> BoxFuture<'_, Result<String, SandboxError>>;
-    /// Starts a run. When it returns, the command is about to start, locked in.
+    /// Starts a run. When it returns, the command is about to start and all restrictions are in effect.
     fn start_run<'a>(
         &'a self,
         run: SandboxRun<'a>,
     ) -> BoxFuture<'a, Result<SandboxProcess, SandboxError>>;
-    /// Ends whatever of the job still lives and removes what is left of it.
+    /// Ends every run of the job and removes its remains.
     fn end_job<'a>(&'a self, job: &'a str) -> BoxFuture<'a, ()>;
-    /// Ends whatever of this node belongs to a job that is not kept: at start, and every few seconds.
+    /// Ends every run of this node whose job is not in `keep`. Called at start and every few seconds.
     fn cleanup_orphans<'a>(&'a self, keep: &'a [String]) -> BoxFuture<'a, CleanupStats>;
 }
 
-/// What is to run, and in what.
+/// Specification of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct SandboxRun<'a> {
-    /// Names it, on this node; letters, digits, `_` and `-`.
+    /// Id of the run, unique on this node; letters, digits, `_` and `-`.
     pub id: &'a str,
-    /// The job; several runs of one job share its user.
+    /// Id of the job. Runs of one job share its user.
     pub job: &'a str,
     /// Program and arguments.
     pub argv: &'a [String],
-    /// The whole environment.
+    /// Complete environment of the program.
     pub env: &'a BTreeMap<String, String>,
-    /// Where it starts, inside.
+    /// Working directory inside the sandbox.
     pub cwd: &'a str,
-    /// The image, for backends that have images.
+    /// Container image, for backends that have images.
     pub image: Option<&'a str>,
-    /// What of the host it is shown.
+    /// Bind mounts of host paths.
     pub binds: &'a [BindMount],
-    /// The sockets that it is given.
+    /// Sockets that are forwarded into the sandbox.
     pub sockets: &'a [SocketForward],
-    /// What it may use.
+    /// Resource limits.
     pub limits: &'a SandboxLimits,
 }
 
-/// A directory or file of the host, inside.
+/// Bind mount of a host directory or file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindMount {
-    /// On the host.
+    /// Path on the host.
     pub host: PathBuf,
-    /// Inside.
+    /// Path inside the sandbox.
     pub inside: PathBuf,
-    /// Whether it may be changed. It then belongs to the job's user from the first run on, with all that is in it.
+    /// Whether the sandbox may write to it. From the first run on, the tree then belongs to the job's user.
     pub writable: bool,
 }
 
-/// A Unix socket of the node, inside: at `/run/cynode/<name>.sock` and at a port of 127.0.0.1.
+/// A Unix socket of the node, visible in the sandbox at `/run/cynode/<name>.sock` and at a port of 127.0.0.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketForward {
-    /// The socket.
+    /// Path of the socket on the host.
     pub host: PathBuf,
-    /// The port inside.
+    /// Port inside the sandbox.
     pub port: u16,
-    /// Its name inside; letters, digits, `_` and `-`.
+    /// Name inside the sandbox; letters, digits, `_` and `-`.
     pub name: String,
 }
 
-/// What a run may use.
+/// Resource limits of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxLimits {
-    /// Memory, of all its processes together, files in /tmp included.
+    /// Memory of all processes together, including files in /tmp.
     pub memory_bytes: u64,
     /// CPU, in hundredths of a core.
     pub cpu_percent: u32,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub processes: u32,
-    /// The largest file.
+    /// Size of the largest file.
     pub file_bytes: u64,
-    /// Open files of a process.
+    /// Number of open files per process.
     pub open_files: u64,
-    /// All that lies in what it may change.
+    /// Disk usage of all writable paths.
     pub disk_bytes: u64,
-    /// Each of /tmp and /dev/shm.
+    /// Size of each of /tmp and /dev/shm.
     pub tmp_bytes: u64,
-    /// Whether it goes on when too little is left on the disk: it is short, and what it saves would else be lost.
+    /// Whether the run continues when the disk is low. It is set for a short run that saves work which would be lost otherwise.
     pub despite_low_disk: bool,
-    /// Time.
+    /// Wall-clock time.
     pub wall: Duration,
 }
 
@@ -133,50 +133,50 @@ impl Default for SandboxLimits {
     }
 }
 
-/// What a sweep found.
+/// Outcome of an orphan cleanup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanupStats {
-    /// Runs that still lived and were ended.
+    /// Number of live runs that were ended.
     pub ended: usize,
-    /// Runs of which something was left and is gone now.
+    /// Number of runs whose remains were removed.
     pub removed: usize,
 }
 
-/// Why there is no sandbox.
+/// Error of a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// Something of the machine is missing.
+    /// The machine lacks a requirement.
     #[error("{what}: {todo}")]
     Missing {
-        /// What.
+        /// The missing requirement.
         what: String,
-        /// What to do.
+        /// How to fix it.
         todo: String,
     },
-    /// The run asks for what cannot be.
+    /// The run specification is invalid.
     #[error("{0}")]
     Refused(String),
-    /// The job's user cannot get there.
+    /// The job's user cannot reach the path.
     #[error("{} cannot be reached by the sandbox's user: make it mode 0711", .0.display())]
     Unreachable(PathBuf),
-    /// What the job may change would be changed elsewhere too.
+    /// A writable file has another hard link, so that a change by the job would be visible elsewhere too.
     #[error("{} has another name elsewhere (a hard link): copy it", .0.display())]
     Shared(PathBuf),
-    /// It did not start.
+    /// The sandbox did not start.
     #[error("the sandbox did not start: {0}")]
     Start(String),
-    /// The machine did not do what it was asked.
+    /// A system operation failed.
     #[error("{what}")]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// Why it failed.
+        /// Cause of the failure.
         #[source]
         source: io::Error,
     },
 }
 
-/// Says what was tried when it fails.
+/// Adds the attempted operation to an I/O error.
 trait IoContext<T> {
     fn with_io_context(self, what: impl FnOnce() -> String) -> Result<T, SandboxError>;
 }

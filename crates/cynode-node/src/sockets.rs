@@ -43,22 +43,22 @@ pub(crate) use net::EgressAllowlist;
 
 use crate::sandbox::SocketForward;
 
-/// The port of the models inside.
+/// Port of the models inside the sandbox.
 pub(crate) const MODELS_PORT: u16 = 4001;
-/// The port of the tools inside.
+/// Port of the tools inside the sandbox.
 pub(crate) const TOOLS_PORT: u16 = 4002;
-/// The port of the way to package registries inside.
+/// Port of the egress proxy for package registries inside the sandbox.
 pub(crate) const NET_PORT: u16 = 4003;
 
-/// Most connections of one socket at once.
+/// Maximum number of concurrent connections of one socket.
 const MAX_CONNECTIONS: usize = 128;
 
-/// How long a request may take to be told.
+/// Timeout for reading a request's headers.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 
-/// What one kind of socket does with requests.
+/// Handles the requests of one kind of socket.
 trait SocketHandler: Send + Sync + 'static {
     fn handle_request(
         self: Arc<Self>,
@@ -66,7 +66,7 @@ trait SocketHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// The open sockets of a job. Dropped, they are closed and every connection ends.
+/// Open sockets of a job. Dropping it closes them and ends every connection.
 #[derive(Debug)]
 pub(crate) struct JobSockets {
     stop: CancellationToken,
@@ -74,28 +74,28 @@ pub(crate) struct JobSockets {
     forwards: Vec<SocketForward>,
 }
 
-/// What a job may reach.
+/// Egress permissions of a job.
 pub(crate) struct JobEgress {
-    /// Models and tools, when somebody works who may ask for them.
+    /// Access to models and tools, if the worker may use them.
     pub(crate) agent: Option<AgentEgress>,
-    /// The hosts that may be asked for packages, when there are any.
+    /// Allowlist for package registries, if there is one.
     pub(crate) net: Option<EgressAllowlist>,
-    /// Where uses of them are told.
+    /// Receives an event for each use.
     pub(crate) tell: Arc<dyn Fn(JobEventData) + Send + Sync>,
 }
 
-/// What an agent may reach.
+/// Access of an agent to models and tools.
 pub(crate) struct AgentEgress {
     /// The orchestrator.
     pub(crate) upstream: AgentUpstream,
-    /// What opens it for this job.
+    /// Token of the job.
     pub(crate) token: SecretString,
-    /// The trace that everything carries.
+    /// Trace header that every forwarded request carries.
     pub(crate) trace: String,
 }
 
 impl JobSockets {
-    /// Opens the sockets of a job below `dir`.
+    /// Binds the sockets of a job below `dir`.
     pub(crate) fn bind_sockets(
         dir: &Path,
         reach: JobEgress,
@@ -154,22 +154,22 @@ impl JobSockets {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // The address of a socket is short; state directories may be anywhere.
+        // The length of a socket address is limited, and state directories can have long paths.
         let short = format!("/proc/self/fd/{}/{file}", folder.as_raw_fd());
         let listener = UnixListener::bind(short)?;
-        // The node's, until the sandbox gives it to the user of the job; nobody else's at any time.
+        // The socket belongs to the node until the sandbox gives it to the job's user. No other user ever has access.
         std::fs::set_permissions(&host, std::fs::Permissions::from_mode(0o600))?;
         tasks.spawn(serve_listener(listener, door, tasks.clone(), self.stop.clone()));
         self.forwards.push(SocketForward { host, port, name: name.to_owned() });
         Ok(())
     }
 
-    /// The sockets, as a sandbox wants them.
+    /// Returns the sockets in the form that a sandbox run expects.
     pub(crate) fn socket_forwards(&self) -> &[SocketForward] {
         &self.forwards
     }
 
-    /// The socket of the tool gate, on the host.
+    /// Returns the host path of the gateway socket.
     pub(crate) fn gateway_socket(&self) -> PathBuf {
         self.dir.join("mcp.sock")
     }
@@ -194,11 +194,11 @@ async fn serve_listener(
             accepted = listener.accept() => accepted,
         };
         let Ok((stream, _)) = accepted else {
-            // Too many open files: those that are open will end.
+            // Too many open files: wait until other connections end.
             tokio::task::yield_now().await;
             continue;
         };
-        // One too many is closed at once: the sandbox must not fill the node.
+        // Connections above the limit are closed at once: a sandbox must not exhaust the node.
         let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
         let connection = handle_connection(stream, Arc::clone(&door));
         let stop = stop.clone();
@@ -229,7 +229,7 @@ async fn handle_connection(stream: UnixStream, door: Arc<impl SocketHandler>) {
     }
 }
 
-/// An answer of the node itself, in a form that clients of every dialect can read.
+/// Builds an error response of the node itself, in a form that clients of every dialect can read.
 fn error_response(status: StatusCode, message: &str) -> Response<Body> {
     let body =
         json!({ "error": { "type": "cynode_node", "code": status.as_u16(), "message": message } });

@@ -7,7 +7,8 @@
 //! claim                     the claim in progress, so that a killed node does not lose its jobs
 //! mirrors/<project>.git     fetched commits, one mirror per project
 //! agents/<name>/            installed agents
-//! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events, workspace/, home/, out/, source/, sockets/
+//! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events,
+//!                           workspace/, home/, out/, source/, sockets/
 //! sandboxes/                shared files of sandboxes
 //! trash/                    directories to delete
 //! ```
@@ -31,10 +32,10 @@ use uuid::Uuid;
 
 use crate::{clock::PersistentInstant, workspace::MergeResult};
 
-/// Most bytes of a file that the node wrote itself.
+/// Maximum size of a file that the node wrote itself.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Something about the state directory is wrong.
+/// Error of the state directory.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {}", path.display())]
 pub struct NodeStoreError {
@@ -48,39 +49,39 @@ impl NodeStoreError {
         move |source| Self { doing, path: path.to_owned(), source }
     }
 
-    /// Whether the disk is full, or the node's share of it.
+    /// Returns whether the disk, or the node's quota on it, is full.
     pub fn is_full(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
         matches!(self.source.kind(), StorageFull | QuotaExceeded)
     }
 }
 
-/// Who the node is.
+/// Identity of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeIdentity {
-    /// Its id.
+    /// Unique id of the node.
     pub node_id: NodeId,
-    /// What it is called.
+    /// Name of the node.
     pub name: String,
-    /// Its orchestrator.
+    /// URL of its orchestrator.
     pub url: String,
 }
 
-/// The state directory of one node.
+/// State directory of one node.
 #[derive(Clone, Debug)]
 pub struct NodeStore {
     root: PathBuf,
 }
 
-/// Keeps a second node out of the same state directory for as long as it lives.
+/// Lock that keeps a second node process out of the state directory while it is alive.
 #[derive(Debug)]
 pub struct StateDirLock(#[expect(dead_code, reason = "it is held, not read")] File);
 
 impl NodeStore {
-    /// Opens the directory, and makes it when it is missing.
+    /// Opens the directory and creates it if it is missing.
     pub fn open_state_dir(root: &Path) -> Result<Self, NodeStoreError> {
         create_traversable_dir(root)?;
-        // Relative paths would not survive being passed on to other programs.
+        // A relative path would not survive being passed to other programs.
         let root = root.canonicalize().map_err(NodeStoreError::wrap_io("cannot find", root))?;
         for part in ["agents", "jobs", "sandboxes"] {
             create_traversable_dir(&root.join(part))?;
@@ -91,7 +92,7 @@ impl NodeStore {
         Ok(Self { root })
     }
 
-    /// Takes the directory for this process.
+    /// Locks the directory for this process.
     pub fn acquire_lock(&self) -> Result<StateDirLock, NodeStoreError> {
         let path = self.root.join("lock");
         let file =
@@ -102,40 +103,40 @@ impl NodeStore {
         Ok(StateDirLock(file))
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn root_dir(&self) -> &Path {
         &self.root
     }
 
-    /// The file of the key.
+    /// Returns the path of the key file.
     pub fn key_file(&self) -> PathBuf {
         self.root.join("node.key")
     }
 
-    /// What sandboxes stand on.
+    /// Returns the directory of the shared sandbox files.
     pub(crate) fn sandboxes_dir(&self) -> PathBuf {
         self.root.join("sandboxes")
     }
 
-    /// Where agents are installed.
+    /// Returns the directory of the installed agents.
     pub fn agents_dir(&self) -> PathBuf {
         self.root.join("agents")
     }
 
-    /// The mirror of a project.
+    /// Returns the path of a project's mirror.
     pub fn mirror_path(&self, project: ProjectId) -> PathBuf {
         self.root.join("mirrors").join(format!("{project}.git"))
     }
 
-    /// Notes that the mirror of a project is used now.
+    /// Updates the last-used time of a project's mirror.
     pub(crate) fn touch_mirror(&self, project: ProjectId) {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };
-        // One that is not there yet is as new when it is made.
+        // A mirror that does not exist yet gets its time when it is created.
         let _ = rustix::fs::utimensat(CWD, self.mirror_path(project), &times, AtFlags::empty());
     }
 
-    /// The mirror that was used longest ago, of those that are of no such project.
+    /// Returns the least recently used mirror, except those of the given projects.
     pub(crate) fn oldest_mirror(&self, but: &BTreeSet<ProjectId>) -> Option<PathBuf> {
         let kept: BTreeSet<_> = but.iter().map(|project| self.mirror_path(*project)).collect();
         let entries = fs::read_dir(self.root.join("mirrors")).into_iter().flatten().flatten();
@@ -143,27 +144,27 @@ impl NodeStore {
         others.min_by_key(|path| fs::metadata(path).and_then(|meta| meta.modified()).ok())
     }
 
-    /// Who the node is; none before it has joined.
+    /// Loads the node's identity; `None` before it has joined.
     pub fn load_identity(&self) -> Result<Option<NodeIdentity>, NodeStoreError> {
         read_json(&self.root.join("node.json"))
     }
 
-    /// Keeps who the node is.
+    /// Persists the node's identity.
     pub fn save_identity(&self, identity: &NodeIdentity) -> Result<(), NodeStoreError> {
         write_json(&self.root.join("node.json"), identity)
     }
 
-    /// The claim that was being made when the node was last heard of.
+    /// Loads the claim that was in progress when the node last ran.
     pub(crate) fn load_claim(&self) -> Result<Option<Uuid>, NodeStoreError> {
         read_json(&self.root.join("claim"))
     }
 
-    /// Keeps the claim that is about to be made.
+    /// Persists the id of a claim before the claim is made.
     pub(crate) fn save_claim(&self, claim: Uuid) -> Result<(), NodeStoreError> {
         write_json(&self.root.join("claim"), &claim)
     }
 
-    /// Keeps a job that was claimed.
+    /// Persists a claimed job.
     pub(crate) fn add_job(&self, kept: &JobRecord) -> Result<JobDir, NodeStoreError> {
         let dir = self.job_dir(kept.assignment.job_id);
         create_traversable_dir(dir.as_path())?;
@@ -171,12 +172,12 @@ impl NodeStore {
         Ok(dir)
     }
 
-    /// The directory of a job.
+    /// Returns the directory of a job.
     pub(crate) fn job_dir(&self, job: JobId) -> JobDir {
         JobDir(self.root.join("jobs").join(job.to_string()))
     }
 
-    /// Every job that is there. What is no job, or cannot be read, goes to the trash.
+    /// Loads all jobs. A directory that is not a job or cannot be read is moved to the trash.
     pub(crate) fn load_jobs(&self) -> Result<Vec<(JobRecord, JobDir)>, NodeStoreError> {
         let path = self.root.join("jobs");
         let mut jobs = Vec::new();
@@ -199,7 +200,7 @@ impl NodeStore {
         Ok(jobs)
     }
 
-    /// Takes a directory away at once; what was in it is removed by [`Store::empty_trash`].
+    /// Moves a directory to the trash in one rename. The cleanup loop deletes its content later.
     pub(crate) fn move_to_trash(&self, path: &Path) -> Result<(), NodeStoreError> {
         let to = self.root.join("trash").join(format!("{:032x}", rand::random::<u128>()));
         match fs::rename(path, &to) {
@@ -208,13 +209,13 @@ impl NodeStore {
         }
     }
 
-    /// What is to be removed.
+    /// Returns the trash entries to delete.
     pub(crate) fn trash_entries(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.root.join("trash")).into_iter().flatten();
         entries.flatten().map(|entry| entry.path()).collect()
     }
 
-    /// Free space, in bytes.
+    /// Returns the free disk space in bytes.
     pub fn free_bytes(&self) -> Result<u64, NodeStoreError> {
         let stat = rustix::fs::statvfs(&self.root).map_err(io::Error::from);
         let stat = stat.map_err(NodeStoreError::wrap_io("cannot measure", &self.root))?;
@@ -222,27 +223,27 @@ impl NodeStore {
     }
 }
 
-/// A job, as it is kept.
+/// Persisted form of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct JobRecord {
-    /// What is to be done.
+    /// Assignment of the job.
     pub(crate) assignment: JobAssignment,
-    /// When it was claimed.
+    /// Time of the claim.
     pub(crate) claimed: PersistentInstant,
 }
 
-/// What the worker came to, kept so that a restart does not let it work again.
+/// Outcome of the worker's turn, persisted so that a restart does not run the worker again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TurnRecord {
-    /// Whether the worker says it is done.
+    /// Whether the worker says that it succeeded.
     pub(crate) succeeded: bool,
-    /// Whether there is a workspace that it worked in.
+    /// Whether there is a workspace in which the worker ran.
     pub(crate) prepared: bool,
-    /// The result, as far as it is known.
+    /// Result, as far as it is known.
     pub(crate) result: cynode_wire::nodes::WorkResult,
 }
 
-/// The directory of one job.
+/// Directory of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobDir(PathBuf);
 
@@ -263,7 +264,7 @@ impl JobDir {
         self.0.join("out")
     }
 
-    /// What files that checks go by are taken from.
+    /// Returns the directory of the source of pinned files.
     pub(crate) fn source_dir(&self) -> PathBuf {
         self.0.join("source")
     }
@@ -272,7 +273,7 @@ impl JobDir {
         self.0.join("sockets")
     }
 
-    /// What became of the commits that were to be put together.
+    /// Loads the outcome of the merge.
     pub(crate) fn load_merge_result(&self) -> Result<Option<MergeResult>, NodeStoreError> {
         read_json(&self.0.join("merged.json"))
     }
@@ -281,7 +282,7 @@ impl JobDir {
         write_json(&self.0.join("merged.json"), merged)
     }
 
-    /// The session to take up again, once the workspace is ready and the agent has begun.
+    /// Loads the session to resume; it exists once the workspace is ready and the agent has started.
     pub(crate) fn load_session(&self) -> Result<Option<String>, NodeStoreError> {
         read_json(&self.0.join("session"))
     }
@@ -290,7 +291,7 @@ impl JobDir {
         write_json(&self.0.join("session"), &session)
     }
 
-    /// Where events wait until the orchestrator has them.
+    /// Returns the spool file of unacknowledged events.
     pub(crate) fn events_file(&self) -> PathBuf {
         self.0.join("events")
     }
@@ -312,12 +313,12 @@ impl JobDir {
     }
 }
 
-/// Makes a directory that only its owner can enter.
+/// Creates a directory that only its owner can enter.
 pub(crate) fn create_private_dir(path: &Path) -> Result<(), NodeStoreError> {
     create_dir_with_mode(path, 0o700)
 }
 
-/// Makes a directory that strangers can pass through and not look into.
+/// Creates a directory that other users can traverse and not list.
 pub(crate) fn create_traversable_dir(path: &Path) -> Result<(), NodeStoreError> {
     create_dir_with_mode(path, 0o711)
 }
@@ -353,7 +354,7 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), NodeStoreError>
     written.map_err(NodeStoreError::wrap_io("cannot write", path))
 }
 
-/// Writes a new file that nobody else can read; one that is there already stays as it is and gives `AlreadyExists`.
+/// Creates a file that only its owner can read. An existing file stays unchanged and gives `AlreadyExists`.
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_file(path, bytes, |temporary| {
         let linked = fs::hard_link(temporary, path);
@@ -362,7 +363,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Whoever reads `path` sees all of it or what was there before, also after a power cut.
+/// Replaces a file atomically: a reader sees the new content or the old one, after a power cut too.
 fn replace_file(
     path: &Path,
     bytes: &[u8],

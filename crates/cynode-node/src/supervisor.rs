@@ -31,34 +31,34 @@ use crate::{
     store::{JobRecord, NodeStoreError},
 };
 
-/// Between heartbeats while there are jobs.
+/// Interval of heartbeats while the node has jobs.
 const BUSY_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between heartbeats while there are none.
+/// Interval of heartbeats while the node is idle.
 const IDLE_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Longest time of one heartbeat.
+/// Timeout of one heartbeat.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a claim waits for jobs.
+/// Wait of one long-poll claim.
 const CLAIM_WAIT_MS: u32 = 20_000;
 
-/// Between looks for sandboxes that belong to no job.
+/// Interval of the orphan cleanup.
 const ORPHAN_CLEANUP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Between looks whether a report would say something else than the last one. Nobody is asked for it.
+/// Interval of the check whether a new report would differ from the last one. The check is local.
 const CHANGE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Between reports of what the node can do.
+/// Interval of regular node reports.
 const REPORT_INTERVAL: Duration = Duration::from_mins(5);
 
-/// How long jobs have to end when the node stops.
+/// Time that jobs have to end when the node stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a node ended without being told to.
+/// Reason why the supervisor ended without a stop request.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
-    /// Its files cannot be read.
+    /// The state directory cannot be read.
     #[error(transparent)]
     Store(#[from] NodeStoreError),
     /// Another process of the node has taken over.
@@ -69,10 +69,10 @@ pub enum SuperviseError {
     Superseded,
 }
 
-/// What a report depends on.
+/// Inputs of a node report.
 #[derive(Debug, PartialEq, Eq)]
 struct ReportConditions {
-    /// The folders of coding agents, and when each was changed.
+    /// Directories of coding agents and their modification times.
     agents: Vec<(std::ffi::OsString, Option<std::time::SystemTime>)>,
     has_room: bool,
 }
@@ -81,16 +81,16 @@ struct NodeSupervisor {
     node: Arc<NodeContext>,
     roster: JobRoster,
     stop: CancellationToken,
-    /// Something lies in the trash.
+    /// Notified when the trash has an entry.
     trash: Notify,
 }
 
-/// Works until it is told to stop. Jobs that are under way then stay on disk, for the next start.
+/// Runs the node until it is told to stop. Jobs in progress stay on disk for the next start.
 pub async fn supervise_node(
     node: Arc<NodeContext>,
     stop: CancellationToken,
 ) -> Result<(), SuperviseError> {
-    // Nothing of an earlier life goes on by itself.
+    // Sandboxes of an earlier process are ended.
     for tried in &node.backends {
         let swept = tried.backend.cleanup_orphans(&[]).await;
         tracing::info!(event = "node.orphans_removed", backend = ?tried.backend.backend_kind(), ?swept, "removed orphans of an earlier process");
@@ -102,7 +102,7 @@ pub async fn supervise_node(
     let this = Arc::new(NodeSupervisor { node, roster, stop, trash: Notify::new() });
     this.trash.notify_one();
     let tasks = this.node.tasks.clone();
-    // Results that are ready need no leave to be sent.
+    // A complete result is sent without waiting for the orchestrator's confirmation of the job.
     for job in this.roster.waiting_jobs() {
         if matches!(job.dir.load_result(), Ok(Some(_))) {
             this.start_job(&job);
@@ -135,7 +135,7 @@ pub async fn supervise_node(
 }
 
 impl NodeSupervisor {
-    /// Lets a job run, in a task of its own.
+    /// Runs a job in its own task.
     fn start_job(self: &Arc<Self>, job: &Arc<NodeJob>) {
         if !self.roster.mark_started(job) {
             return;
@@ -162,7 +162,7 @@ impl NodeSupervisor {
         }
     }
 
-    /// Stops everything when another process of the node has taken over; whether one has.
+    /// Waits until another process of the node has taken over and stops everything then. Returns whether one has.
     async fn stop_when_superseded(&self) -> bool {
         tokio::select! {
             () = self.stop.cancelled() => false,
@@ -174,7 +174,7 @@ impl NodeSupervisor {
         }
     }
 
-    /// Says what the node is at, and does what it hears.
+    /// Sends heartbeats and applies their answers.
     async fn run_heartbeat_loop(self: &Arc<Self>) {
         let mut heard = Instant::now();
         while !self.stop.is_cancelled() {
@@ -223,14 +223,14 @@ impl NodeSupervisor {
         }
     }
 
-    /// Clears up behind jobs that were to stop before they were started again.
+    /// Cleans up jobs that were told to stop before they were started again.
     fn discard_stopped_jobs(&self) {
         for job in self.roster.take_unwanted_jobs() {
             self.handle_job_end(&job, JobDisposition::Over);
         }
     }
 
-    /// Takes as many jobs as there is room for.
+    /// Claims as many jobs as there is capacity for.
     async fn run_claim_loop(self: &Arc<Self>) {
         let mut claim_id = match self.node.store.load_claim() {
             Ok(claim) => claim.unwrap_or_else(new_claim_id),
@@ -284,7 +284,7 @@ impl NodeSupervisor {
         }
     }
 
-    /// Writes a job down before anything else happens to it.
+    /// Persists a job before anything else happens to it.
     async fn persist_assignment(&self, assignment: JobAssignment) -> Option<Arc<NodeJob>> {
         let (id, fencing_token) = (assignment.job_id, assignment.fencing_token);
         if self.roster.has_claim(id, fencing_token) {
@@ -293,12 +293,12 @@ impl NodeSupervisor {
         self.end_older_claim(id).await;
         let kept = JobRecord { assignment, claimed: PersistentInstant::now() };
         let dir = self.node.store.job_dir(id);
-        // A directory of an earlier claim of the same job is of no use any more.
+        // The directory of an earlier claim of the same job is obsolete.
         if let Err(error) = self.node.store.move_to_trash(dir.as_path()) {
             tracing::warn!(event = "job.persist_failed", job.id = %id, %error, "an older directory is in the way");
         }
         if let Err(error) = self.node.store.add_job(&kept) {
-            // It is done all the same, and fails for want of disk where that can be said.
+            // The job runs nevertheless. If the disk is full it fails later, where that can be reported.
             tracing::error!(event = "job.persist_failed", job.id = %id, %error, "the job would not survive a restart");
         }
         tracing::info!(event = "job.claimed", job.id = %id, job.attempt = kept.assignment.attempt, trace_id = %kept.assignment.trace_id, "claimed");
@@ -307,7 +307,7 @@ impl NodeSupervisor {
         Some(job)
     }
 
-    /// Ends an older claim of a job, and waits until nothing is left of it.
+    /// Ends an older claim of a job and waits until nothing of it is left.
     async fn end_older_claim(&self, id: JobId) {
         loop {
             let fewer = self.roster.watch_removals();
@@ -321,7 +321,7 @@ impl NodeSupervisor {
         }
     }
 
-    /// Waits until there is room for jobs; how many.
+    /// Waits until there is capacity for jobs and returns how many.
     async fn wait_for_capacity(&self) -> u16 {
         let mut look = interval(IDLE_HEARTBEAT_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -342,8 +342,8 @@ impl NodeSupervisor {
         }
     }
 
-    /// Gives up the mirror that was used longest ago of those that no job needs, one at a time: it is only a copy, and its project may
-    /// be gone. Only whoever asks for room takes jobs, so that none that needs it comes meanwhile.
+    /// Evicts the least recently used mirror that no job needs, one at a time. A mirror is only a copy, and its project may be gone.
+    /// Only the claim loop calls this and only it adds jobs, so no job that needs the mirror can arrive meanwhile.
     fn evict_oldest_mirror(&self) {
         let store = &self.node.store;
         if !store.trash_entries().is_empty() {
@@ -361,7 +361,7 @@ impl NodeSupervisor {
         }
     }
 
-    /// Pauses; whether the node is to stop.
+    /// Waits for the backoff delay. Returns whether the node is to stop.
     async fn pause_or_stop(&self, backoff: &mut Backoff) -> bool {
         tokio::select! {
             () = self.stop.cancelled() => true,
@@ -369,7 +369,7 @@ impl NodeSupervisor {
         }
     }
 
-    /// Ends sandboxes that belong to no job, and empties the trash.
+    /// Ends orphaned sandboxes and empties the trash.
     async fn run_cleanup_loop(&self) {
         let mut turn = interval(ORPHAN_CLEANUP_INTERVAL);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -377,7 +377,7 @@ impl NodeSupervisor {
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 _ = turn.tick() => {
-                    // Others of this program may be trying sandboxes out.
+                    // Other processes of this program may be probing sandboxes.
                     let mut keep = self.roster.running_job_ids();
                     keep.extend(["probe", "measure"].map(str::to_owned));
                     for tried in &self.node.backends {
@@ -394,8 +394,8 @@ impl NodeSupervisor {
         }
     }
 
-    /// Says what the node can do: at its start, from time to time, and as soon as something has changed: disks fill, agents are
-    /// installed.
+    /// Sends node reports: at start, at an interval, and as soon as something has changed, such as free disk space or installed
+    /// agents.
     async fn run_report_loop(&self) {
         let mut turn = interval(CHANGE_POLL_INTERVAL);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -424,7 +424,7 @@ impl NodeSupervisor {
         }
     }
 
-    /// What a report depends on and can be seen without much work.
+    /// Collects the inputs of a report that are cheap to read.
     fn report_conditions(&self) -> ReportConditions {
         let entries =
             std::fs::read_dir(self.node.store.agents_dir()).into_iter().flatten().flatten();
@@ -470,7 +470,7 @@ fn new_claim_id() -> Uuid {
 }
 
 impl JobRoster {
-    /// Suspends every job that runs; how many.
+    /// Suspends all running jobs and returns their number.
     fn suspend_all_jobs(&self) -> usize {
         let jobs = self.started_jobs();
         for job in &jobs {

@@ -13,10 +13,10 @@ use crate::{
     workers::{self, AgentRecipes, JobWorker, WorkerError, install},
 };
 
-/// How long installed agents have to say who they are.
+/// Time that the installed agents have to report their versions.
 const AGENT_PROBE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What is installed below one folder.
+/// Factory for the workers and agents installed below one directory.
 pub(crate) struct LocalWorkerFactory {
     pub(crate) recipes: AgentRecipes,
     pub(crate) agents: PathBuf,

@@ -33,51 +33,51 @@ mod scripted;
 
 pub use recipes::{AgentRecipe, AgentRecipes};
 
-/// Where models are inside the sandbox.
+/// URL of the models inside the sandbox.
 pub const MODELS_URL: &str = "http://127.0.0.1:4001";
-/// Where the tool gate is inside the sandbox.
+/// URL of the gateway inside the sandbox.
 pub const TOOLS_URL: &str = "http://127.0.0.1:4002/mcp";
-/// What stands for a key inside the sandbox; the node replaces it on the way out.
+/// Placeholder API key inside the sandbox; the node replaces it in forwarded requests.
 pub const PLACEHOLDER_KEY: &str = "sandbox";
-/// The workspace, inside.
+/// Path of the workspace inside the sandbox.
 pub const WORKSPACE_DIR: &str = "/work";
-/// The home, inside.
+/// Path of the home directory inside the sandbox.
 pub const HOME_DIR: &str = "/home/agent";
-/// Where the agents are, inside.
+/// Directory of the installed agents inside the sandbox.
 pub const AGENTS_DIR: &str = "/opt/agents";
 
-/// Starts sessions.
+/// A worker: starts sessions.
 pub trait JobWorker: Send + Sync {
-    /// Starts one, or takes one up again.
+    /// Starts a session, or resumes one.
     fn start_session<'a>(
         &'a self,
         start: SessionStart<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn WorkerSession>, WorkerError>>;
 }
 
-/// What a worker needs to start.
+/// Inputs of a session start.
 pub struct SessionStart<'a> {
     /// Runs programs in the job's sandbox.
     pub sandbox: Arc<dyn SandboxRunner>,
-    /// The job.
+    /// Assignment of the job.
     pub assignment: &'a JobAssignment,
-    /// The session that is to be taken up again.
+    /// Id of the session to resume.
     pub resume: Option<&'a str>,
-    /// Where to tell what happens.
+    /// Channel for job events.
     pub events: mpsc::Sender<JobEventData>,
-    /// Asks people.
+    /// Requests permissions from people.
     pub permissions: Arc<dyn PermissionPrompt>,
-    /// The job's socket of the tool gate, on the host.
+    /// Host path of the job's gateway socket.
     pub gate: &'a Path,
-    /// Whether the worker asks people before what it does, instead of being free in its sandbox.
+    /// Whether the worker asks for permission before it acts. If false, it acts freely in its sandbox.
     pub ask_permission: bool,
-    /// How long it may take.
+    /// Timeouts of the worker.
     pub limits: WorkerTimeouts,
 }
 
 /// Runs programs in the sandbox of one job, with its workspace, home, sockets and limits.
 pub trait SandboxRunner: Send + Sync {
-    /// Starts a program. The environment is what it gets beside the sandbox's own.
+    /// Starts a program. `env` is added to the sandbox's own environment.
     fn run_program<'a>(
         &'a self,
         argv: &'a [String],
@@ -86,100 +86,100 @@ pub trait SandboxRunner: Send + Sync {
     ) -> BoxFuture<'a, Result<SandboxProcess, SandboxError>>;
 }
 
-/// Asks a person.
+/// Requests permission from a person.
 pub trait PermissionPrompt: Send + Sync {
-    /// Whether it may be done; waits for the answer.
+    /// Waits for the answer and returns whether the action is allowed.
     fn request_permission(&self, title: String, input: Value) -> BoxFuture<'_, bool>;
 }
 
-/// A worker at work.
+/// A running session of a worker.
 pub trait WorkerSession: Send {
-    /// The worker's own name of it, by which it can be taken up again.
+    /// Returns the worker's own id of the session, by which it can be resumed.
     fn session_id(&self) -> Option<&str>;
 
-    /// Whether it was taken up again, and so knows what it was told before.
+    /// Returns whether the session was resumed and so has its earlier context.
     fn is_resumed(&self) -> bool {
         false
     }
 
-    /// Has it do something, until it stops or is stopped.
+    /// Runs one turn until it ends or is stopped.
     fn run_prompt<'a>(
         &'a mut self,
         text: &'a str,
         orders: &'a mut mpsc::Receiver<WorkerInstruction>,
     ) -> BoxFuture<'a, Result<TurnOutcome, WorkerError>>;
 
-    /// Ends it and everything it started.
+    /// Ends the session and every process of it.
     fn close_session(self: Box<Self>) -> BoxFuture<'static, SandboxExit>;
 }
 
-/// What people want of a worker meanwhile.
+/// Instruction of a person to a running worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerInstruction {
-    /// Stop. The turn ends.
+    /// Stops the work. The turn ends.
     Cancel,
-    /// Know this, and go on.
+    /// Passes a message; the work continues.
     Tell(String),
-    /// Stop and wait.
+    /// Stops the work and waits.
     Pause,
-    /// Go on after a pause.
+    /// Continues after a pause.
     Resume,
 }
 
-/// What came of a turn.
+/// Outcome of a turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnOutcome {
-    /// Why it ended: one of [`stops`].
+    /// Stop reason: one of [`stops`].
     pub stop: String,
-    /// What was said last, or why it failed.
+    /// Last message of the worker, or the reason of the failure.
     pub said: String,
-    /// What the worker says it used.
+    /// Usage that the worker reports.
     pub usage: Value,
-    /// The commands that ran, for workers that run commands.
+    /// Outcomes of the commands, for workers that run commands.
     pub steps: Vec<CommandOutcome>,
 }
 
-/// Why a turn ended.
+/// Stop reasons of a turn.
 pub mod stops {
     /// The worker says that it is done.
     pub const END_TURN: &str = "end_turn";
-    /// The time of the job was up.
+    /// The job's deadline was reached.
     pub const TIMEOUT: &str = "timeout";
-    /// Nothing was heard for too long.
+    /// The worker was inactive for too long.
     pub const INACTIVE: &str = "inactive";
-    /// The same was done over and over.
+    /// The worker repeated the same actions.
     pub const NO_PROGRESS: &str = "no_progress";
     /// The model refused.
     pub const REFUSED: &str = "refused";
-    /// People wanted it to stop.
+    /// A person cancelled the work.
     pub const CANCELLED: &str = "cancelled";
-    /// The worker's process ended in the middle.
+    /// The worker's process exited during the turn.
     pub const CRASHED: &str = "crashed";
-    /// A limit of the worker or its model: tokens, requests.
+    /// The worker or its model reached a limit, such as tokens or requests.
     pub const LIMIT: &str = "limit";
-    /// Commits do not fit together, and nobody was there to mend that.
+    /// The commits conflict, and the job has no worker that could resolve it.
     pub const CONFLICT: &str = "conflict";
     /// The worker says that it failed.
     pub const FAILED: &str = "failed";
 }
 
-/// How long a worker may take.
+/// Timeouts of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerTimeouts {
-    /// When everything must have ended.
+    /// Deadline of all work.
     pub until: Instant,
-    /// How long it may take to be ready.
+    /// Timeout until the worker is ready.
     pub startup: Duration,
-    /// How long nothing may be heard of it.
+    /// Maximum time without a sign of activity.
     pub inactive: Duration,
-    /// How long it has to end a turn by itself when it was told to.
+    /// Grace period to end a turn after a stop request.
     pub grace: Duration,
-    /// How many uses of tools in a row are looked at: when they are all one of two, nothing comes of them.
+    /// Window of the loop guard: the turn ends if that many consecutive tool calls have at most two distinct values.
     pub repeats: usize,
 }
 
 impl WorkerTimeouts {
-    /// The usual limits, for a job that must have ended by then.
+    /// Returns the default timeouts for a job with this deadline.
     pub const fn with_deadline(until: Instant) -> Self {
         Self {
             until,
@@ -191,56 +191,56 @@ impl WorkerTimeouts {
     }
 }
 
-/// Why a worker does not work.
+/// Error of a worker.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// There is no recipe of that name.
+    /// The recipe does not exist.
     #[error("there is no recipe for the agent {0}")]
     NoRecipe(String),
     /// The agent is not installed.
     #[error("the agent {0} is not installed on this node: run `cynode-node agents install {0}`")]
     NotInstalled(String),
-    /// The work names no model, and the agent needs one.
+    /// The assignment names no model, and the agent needs one.
     #[error("the work names no model for the agent {0}")]
     NoModel(String),
-    /// The model has a name that no recipe can hold.
+    /// The model name contains characters that a recipe cannot contain.
     #[error("a model of the name {0:?} cannot be given to an agent")]
     BadModel(String),
-    /// What the work stands on could not be made anew.
+    /// The workspace could not be recreated.
     #[error("the workspace could not be made anew: {0}")]
     Workspace(String),
-    /// There is nobody to be started for such work.
+    /// The job has no worker process to start.
     #[error("nobody is started for such work")]
     Nobody,
-    /// The sandbox could not be made.
+    /// The sandbox failed.
     #[error("the sandbox: {0}")]
     Sandbox(#[from] SandboxError),
     /// The worker was not ready in time.
     #[error("{agent} was not ready within {seconds} s{}", format_output_suffix(.told))]
     Slow {
-        /// Which.
+        /// Name of the agent.
         agent: String,
-        /// How long it had.
+        /// Timeout in seconds.
         seconds: u64,
-        /// The end of what it wrote.
+        /// Tail of its output.
         told: String,
     },
-    /// The worker ended before it was ready.
+    /// The worker exited before it was ready.
     #[error("{agent} ended before it was ready{}", format_output_suffix(.told))]
     Ended {
-        /// Which.
+        /// Name of the agent.
         agent: String,
-        /// The end of what it wrote.
+        /// Tail of its output.
         told: String,
     },
-    /// The worker does not speak as it should.
+    /// The worker violated the protocol.
     #[error("{agent} answered {method} with: {told}")]
     Refused {
-        /// Which.
+        /// Name of the agent.
         agent: String,
-        /// What was asked.
+        /// Method that was called.
         method: &'static str,
-        /// What it said.
+        /// Response of the agent.
         told: String,
     },
 }
@@ -249,7 +249,7 @@ fn format_output_suffix(told: &str) -> String {
     if told.is_empty() { String::new() } else { format!("; it wrote: {told}") }
 }
 
-/// The worker that an assignment asks for; `agents` is the folder of the installed agents.
+/// Creates the worker for an assignment; `agents` is the directory of the installed agents.
 pub fn create_worker(
     choice: &WorkerChoice,
     recipes: &AgentRecipes,
@@ -262,7 +262,7 @@ pub fn create_worker(
             Box::new(acp::AcpWorker::new(recipe, agents))
         }
         WorkerChoice::Command { steps } => Box::new(command::CommandWorker::new(steps.clone())),
-        // These need more than a place to run: the job does it.
+        // These need the job's workspace, so the job runs them itself.
         WorkerChoice::Checks { .. } | WorkerChoice::Merge => return Err(WorkerError::Nobody),
         WorkerChoice::Scripted { moves, revised } => {
             Box::new(scripted::ScriptedWorker::new(moves.clone(), revised.clone()))
@@ -270,7 +270,7 @@ pub fn create_worker(
     })
 }
 
-/// Sees when the same is done over and over: the last uses of tools were all one of two.
+/// Loop guard: detects that the last tool calls have at most two distinct values.
 #[derive(Debug)]
 struct RepetitionDetector {
     window: usize,
@@ -282,7 +282,7 @@ impl RepetitionDetector {
         Self { window, last: VecDeque::with_capacity(window) }
     }
 
-    /// Notes a use; whether nothing comes of it any more.
+    /// Records a tool call. Returns whether the worker is stuck in a loop.
     fn is_stuck_after(&mut self, used: u64) -> bool {
         if self.window < 3 {
             return false;
@@ -301,7 +301,7 @@ impl RepetitionDetector {
     }
 }
 
-/// What several runs of a sandbox used together.
+/// Combines the exits of two runs and sums their resource usage.
 fn combine_exits(ended: Option<SandboxExit>, next: SandboxExit) -> SandboxExit {
     let Some(before) = ended else { return next };
     SandboxExit {

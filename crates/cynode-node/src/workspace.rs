@@ -31,49 +31,49 @@ use crate::{
     store::{self, JobDir, NodeStore, NodeStoreError},
 };
 
-/// Longest time of one git command.
+/// Timeout of one git command.
 const GIT_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// The workspace cannot be made, or what came of it cannot be taken.
+/// Error of creating or exporting a workspace.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkspaceError {
-    /// A program failed.
+    /// A host program failed.
     #[error(transparent)]
     Host(#[from] HostCommandError),
     /// The state directory failed.
     #[error(transparent)]
     Store(#[from] NodeStoreError),
-    /// The commit is nowhere.
+    /// The commit does not exist.
     #[error("the commit {0} is not in the project's repository")]
     NoCommit(String),
-    /// The assignment names something that git would misread.
+    /// The assignment contains a name that git could misread.
     #[error("{0:?} is no name for git")]
     Name(String),
-    /// What the job left cannot be read.
+    /// The job's output cannot be read.
     #[error("what the job left cannot be taken: {0}")]
     Out(io::Error),
-    /// It is too large.
+    /// The output is too large.
     #[error("what the job left is larger than {0} bytes")]
     TooLarge(u64),
-    /// The files of the commit to start from do not fit.
+    /// The files of the base commit exceed the disk limit.
     #[error(
         "the files of the commit {commit} need more than the {most} bytes of disk that the job has"
     )]
     NoRoom {
-        /// Which.
+        /// Id of the commit.
         commit: String,
-        /// How many bytes there may be.
+        /// Disk limit in bytes.
         most: u64,
     },
 }
 
 impl WorkspaceError {
-    /// Whether asking the orchestrator again may help.
+    /// Returns whether another request to the orchestrator may help.
     pub(crate) const fn is_retryable(&self) -> bool {
         matches!(self, Self::Host(_))
     }
 
-    /// Whether the disk is full.
+    /// Returns whether the disk is full.
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Store(error) => error.is_full(),
@@ -85,13 +85,13 @@ impl WorkspaceError {
     }
 }
 
-/// Where to fetch from.
+/// Remote of a mirror: URL and credentials.
 pub(crate) struct MirrorOrigin {
     pub(crate) url: String,
     pub(crate) token: SecretString,
 }
 
-/// Makes sure that the mirror of a project has some commits. One caller at a time for each project.
+/// Ensures that the mirror of a project has the given commits. Callers must hold the project's mirror lock.
 pub(crate) async fn update_mirror(
     host: &HostCommands,
     store: &NodeStore,
@@ -112,14 +112,14 @@ pub(crate) async fn update_mirror(
     }
     let mut fetched = fetch_refs(host, &path, "+refs/*:refs/*", origin).await;
     if fetched.is_err() && is_mirror_broken(host, &path).await {
-        // A node that was killed may leave a mirror behind that git does not accept. It is only a copy.
+        // A killed node may leave a mirror behind that git does not accept. It is only a copy and can be fetched again.
         store.move_to_trash(&path)?;
         init_mirror(host, store, &path).await?;
         fetched = fetch_refs(host, &path, "+refs/*:refs/*", origin).await;
     }
     fetched?;
     for commit in missing_commits(host, &path, commits).await {
-        // The commit may belong to no branch any more.
+        // The commit may not be on a branch any more.
         let _ = fetch_refs(host, &path, &format!("{commit}:refs/cynode/{commit}"), origin).await;
     }
     match missing_commits(host, &path, commits).await.first() {
@@ -128,7 +128,7 @@ pub(crate) async fn update_mirror(
     }
 }
 
-/// The mirror of a project, if it has these commits.
+/// Returns the mirror of a project if it has the given commits.
 pub(crate) async fn find_mirror(
     host: &HostCommands,
     store: &NodeStore,
@@ -140,7 +140,7 @@ pub(crate) async fn find_mirror(
     (named && missing_commits(host, &path, commits).await.is_empty()).then_some(path)
 }
 
-/// Those that the mirror does not have.
+/// Returns the commits that the mirror does not have.
 async fn missing_commits<'a>(
     host: &HostCommands,
     path: &Path,
@@ -164,14 +164,14 @@ async fn init_mirror(
     let mut init = git_command(host);
     init.args(["init", "--quiet", "--bare", "--template="]).arg(path);
     host::run_program("git init", init, GIT_TIMEOUT).await?;
-    // Workspaces take one commit and its past, not the branches of others.
+    // A workspace fetches one commit and its history, not the branches of others.
     let mut config = git_dir_command(host, path);
     config.args(["config", "uploadpack.allowAnySHA1InWant", "true"]);
     host::run_program("git config", config, GIT_TIMEOUT).await?;
     Ok(())
 }
 
-/// Removes the locks of refs.
+/// Removes stale lock files of refs.
 fn remove_ref_locks(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -183,7 +183,7 @@ fn remove_ref_locks(directory: &Path) {
     }
 }
 
-/// Removes what a fetch that was killed has written so far: it may be as large as all that it was to bring.
+/// Removes partial packs of a killed fetch: they may be as large as the whole fetch.
 fn remove_partial_fetches(objects: &Path) {
     for folder in fs::read_dir(objects).into_iter().flatten().flatten() {
         for entry in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
@@ -200,14 +200,14 @@ async fn fetch_refs(
     what: &str,
     origin: &MirrorOrigin,
 ) -> Result<(), WorkspaceError> {
-    // Whoever was killed has left its locks; nobody else fetches now.
+    // A killed git process leaves its lock files. No other process fetches now.
     for lock in ["shallow.lock", "packed-refs.lock", "config.lock"] {
         let _ = fs::remove_file(path.join(lock));
     }
     remove_ref_locks(&path.join("refs"));
     remove_partial_fetches(&path.join("objects"));
     let mut fetch = git_dir_command(host, path);
-    // In the environment, which only this user can read; the command line is everybody's.
+    // The token is passed in the environment, which only this user can read. Every user can read the command line.
     let header = format!("Authorization: Bearer {}", origin.token.expose_secret());
     set_git_config(
         &mut fetch,
@@ -254,8 +254,8 @@ async fn is_mirror_broken(host: &HostCommands, path: &Path) -> bool {
         || host::run_program("git for-each-ref", refs, GIT_TIMEOUT).await.is_err()
 }
 
-/// Makes the workspace anew: a repository that knows nothing but the commit to start from, those that are to be put together with
-/// it, and what came before them. Its files must fit into so many bytes.
+/// Recreates the workspace: a repository that has only the base commit, the commits to merge with it, and their history. Its files
+/// must fit into the disk limit.
 pub(crate) async fn create_workspace(
     host: &HostCommands,
     store: &NodeStore,
@@ -297,8 +297,8 @@ pub(crate) async fn create_workspace(
     Ok(())
 }
 
-/// Whether the files and directories of a commit fit into so many bytes. A small commit may have any number of them, files of any size,
-/// and nothing limits git on the host.
+/// Returns whether the files and directories of a commit fit into the disk limit. A small commit can have any number of files of any
+/// size, and nothing else limits git on the host.
 async fn fits_disk_limit(
     host: &HostCommands,
     workspace: &Path,
@@ -312,19 +312,19 @@ async fn fits_disk_limit(
         .await?)
 }
 
-/// Adds up the sizes in a list of files: mode, kind, object and size, a tab, the name, a zero.
+/// Sums the sizes in a file listing of git. An entry is mode, kind, object and size, a tab, the name, and a NUL byte.
 struct TreeSizeCounter {
     left: u64,
-    /// What is before the name.
+    /// Part of the current entry before its name.
     head: Vec<u8>,
     in_name: bool,
 }
 
 impl TreeSizeCounter {
-    /// What a file or a directory takes at least.
+    /// Minimum disk usage of a file or directory.
     const MIN_ENTRY_BYTES: u64 = 4096;
 
-    /// Takes a piece of the list; whether everything fits so far.
+    /// Adds a chunk of the listing. Returns whether everything fits so far.
     fn add_listing(&mut self, piece: &[u8]) -> bool {
         for &byte in piece {
             match (self.in_name, byte) {
@@ -346,13 +346,13 @@ impl TreeSizeCounter {
     }
 }
 
-/// The size before a name, the last word there. What is no file has none.
+/// Returns the size field, which is the last word before the name. An entry that is not a file has none.
 fn parse_entry_size(head: &[u8]) -> u64 {
     let word = head.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     std::str::from_utf8(word).ok().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// Copies commits of the mirror into a repository. Files of the mirror are never shared with it: the job could change them.
+/// Copies commits of the mirror into a repository. Files of the mirror are never hard-linked: the job could change them.
 async fn copy_commits(
     host: &HostCommands,
     mirror: &Path,
@@ -385,7 +385,7 @@ fn git_dir_command(host: &HostCommands, path: &Path) -> Command {
     git
 }
 
-/// Settings that hold whatever a repository says.
+/// Applies git settings that override those of any repository.
 fn set_git_config(git: &mut Command, more: &[(&str, &str)]) {
     let always =
         [("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"), ("safe.directory", "*")];
@@ -396,7 +396,7 @@ fn set_git_config(git: &mut Command, more: &[(&str, &str)]) {
     }
 }
 
-/// The environment of git inside a sandbox: settings that hold whatever a repository says, and who commits.
+/// Returns the environment of git inside a sandbox: settings that override those of any repository, and the committer.
 pub(crate) fn sandbox_git_env(name: &str) -> BTreeMap<String, String> {
     const GIT_SETTINGS: [(&str, &str); 14] = [
         ("safe.directory", "*"),
@@ -412,7 +412,7 @@ pub(crate) fn sandbox_git_env(name: &str) -> BTreeMap<String, String> {
         ("rerere.enabled", "false"),
         ("merge.ff", "true"),
         ("merge.renormalize", "false"),
-        // With what was there before: whoever mends a conflict must see what both sides did.
+        // Shows the merge base too: resolving a conflict requires seeing the changes of both sides.
         ("merge.conflictStyle", "diff3"),
     ];
     let mut env: BTreeMap<_, _> = [
@@ -447,7 +447,7 @@ fn validate_commit(text: &str) -> Result<&str, WorkspaceError> {
     if good { Ok(text) } else { Err(WorkspaceError::Name(text.to_owned())) }
 }
 
-/// Narrower than git: what is left cannot be taken for an option, a path or a revision.
+/// Validates a branch name by a narrower rule than git's: an accepted name cannot be read as an option, a path or a revision.
 fn validate_branch(text: &str) -> Result<&str, WorkspaceError> {
     let word = |part: &str| {
         !part.is_empty()
@@ -461,7 +461,7 @@ fn validate_branch(text: &str) -> Result<&str, WorkspaceError> {
     if good { Ok(text) } else { Err(WorkspaceError::Name(text.to_owned())) }
 }
 
-/// Whether what was changed is to be taken out at all.
+/// Returns whether changes are to be exported at all.
 pub(crate) const fn wants_commit(rule: CommitRule) -> bool {
     match rule {
         CommitRule::IfChanged | CommitRule::Required => true,
@@ -469,7 +469,7 @@ pub(crate) const fn wants_commit(rule: CommitRule) -> bool {
     }
 }
 
-/// Opens a plain file that a sandbox left. No link is followed.
+/// Opens a plain file that a sandbox left. Symlinks are not followed.
 fn open_plain_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);

@@ -12,27 +12,27 @@ use url::Url;
 
 use crate::{DeliveryError, DeliveryReceipt, MAX_RESPONSE_BYTES, text};
 
-/// Longest time that a server may ask for.
+/// Maximum retry delay that a server may request.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
-/// Which addresses a notification may be sent to.
+/// Addresses that a notification may be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryEgress {
-    /// Globally routable addresses, encrypted.
+    /// Globally routable addresses, with TLS.
     Public,
-    /// All, this machine and private networks included.
+    /// All addresses, including this machine and private networks.
     Anywhere,
 }
 
 impl DeliveryEgress {
-    /// What the URL of a channel may be.
+    /// Returns the URL policy of a channel.
     pub const fn url_policy(self) -> UrlPolicy {
         let anywhere = matches!(self, Self::Anywhere);
         UrlPolicy { allow_private: anywhere, allow_plaintext: anywhere, allow_fragment: false }
     }
 }
 
-/// The HTTP clients, one for each [`DeliveryEgress`].
+/// HTTP clients, one for each [`DeliveryEgress`].
 #[derive(Clone, Debug)]
 pub(crate) struct EgressClients {
     open: Client,
@@ -55,7 +55,7 @@ impl EgressClients {
         })
     }
 
-    /// The client for a URL; an error if the URL is not allowed.
+    /// Returns the client for a URL, or an error if the URL is not allowed.
     pub(crate) fn client_for(
         &self,
         url: &Url,
@@ -70,7 +70,7 @@ impl EgressClients {
     }
 }
 
-/// Why a request got no answer, without the URL: it may hold a secret.
+/// Describes why a request got no response, without the URL: it may contain a secret.
 pub(crate) fn to_transport_error(error: &reqwest::Error) -> DeliveryError {
     DeliveryError::transient_error(if error.is_timeout() {
         "there was no answer in time"
@@ -81,7 +81,7 @@ pub(crate) fn to_transport_error(error: &reqwest::Error) -> DeliveryError {
     })
 }
 
-/// The response of a receiver, its body cut to what is stored.
+/// Response of a receiver, with its body truncated.
 pub(crate) struct DeliveryResponse {
     pub(crate) status: StatusCode,
     after: Option<Duration>,
@@ -104,7 +104,7 @@ impl DeliveryResponse {
         Self { status, after: after.map(|after| after.min(MAX_RETRY_AFTER)), words }
     }
 
-    /// The status and the first words.
+    /// Returns the status and the first words of the body.
     pub(crate) fn status_summary(&self) -> String {
         let status = self.status.as_u16();
         if self.words.is_empty() { status.to_string() } else { format!("{status} {}", self.words) }

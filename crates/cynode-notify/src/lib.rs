@@ -1,7 +1,7 @@
-//! The way to people: what waits for somebody is told by a webhook, by e-mail or by ntfy.
+//! Sends notifications to people by webhook, e-mail or ntfy.
 //!
-//! **Invariant**: no database, and no way to an address that is not public unless the caller says so for this one notice.
-//! Nothing is followed elsewhere. A notice bears its id everywhere, so that whoever gets it twice can drop the second.
+//! **Invariant**: no database. SSRF guard: only public addresses are contacted, unless the caller allows others for this one
+//! notification. Redirects are not followed. Every delivery carries the notification's id, so that a receiver can drop duplicates.
 
 mod egress;
 mod mail;
@@ -22,87 +22,87 @@ pub use mail::{MailError, MailServer, is_mailbox};
 pub use text::{escape_hidden_chars, to_single_line, truncate_to_bytes};
 pub use webhook::{WebhookSecret, WebhookSecretError};
 
-/// Longest time of one attempt.
+/// Timeout of one attempt.
 const SEND_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Most bytes of an answer that are read and kept.
+/// Maximum number of bytes of a response that are read and kept.
 const MAX_RESPONSE_BYTES: usize = 1024;
 
-/// Something to be told to a person.
+/// A notification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NotificationMessage {
-    /// Its id: the same whenever it is told again.
+    /// Unique id, the same for every redelivery.
     pub id: String,
-    /// What kind of thing happened.
+    /// Kind of the event.
     pub kind: String,
-    /// One line.
+    /// Title of one line.
     pub title: String,
-    /// A few sentences.
+    /// Text of a few sentences.
     pub text: String,
-    /// The command, diff, plan or question that a person is to decide about, word for word.
+    /// The command, diff, plan or question that a person decides about, verbatim.
     pub exact: Option<String>,
-    /// Where it can be answered.
+    /// Links for an answer.
     pub links: Vec<NotificationLink>,
-    /// What it is about, for programs.
+    /// Subject, in a form for programs.
     pub about: Value,
-    /// When it happened.
+    /// Time of the event.
     pub at: OffsetDateTime,
 }
 
-/// A way to answer.
+/// A link for an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotificationLink {
-    /// What it does, in a word.
+    /// Short label.
     pub label: String,
-    /// Where it leads.
+    /// Target of the link.
     pub url: String,
-    /// What is sent there as a form to answer at once; without it the address is to be opened and looked at.
+    /// Form body to post for an immediate answer. Without it, the URL is opened in a browser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post: Option<String>,
 }
 
-/// Where somebody is told.
+/// Notification channel.
 #[derive(Clone, Debug)]
 pub enum DeliveryChannel {
-    /// A program, by the scheme of Standard Webhooks.
+    /// Webhook, by the Standard Webhooks scheme.
     Webhook {
-        /// Where it is.
+        /// URL of the receiver.
         url: Url,
-        /// What it knows us by: the present secret first, then one that is being replaced.
+        /// Signing secrets: the current one first, then one that is being rotated out.
         secrets: Vec<WebhookSecret>,
     },
-    /// A mailbox.
+    /// E-mail.
     Mail {
-        /// Its address.
+        /// Address of the mailbox.
         to: String,
     },
-    /// A topic of an ntfy server.
+    /// Topic of an ntfy server.
     Ntfy {
-        /// The server's address and the topic.
+        /// URL of the server with the topic.
         url: Url,
-        /// What opens the topic.
+        /// Access token of the topic.
         token: Option<SecretString>,
     },
 }
 
-/// A notice that was taken.
+/// Receipt of a delivered notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryReceipt {
-    /// What the other side said: a status, or its words.
+    /// Response of the receiver: a status or a text.
     pub answer: String,
 }
 
-/// A notice that was not taken.
+/// Failure of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct DeliveryError {
-    /// Whether it may pass.
+    /// Whether a retry may succeed.
     pub again: bool,
-    /// How long the other side wants to be left alone.
+    /// Retry delay that the receiver requests.
     pub after: Option<Duration>,
-    /// Whether the other side says that it is gone for good.
+    /// Whether the receiver says that it is permanently gone.
     pub gone: bool,
-    /// Why.
+    /// Reason of the failure.
     pub why: String,
 }
 
@@ -116,37 +116,37 @@ impl DeliveryError {
     }
 }
 
-/// Tells people. Cloning it is cheap.
+/// Sends notifications. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct NotificationSender {
     ways: egress::EgressClients,
     mail: Option<mail::MailSender>,
 }
 
-/// Why there can be no courier.
+/// Reason why the sender cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum NotificationSenderError {
-    /// The HTTP client could not be made.
+    /// The HTTP client could not be created.
     #[error("the HTTP client cannot be made")]
     Http(#[source] reqwest::Error),
-    /// The mail server is described wrongly.
+    /// The configuration of the mail server is invalid.
     #[error(transparent)]
     Mail(#[from] MailError),
 }
 
 impl NotificationSender {
-    /// A courier that sends mail through that server, if there is one.
+    /// Creates a sender, with mail through the given server if there is one.
     pub fn new(mail: Option<MailServer>) -> Result<Self, NotificationSenderError> {
         let ways = egress::EgressClients::new().map_err(NotificationSenderError::Http)?;
         Ok(Self { ways, mail: mail.map(mail::MailSender::new).transpose()? })
     }
 
-    /// Whether it can send mail.
+    /// Returns whether mail can be sent.
     pub const fn can_send_mail(&self) -> bool {
         self.mail.is_some()
     }
 
-    /// Tells somebody, once. Whether it is to be tried again is the caller's to see to.
+    /// Sends a notification once. The caller is responsible for retries.
     pub async fn send_notification(
         &self,
         channel: &DeliveryChannel,

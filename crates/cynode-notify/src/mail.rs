@@ -1,4 +1,4 @@
-//! E-mail, through one server that whoever runs the installation has named.
+//! E-mail, through the mail server that an admin configured.
 
 use std::{fmt, net::IpAddr, time::Duration};
 
@@ -16,40 +16,40 @@ use url::{Host, Url};
 
 use crate::{DeliveryError, DeliveryReceipt, NotificationMessage, text};
 
-/// Longest time of one command.
+/// Timeout of one SMTP command.
 const SMTP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The server that takes mail.
+/// Mail server.
 #[derive(Clone, Debug)]
 pub struct MailServer {
     /// `smtps://host[:465]`, `smtp://host[:587]` with STARTTLS, or `plain://host[:25]` for this machine and private networks.
     pub server: Url,
-    /// The name that it knows us by.
+    /// User name for authentication.
     pub user: Option<String>,
-    /// The password with it.
+    /// Password for authentication.
     pub password: Option<SecretString>,
-    /// Whom mail is from.
+    /// Sender of the mail.
     pub from: String,
 }
 
-/// Why mail cannot be sent by a server.
+/// Error of the mail configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum MailError {
-    /// The address is not one.
+    /// The server URL is invalid.
     #[error("a mail server is smtps://HOST[:PORT], smtp://HOST[:PORT] or plain://HOST[:PORT]")]
     Address,
-    /// What is told would travel in the open.
+    /// The connection to a public server would not be encrypted.
     #[error("plain:// is for this machine and for private networks")]
     Plain,
-    /// The sender is not a mailbox.
+    /// The sender is not a valid mailbox.
     #[error("`from` is no mailbox")]
     From,
-    /// The certificates of this machine could not be read.
+    /// The system's certificates could not be read.
     #[error("encryption cannot be set up")]
     Tls(#[source] lettre::transport::smtp::Error),
 }
 
-/// Whether a text is the address of a mailbox.
+/// Returns whether a text is a mailbox address.
 pub fn is_mailbox(text: &str) -> bool {
     text.parse::<Address>().is_ok()
 }
@@ -106,7 +106,7 @@ impl MailSender {
                 })
             }
             Err(error) => {
-                // That our own name or password is wrong is no fault of this notice.
+                // An authentication failure is a configuration error and not specific to this notification, so it is retried.
                 let ours = error.status().is_some_and(|code| {
                     let code: u16 = code.into();
                     (530..540).contains(&code)
@@ -143,10 +143,10 @@ impl MailSender {
     }
 }
 
-/// Whether the server is on this machine or in a private network, as its address says itself.
+/// Returns whether the URL names this machine or a private address.
 fn is_private_server(url: &Url) -> bool {
     let ip: Option<IpAddr> = match url.host() {
-        // Of a scheme that is not the web's, every host is read as a name.
+        // For a scheme other than HTTP, the URL parser returns every host as a domain name.
         Some(Host::Domain("localhost")) => return true,
         Some(Host::Domain(name)) => name.parse().ok(),
         Some(Host::Ipv4(ip)) => Some(ip.into()),
@@ -156,7 +156,7 @@ fn is_private_server(url: &Url) -> bool {
     ip.is_some_and(|ip| !is_globally_routable(ip))
 }
 
-/// The words of a mail: what happened, exactly what is asked, where to answer.
+/// Renders the mail body: the event, the verbatim question, and the links for an answer.
 pub(crate) fn render_mail_body(notice: &NotificationMessage) -> String {
     let mut parts = vec![notice.text.clone()];
     parts.extend(notice.exact.clone());

@@ -1,4 +1,4 @@
-//! ntfy: a notice on a telephone, with buttons. It is published as JSON, so that no word of a notice is ever a header.
+//! ntfy: push notifications with action buttons. They are published as JSON, so that no text is ever in a header.
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -10,13 +10,13 @@ use crate::{
     text,
 };
 
-/// Most bytes of a message: what is longer becomes a file that no telephone shows.
+/// Maximum size of a message: a longer one becomes an attachment that a phone does not show.
 const MAX_MESSAGE_BYTES: usize = 3800;
 
-/// Most buttons.
+/// Maximum number of action buttons.
 const MAX_ACTION_COUNT: usize = 3;
 
-/// The server and the topic of an address; nothing when it names no topic.
+/// Splits a URL into server and topic; `None` if it names no topic.
 fn split_topic_url(url: &Url) -> Option<(Url, String)> {
     let mut server = url.clone();
     let path = url.path().trim_matches('/');
@@ -28,7 +28,7 @@ fn split_topic_url(url: &Url) -> Option<(Url, String)> {
     good.then(|| (server, topic.to_owned()))
 }
 
-/// The message, and whether all of it is there.
+/// Renders the message. Also returns whether it is complete.
 fn render_message(notice: &NotificationMessage) -> (String, bool) {
     let whole = match &notice.exact {
         Some(exact) => format!("{}\n\n{exact}", notice.text),
@@ -55,11 +55,11 @@ fn render_action(link: &NotificationLink) -> Value {
     }
 }
 
-/// What is published.
+/// Builds the publish request.
 pub(crate) fn build_publish_body(notice: &NotificationMessage, topic: &str) -> Value {
     let (message, whole) = render_message(notice);
     let asks = !notice.links.is_empty();
-    // Nobody says yes by one tap to what they were not shown to the end.
+    // A truncated message has no one-tap answers: a person must see the whole question first.
     let links = notice.links.iter().filter(|link| whole || link.post.is_none());
     let actions: Vec<Value> = links.take(MAX_ACTION_COUNT).map(render_action).collect();
     let opened = notice.links.iter().find(|link| link.post.is_none());
@@ -98,7 +98,7 @@ pub(crate) async fn send_ntfy(
     let answer = DeliveryResponse::read_response(response).await;
     match answer.status.as_u16() {
         200..=299 => Ok(answer.to_delivery_receipt()),
-        // What it does not accept now it will not accept later.
+        // These statuses are permanent rejections.
         400 | 401 | 403 | 404 | 413 => Err(answer.to_delivery_error(false)),
         _ => Err(answer.to_delivery_error(true)),
     }

@@ -1,11 +1,11 @@
-//! Words of others, made fit to be shown.
+//! Formats untrusted text for display.
 
 use std::fmt::Write as _;
 
-/// Most characters of a line.
+/// Maximum number of characters of a line.
 const MAX_LINE_CHARS: usize = 200;
 
-/// One line: nothing in it begins another, and it ends.
+/// Converts a text to a single line of limited length.
 pub fn to_single_line(text: &str) -> String {
     let words: Vec<&str> = text.split(|c: char| c.is_control() || c.is_whitespace()).collect();
     let whole = escape_hidden_chars(
@@ -17,7 +17,7 @@ pub fn to_single_line(text: &str) -> String {
     whole.chars().take(MAX_LINE_CHARS - 1).chain(['…']).collect()
 }
 
-/// The text with every character that cannot be seen written out, so that what a person says yes to is what they see.
+/// Escapes every invisible character, so that a person approves exactly what they see.
 pub fn escape_hidden_chars(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -30,7 +30,7 @@ pub fn escape_hidden_chars(text: &str) -> String {
     shown
 }
 
-/// Whether a character has no shape of its own, or changes the order in which others are read.
+/// Returns whether a character is invisible, or changes the reading order of others.
 fn is_hidden(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
@@ -55,7 +55,7 @@ fn is_hidden(character: char) -> bool {
     }
 }
 
-/// As much of a text as fits into so many bytes; `None` when all of it does.
+/// Returns the longest prefix that fits into `most` bytes; `None` if the whole text fits.
 pub fn truncate_to_bytes(text: &str, most: usize) -> Option<&str> {
     if text.len() <= most {
         return None;

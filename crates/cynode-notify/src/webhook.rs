@@ -1,4 +1,4 @@
-//! Webhooks, by the scheme of Standard Webhooks: the id, the time and the body are signed together.
+//! Webhooks, by the Standard Webhooks scheme: id, time and body are signed together.
 
 use data_encoding::BASE64;
 use hmac::{Hmac, KeyInit, Mac};
@@ -13,32 +13,32 @@ use crate::{
     egress::{DeliveryResponse, EgressClients, to_transport_error},
 };
 
-/// What a secret begins with in writing.
+/// Prefix of an encoded secret.
 const SECRET_PREFIX: &str = "whsec_";
 
-/// What the receiver of a webhook knows us by.
+/// Signing secret of a webhook.
 #[derive(Clone, Debug)]
 pub struct WebhookSecret(SecretSlice<u8>);
 
-/// A text that is no secret of a webhook.
+/// The text is not a valid webhook secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a webhook's secret is `whsec_` and 24 to 64 bytes in base64")]
 pub struct WebhookSecretError;
 
 impl WebhookSecret {
-    /// The secret of these bytes; `None` when there are too few or too many.
+    /// Creates a secret from bytes; `None` if there are too few or too many.
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         (24..=64).contains(&bytes.len()).then(|| Self(bytes.into()))
     }
 
-    /// Reads a secret as it is written.
+    /// Parses an encoded secret.
     pub fn parse_secret(text: &str) -> Result<Self, WebhookSecretError> {
         let bytes =
             text.strip_prefix(SECRET_PREFIX).and_then(|rest| BASE64.decode(rest.as_bytes()).ok());
         bytes.and_then(Self::new).ok_or(WebhookSecretError)
     }
 
-    /// The secret as it is written.
+    /// Returns the encoded secret.
     pub fn to_secret_text(&self) -> String {
         format!("{SECRET_PREFIX}{}", BASE64.encode(self.0.expose_secret()))
     }
@@ -50,7 +50,7 @@ impl WebhookSecret {
     }
 }
 
-/// The body: what happened, when, and everything a person would be shown.
+/// Builds the body: the event, its time, and everything that a person would be shown.
 pub(crate) fn build_payload(notice: &NotificationMessage) -> String {
     json!({
         "type": notice.kind,
@@ -96,7 +96,7 @@ pub(crate) async fn send_webhook(
     match answer.status.as_u16() {
         200..=299 => Ok(answer.to_delivery_receipt()),
         410 => Err(DeliveryError { gone: true, ..answer.to_delivery_error(false) }),
-        // A receiver that is being set up or moved answers anything; it is asked again, and never followed.
+        // A receiver that is being set up or moved may return any status: the delivery is retried, and redirects are not followed.
         _ => Err(answer.to_delivery_error(true)),
     }
 }

@@ -33,20 +33,20 @@ use tokio_util::task::TaskTracker;
 use crate::{decision_context::DecisionError, role::PmaRole, role_runtime::RoleRuntime};
 use turn::{TurnEvent, TurnSummary, TurnUsage, run_turn};
 
-/// Most bytes of a handoff.
+/// Maximum size of a handoff.
 const MAX_HANDOFF_BYTES: usize = 16 * 1024 * 1024;
 
-/// Pieces of an answer that wait to be taken; then the model waits.
+/// Capacity of the answer channel. When it is full, the model waits.
 const ANSWER_CHANNEL_CAPACITY: usize = 64;
 
-/// Who is let in, and what for.
+/// State of the chat endpoint: the credential and the runtime.
 struct ChatEndpoint {
     office: RoleRuntime,
     credential: [u8; 32],
     tracker: TaskTracker,
 }
 
-/// What a process of that role serves: chats only for the manager, and only with the orchestrator's credential.
+/// Builds the router of a role. Only the project manager serves chats, and only for the orchestrator's credential.
 pub fn build_router(
     office: &RoleRuntime,
     credential: Option<&SecretString>,
@@ -71,7 +71,7 @@ pub fn build_router(
     }
 }
 
-/// The whole answer to a chat, for those who do not listen while it is made.
+/// Returns the whole answer to a chat, for callers that do not stream.
 pub(crate) async fn complete_chat(
     office: &RoleRuntime,
     handoff: &HandoffAssignment,
@@ -134,7 +134,7 @@ async fn handle_chat(State(door): State<Arc<ChatEndpoint>>, request: Request) ->
 }
 
 impl ChatEndpoint {
-    /// Whether the request shows the orchestrator's credential, once. Digests are compared, so that the time it takes tells
+    /// Returns whether the request has the orchestrator's credential exactly once. Digests are compared, so that the timing reveals
     /// nothing about the credential.
     fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
@@ -144,7 +144,7 @@ impl ChatEndpoint {
     }
 }
 
-/// Makes an answer and writes it as it comes. When nobody listens any more, everything under way is dropped.
+/// Streams an answer as it is generated. If the client disconnects, all work in progress is dropped.
 async fn stream_answer(
     office: RoleRuntime,
     handoff: HandoffAssignment,
@@ -195,14 +195,14 @@ async fn stream_answer(
             [ended, render_sse_event(&chunks.encode_usage(*usage)), b"data: [DONE]\n\n".to_vec()]
                 .concat()
         }
-        // No `[DONE]`: what is here is not an answer.
+        // No `[DONE]`: an incomplete answer must not look complete.
         Err(failure) => render_sse_event(&json!({ "error": failure.object })),
     };
     let _ = out.send(last).await;
     tracing::info!(event = "chat.ended", handoff = %id, answered = made.is_ok(), trace_id);
 }
 
-/// Writes pieces in the words of Chat Completions.
+/// Encodes chunks in the format of Chat Completions.
 struct ChunkEncoder {
     id: String,
     created: u64,
@@ -234,7 +234,7 @@ impl ChunkEncoder {
     }
 }
 
-/// One event of the stream.
+/// Renders one event of the stream.
 fn render_sse_event(data: &Value) -> Vec<u8> {
     format!("data: {data}\n\n").into_bytes()
 }

@@ -29,10 +29,10 @@ use crate::{
     service::{self, ServiceLimits},
 };
 
-/// How long work may go on after the process was told to stop.
+/// Time that work in progress may take after a stop signal.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Fewest characters of a token or credential.
+/// Minimum length of a token or credential.
 const MIN_SECRET_BYTES: usize = 16;
 
 /// Run the project manager or the analyst: take handoffs from the orchestrator and decide.
@@ -56,7 +56,7 @@ enum PmaCommand {
 }
 
 impl PmaCli {
-    /// Does what was asked for.
+    /// Executes the selected command.
     pub fn run_command(self) -> anyhow::Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         match self.command {
@@ -85,7 +85,7 @@ impl PmaCli {
     }
 }
 
-/// Works in its role until the process is told to stop.
+/// Serves the role until the process receives a stop signal.
 async fn serve_until_signal(config: PmaConfig) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -105,7 +105,7 @@ async fn serve_until_signal(config: PmaConfig) -> anyhow::Result<()> {
     }
 }
 
-/// Serves and works until `stop`, and a little longer for what is under way.
+/// Serves the role until `stop`, plus a grace period for work in progress.
 pub async fn serve_role(config: PmaConfig, stop: CancellationToken) -> anyhow::Result<()> {
     let PmaConfig { role, .. } = config;
     let bundle = instructions::load_bundle(role, &config.places.path_for_role(role)?)?;
@@ -159,7 +159,7 @@ fn read_text_file(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// A secret from its file.
+/// Reads a secret from its file.
 fn read_secret(path: &Path) -> anyhow::Result<SecretString> {
     let text = read_text_file(path)?;
     let text = text.trim();

@@ -15,15 +15,15 @@ use crate::{
     role_runtime::RoleTuning,
 };
 
-/// How many handoffs are worked on at once.
+/// Maximum number of concurrent handoffs.
 const CONCURRENCY_SETTING: BoundedNumber<i64> =
     BoundedNumber { name: "concurrency", min: 1, max: 64, default: 4 };
 
-/// How long a model may think, in seconds.
+/// Timeout of a model call, in seconds.
 const THINK_SECONDS_SETTING: BoundedNumber<i64> =
     BoundedNumber { name: "think-seconds", min: 1, max: 600, default: 60 };
 
-/// How long silence about a handoff is believed, in seconds.
+/// Lease of a handoff, in seconds.
 const LEASE_SECONDS_SETTING: BoundedNumber<i64> =
     BoundedNumber { name: "lease-seconds", min: 1, max: 600, default: 20 };
 
@@ -92,7 +92,7 @@ pub struct SettingsLayer {
     log: Option<String>,
 }
 
-/// A text, or a number as it was written.
+/// Deserializes a text, or a number as text.
 fn deserialize_text<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
@@ -110,7 +110,7 @@ fn deserialize_text<'de, D: Deserializer<'de>>(
     }))
 }
 
-/// The variables that are read, and nothing else of the environment.
+/// Environment variables that are read; no others are.
 const ENVIRONMENT_VARIABLES: [&str; 14] = [
     "PMA_ROLE",
     "PMA_INSTRUCTIONS",
@@ -128,12 +128,12 @@ const ENVIRONMENT_VARIABLES: [&str; 14] = [
     "PMA_LOG",
 ];
 
-/// The environment, as far as it is ours.
+/// The program's environment variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PmaEnvironment(BTreeMap<String, String>);
 
 impl PmaEnvironment {
-    /// Reads it.
+    /// Reads the process environment.
     #[expect(clippy::disallowed_methods, reason = "the one place where the environment is read")]
     pub fn from_process() -> Self {
         let values = ENVIRONMENT_VARIABLES.iter().filter_map(|name| {
@@ -143,12 +143,12 @@ impl PmaEnvironment {
         Self(values.collect())
     }
 
-    /// An environment with these values.
+    /// Creates an environment with the given values.
     pub fn from_values(values: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(values.into_iter().collect())
     }
 
-    /// The settings in it. A variable that is set to nothing is not set.
+    /// Converts the variables to a settings layer. An empty variable counts as unset.
     fn to_layer(&self) -> SettingsLayer {
         let value = |name: &str| self.0.get(name).filter(|value| !value.is_empty()).cloned();
         SettingsLayer {
@@ -170,14 +170,14 @@ impl PmaEnvironment {
     }
 }
 
-/// Where a setting came from.
+/// Source of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingSource {
-    /// The command line.
+    /// Command line flag.
     Flag,
-    /// The file.
+    /// Configuration file.
     File,
-    /// The environment.
+    /// Environment variable.
     Environment,
 }
 
@@ -191,31 +191,31 @@ impl fmt::Display for SettingSource {
     }
 }
 
-/// Why a process cannot be set up.
+/// Error of the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Nobody said what it is.
+    /// The role is missing.
     #[error(
         "no role was given: use --role, `role` in the configuration file, or PMA_ROLE; it is project_manager or project_analyst"
     )]
     NoRole,
-    /// What it is said to be does not exist.
+    /// The role does not exist.
     #[error("the role from {source_of} is neither project_manager nor project_analyst")]
     BadRole {
-        /// Where it came from.
+        /// Source of the setting.
         source_of: SettingSource,
     },
-    /// A setting that must be there is not.
+    /// A required setting is missing.
     #[error("`{0}` is missing")]
     Missing(&'static str),
-    /// A setting cannot be used.
+    /// A setting is invalid.
     #[error("`{name}` from {source_of} cannot be used: {why}")]
     Bad {
-        /// Which.
+        /// Name of the setting.
         name: &'static str,
-        /// Where it came from.
+        /// Source of the setting.
         source_of: SettingSource,
-        /// Why.
+        /// Reason why it is invalid.
         why: String,
     },
     /// The file cannot be read.
@@ -223,36 +223,36 @@ pub enum ConfigError {
     File(String),
 }
 
-/// How a process is set up.
+/// Configuration of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PmaConfig {
-    /// What it is, for its whole life.
+    /// Role of the process, for its whole lifetime.
     pub role: PmaRole,
-    /// Where the instructions are.
+    /// Paths of the instructions.
     pub places: InstructionPaths,
-    /// The orchestrator's internal port.
+    /// URL of the orchestrator's internal port.
     pub orchestrator: String,
-    /// The file with the process's token.
+    /// File with the service token.
     pub token_file: PathBuf,
-    /// Where it listens.
+    /// Listen address.
     pub listen: SocketAddr,
-    /// The file with the orchestrator's credential.
+    /// File with the orchestrator's credential.
     pub credential_file: Option<PathBuf>,
-    /// Most handoffs at once.
+    /// Maximum number of concurrent handoffs.
     pub concurrency: usize,
-    /// How long silence about a handoff is believed.
+    /// Lease of a handoff.
     pub lease: Duration,
-    /// The numbers.
+    /// Tuning parameters.
     pub tuning: RoleTuning,
-    /// Which log lines are written.
+    /// Log filter.
     pub log: String,
 }
 
-/// The three sources, strongest first.
+/// The three sources, in order of precedence.
 struct SettingsLayers([(SettingSource, SettingsLayer); 3]);
 
 impl SettingsLayers {
-    /// What holds of one setting, and who said it.
+    /// Returns the effective value of a setting and its source.
     fn find_setting(
         &self,
         of: impl Fn(&SettingsLayer) -> &Option<String>,
@@ -262,15 +262,15 @@ impl SettingsLayers {
 }
 
 impl SettingsLayer {
-    /// The settings of a configuration file.
+    /// Parses a configuration file.
     pub fn parse_file(text: &str) -> Result<Self, ConfigError> {
-        // The parser would show the line, which may hold anything.
+        // The parser's own message would show the line, which may contain a secret.
         toml::from_str(text).map_err(|error| ConfigError::File(error.message().to_owned()))
     }
 }
 
 impl PmaConfig {
-    /// Settles what holds: flags before the file before the environment. What was taken otherwise than it was written is told.
+    /// Resolves the settings: flags override the file, the file overrides the environment. Values that were adjusted are reported.
     pub fn resolve_layers(
         flags: SettingsLayer,
         file: SettingsLayer,
@@ -349,7 +349,7 @@ fn parse_orchestrator_url(layers: &SettingsLayers) -> Result<String, ConfigError
 fn parse_listen_address(layers: &SettingsLayers, role: PmaRole) -> Result<SocketAddr, ConfigError> {
     let default = match role {
         PmaRole::ProjectManager => 12088,
-        // So that both roles can run on one machine as they are.
+        // The default ports differ, so that both roles can run on one machine.
         PmaRole::ProjectAnalyst => 12089,
     };
     match layers.find_setting(|layer| &layer.listen) {

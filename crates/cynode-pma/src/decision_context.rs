@@ -8,100 +8,100 @@ use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// A future that is boxed.
+/// A boxed future.
 pub type BoxedFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What the project manager thinks about. The list is closed.
+/// Kind of a decision of the project manager. The list is closed.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionKind {
-    /// What an input asks for.
+    /// Classifies an input by the work it asks for.
     Classify,
-    /// How much it touches.
+    /// Assesses how much of the project an input affects.
     AssessScope,
-    /// How a project without words for agents is laid out.
+    /// Analyses the layout of a project without instructions for agents.
     AnalyseProject,
-    /// Which units.
+    /// Proposes the units of a plan.
     Plan,
-    /// What a unit's agent is to be told.
+    /// Answers an agent's question about its unit.
     RefineTask,
-    /// Whether a result is good.
+    /// Reviews a result.
     ReviewArtifact,
-    /// What to do about a failure.
+    /// Decides about a failed unit.
     HandleFailure,
-    /// Who is to do something.
+    /// Selects the role for a piece of work.
     Route,
-    /// Whether tests are needed.
+    /// Decides whether tests are needed.
     ChooseTests,
-    /// What came of a task.
+    /// Summarizes a task.
     Summarise,
-    /// What a schedule means.
+    /// Interprets a schedule.
     InterpretSchedule,
 }
 
-/// The answer to one kind of question: typed, with a schema, and checked.
+/// Typed answer of one decision kind, with a schema and validation.
 pub trait DecisionOutput: Serialize + DeserializeOwned + JsonSchema + Send {
-    /// What is decided.
+    /// Kind of the decision.
     const KIND: DecisionKind;
 
-    /// How much thought it is worth, when nobody says otherwise.
+    /// Default model tier.
     const TIER: Tier;
 
-    /// What a schema cannot say. The words go back to the model.
+    /// Validates rules that a schema cannot express. The error text is sent back to the model.
     fn validate_decision(&self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// A question that is ready to be asked.
+/// A decision request that is ready to be sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecisionRequest {
-    /// The number of the question in its handoff, from 0.
+    /// Index of the decision in its handoff, from 0.
     pub step: u32,
-    /// What is decided.
+    /// Kind of the decision.
     pub kind: DecisionKind,
-    /// How much thought it is worth.
+    /// Model tier.
     pub tier: Tier,
-    /// The JSON Schema of the answer.
+    /// JSON Schema of the answer.
     pub schema: Value,
-    /// The system message: parts 1 to 5 of the composition.
+    /// System message: parts 1 to 5 of the composition.
     pub system: String,
-    /// The question itself: part 6.
+    /// User message: part 6.
     pub user: String,
 }
 
-/// Why something came to nothing.
+/// Error of a decision or a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecisionError {
-    /// It may pass.
+    /// The error may pass.
     #[error("{0}")]
     Transient(String),
-    /// It may pass, but what was asked for in vain may be paid for.
+    /// A timeout: the error may pass, but the failed request may be charged.
     #[error("{0}")]
     Late(String),
-    /// It will not pass.
+    /// The error is permanent.
     #[error("{0}")]
     Permanent(String),
-    /// A person paused the task: the orchestrator has the handoff again, and there is nothing to say about it.
+    /// A person paused the task. The orchestrator has the handoff again, and no result is reported.
     #[error("a person paused the task")]
     Paused,
-    /// The gate refused a tool: a hard failure, never tried again.
+    /// The gateway refused a tool call: a hard failure that is never retried.
     #[error("the gate refused `{tool}`: {reason}")]
     Refused {
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// The name of the reason.
+        /// Code of the refusal.
         code: String,
-        /// In words.
+        /// Reason in words.
         reason: String,
     },
 }
 
-/// Whoever answers questions. Gives an answer that fits the schema and that `check` accepts, or says why there is none.
+/// Answers decision requests. An answer matches the schema and passes `check`; otherwise an error says why there is none.
 pub trait DecisionBackend: Send + Sync {
-    /// Asks. `check` says in words what is wrong with an answer that the schema lets through.
+    /// Requests a decision. `check` describes what is wrong with an answer that matches the schema.
     fn request_decision<'a>(
         &'a self,
         ask: DecisionRequest,
@@ -109,9 +109,9 @@ pub trait DecisionBackend: Send + Sync {
     ) -> BoxedFuture<'a, Result<Value, DecisionError>>;
 }
 
-/// Whoever calls tools, through the gate, in the name of the handoff's person.
+/// Calls tools through the gateway, on behalf of the handoff's user.
 pub trait ToolClient: Send + Sync {
-    /// Calls a tool by its dotted name and gives its structured result.
+    /// Calls a tool by its dotted name and returns its structured result.
     fn call_tool<'a>(
         &'a self,
         tool: &'a str,
@@ -119,13 +119,13 @@ pub trait ToolClient: Send + Sync {
     ) -> BoxedFuture<'a, Result<Value, DecisionError>>;
 }
 
-/// One handoff and the ways out.
+/// Context of one handoff, with its backend and tool client.
 pub struct DecisionContext<'a> {
-    /// What is asked, and about what.
+    /// The handoff.
     pub handoff: &'a HandoffAssignment,
-    /// Parts 1 to 5 of the composition; the same in every question of the handoff.
+    /// Parts 1 to 5 of the composition, the same in every request of the handoff.
     pub system: String,
-    /// Most steps of a plan, 1 to 50.
+    /// Maximum number of steps of a plan, 1 to 50.
     pub max_steps: u32,
     brain: &'a dyn DecisionBackend,
     hands: &'a dyn ToolClient,
@@ -133,7 +133,7 @@ pub struct DecisionContext<'a> {
 }
 
 impl<'a> DecisionContext<'a> {
-    /// A desk for a handoff.
+    /// Creates the context of a handoff.
     pub fn new(
         handoff: &'a HandoffAssignment,
         system: String,
@@ -145,12 +145,12 @@ impl<'a> DecisionContext<'a> {
         Self { handoff, system, max_steps, brain, hands, step }
     }
 
-    /// Thinks: one question, one typed answer, nothing kept.
+    /// Requests one typed decision. Nothing is kept between decisions.
     pub async fn make_decision<T: DecisionOutput>(&self, prompt: &str) -> Result<T, DecisionError> {
         self.make_decision_at_tier(prompt, T::TIER).await
     }
 
-    /// Thinks with a hint how much thought it is worth.
+    /// Requests a decision at the given model tier.
     pub async fn make_decision_at_tier<T: DecisionOutput>(
         &self,
         prompt: &str,
@@ -159,7 +159,7 @@ impl<'a> DecisionContext<'a> {
         self.make_checked_decision::<T>(prompt, tier, |_| Ok(())).await
     }
 
-    /// Thinks by a rule that holds for this question only. Its words go back to the model.
+    /// Requests a decision with an additional rule for this request. The rule's error text is sent back to the model.
     pub async fn make_checked_decision<T: DecisionOutput>(
         &self,
         prompt: &str,
@@ -184,7 +184,7 @@ impl<'a> DecisionContext<'a> {
             .map_err(|error| DecisionError::Permanent(format!("an answer cannot be read: {error}")))
     }
 
-    /// Calls a tool through the gate.
+    /// Calls a tool through the gateway.
     pub async fn call_tool(&self, tool: &str, arguments: Value) -> Result<Value, DecisionError> {
         self.hands.call_tool(tool, arguments).await
     }

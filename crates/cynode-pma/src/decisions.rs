@@ -14,19 +14,19 @@ pub mod rank;
 pub mod types;
 pub mod unit;
 
-/// What comes of a handoff.
+/// Outcome of a handoff.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HandoffOutcome {
-    /// It is answered.
+    /// The handoff is answered.
     Answer(Box<HandoffAnswer>),
-    /// The analyst does its share first.
+    /// The analyst does its part first.
     Delegate,
 }
 
-/// Works on a handoff, as the role that it is for.
+/// Processes a handoff in the role that it is for.
 pub async fn process_handoff(desk: &DecisionContext<'_>) -> Result<HandoffOutcome, DecisionError> {
     let role = desk.handoff.request.handoff_kind().assigned_role();
-    // The future of a manager is large; most of its time it waits.
+    // The future of the project manager is large, and it mostly waits: it is boxed.
     if role == AgentRole::ProjectAnalyst {
         Box::pin(analyst::process_analyst_handoff(desk)).await
     } else {

@@ -1,8 +1,8 @@
 //! Evaluation of decisions: puts labelled inputs to a model twice and counts the correct answers. `docs/explanation/evaluation.md`
 //! describes it.
 //!
-//! One way is the project manager's (its instructions, prompts, schemas, checks and retries), the other a plain
-//! sentence.
+//! The structured method is the project manager's (its instructions, prompts, schemas, checks and retries). The plain method asks one
+//! plain sentence.
 
 pub mod picture;
 pub mod plain;
@@ -126,7 +126,7 @@ fn parse_prices(text: &str) -> Result<TokenPrices, String> {
 }
 
 impl EvalCommand {
-    /// Does it.
+    /// Executes the evaluation command.
     pub async fn run_command(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Run(run) => run.run_evaluation().await,
@@ -177,7 +177,7 @@ impl EvalRun {
         };
         let root = self.url.trim_end_matches('/').trim_end_matches("/v1");
         let endpoint = format!("{root}/v1/chat/completions");
-        // What is asked goes to the one that was named and to nobody else.
+        // Requests go only to the given server: no proxy and no redirects.
         let http = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
@@ -223,7 +223,7 @@ impl ReportOptions {
             write_report_file(out, "report.txt", &text)?;
             write_report_file(out, "report.svg", &picture::render_svg(report)?)?;
         }
-        // A reader that has gone away is no reason to fail.
+        // A closed standard output is not an error.
         let _ = writeln!(io::stdout(), "{}", if self.json { &json } else { &text });
         let mut failed = false;
         for (requirement, shortfall) in report.find_shortfalls() {

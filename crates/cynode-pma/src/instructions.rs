@@ -10,13 +10,13 @@ use sha2::{Digest, Sha256};
 
 use crate::role::PmaRole;
 
-/// Where bundles are when nobody says otherwise.
+/// Default directory of the bundles.
 pub const DEFAULT_INSTRUCTIONS_DIR: &str = "instructions";
 
-/// Most bytes of a bundle.
+/// Maximum size of a bundle.
 const MAX_BUNDLE_BYTES: u64 = 256 * 1024;
 
-/// The headings that every bundle has, in three groups: contracts, duties and their limits, references.
+/// Headings that every bundle must have, in three groups: contracts, duties and their limits, references.
 const REQUIRED_HEADINGS: [&str; 5] = [
     "## Output contract",
     "## Tool-use contract",
@@ -25,74 +25,74 @@ const REQUIRED_HEADINGS: [&str; 5] = [
     "## References",
 ];
 
-/// The instructions of a role.
+/// Instructions of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstructionBundle {
-    /// Whose.
+    /// Role of the bundle.
     pub role: PmaRole,
-    /// Who it is: the first part of every composition.
+    /// Identity of the agent: part 1 of every composition.
     pub baseline: String,
-    /// Everything else: the second part.
+    /// Remaining instructions: part 2.
     pub instructions: String,
-    /// SHA-256 of it all, hex.
+    /// SHA-256 of the whole bundle, in hexadecimal.
     pub digest: String,
 }
 
-/// Where the bundles are.
+/// Paths of the bundles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstructionPaths {
-    /// The directory of both.
+    /// Directory of both bundles.
     pub root: PathBuf,
-    /// The manager's, when it is elsewhere.
+    /// Bundle of the project manager, if it is elsewhere.
     pub project_manager: Option<PathBuf>,
-    /// The analyst's, when it is elsewhere.
+    /// Bundle of the analyst, if it is elsewhere.
     pub project_analyst: Option<PathBuf>,
 }
 
-/// Why there are no instructions.
+/// Error of loading a bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum InstructionsError {
-    /// It cannot be read.
+    /// The bundle cannot be read.
     #[error("the instructions of {role} cannot be read at {}", path.display())]
     Unreadable {
-        /// Whose.
+        /// Role of the bundle.
         role: PmaRole,
-        /// Where.
+        /// Path of the bundle.
         path: PathBuf,
-        /// Why.
+        /// Cause of the failure.
         #[source]
         source: std::io::Error,
     },
-    /// There is nothing in it.
+    /// The bundle is empty.
     #[error("the instructions of {role} at {} are empty: Markdown files with text are needed", path.display())]
     Empty {
-        /// Whose.
+        /// Role of the bundle.
         role: PmaRole,
-        /// Where.
+        /// Path of the bundle.
         path: PathBuf,
     },
-    /// It is more than a model should be told.
+    /// The bundle is too large for a model.
     #[error("the instructions of {role} at {} have more than {MAX_BUNDLE_BYTES} bytes", path.display())]
     TooLong {
-        /// Whose.
+        /// Role of the bundle.
         role: PmaRole,
-        /// Where.
+        /// Path of the bundle.
         path: PathBuf,
     },
-    /// A section is missing.
+    /// A required section is missing.
     #[error("the instructions of {role} at {} lack the section `{heading}`", path.display())]
     Incomplete {
-        /// Whose.
+        /// Role of the bundle.
         role: PmaRole,
-        /// Where.
+        /// Path of the bundle.
         path: PathBuf,
-        /// Which.
+        /// Missing heading.
         heading: &'static str,
     },
-    /// Both roles would be told the same.
+    /// Both roles would get the same bundle.
     #[error("both roles would read {}: each role has a bundle of its own, unless both paths are set", path.display())]
     Shared {
-        /// Where.
+        /// Path of the bundle.
         path: PathBuf,
     },
 }
@@ -108,8 +108,8 @@ impl Default for InstructionPaths {
 }
 
 impl InstructionPaths {
-    /// Where the bundle of a role is. The same for the same settings, always; and never that of the other role unless
-    /// somebody set both paths to it.
+    /// Returns the bundle path of a role. It depends only on the settings, and is never the other role's path unless both settings
+    /// name it.
     pub fn path_for_role(&self, role: PmaRole) -> Result<PathBuf, InstructionsError> {
         let place = |role: PmaRole| match self.configured_path(role) {
             Some(path) => normalize_path(path),
@@ -117,7 +117,7 @@ impl InstructionPaths {
         };
         let (manager, analyst) = (place(PmaRole::ProjectManager), place(PmaRole::ProjectAnalyst));
         let both_set = PmaRole::ALL.into_iter().all(|role| self.configured_path(role).is_some());
-        // What is one directory under two names is one directory.
+        // Two names of one directory count as one directory.
         let one = |a: &Path, b: &Path| {
             a == b || a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
         };
@@ -138,7 +138,7 @@ impl InstructionPaths {
     }
 }
 
-/// The path without `.` and without a step into a directory and out again.
+/// Normalizes a path lexically: removes `.` and resolves `..`.
 fn normalize_path(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -155,7 +155,7 @@ fn normalize_path(path: &Path) -> PathBuf {
     plain
 }
 
-/// Reads the bundle of a role: its Markdown files in the order of their names.
+/// Loads the bundle of a role: its Markdown files in the order of their names.
 pub fn load_bundle(role: PmaRole, path: &Path) -> Result<InstructionBundle, InstructionsError> {
     let unreadable = |source| InstructionsError::Unreadable { role, path: path.to_owned(), source };
     let mut files = Vec::new();
@@ -195,7 +195,7 @@ pub fn load_bundle(role: PmaRole, path: &Path) -> Result<InstructionBundle, Inst
     }
 }
 
-/// The first section that a bundle lacks: there is no such heading, or nothing under it.
+/// Returns the first required section that is missing or empty.
 pub fn missing_heading(bundle: &InstructionBundle) -> Option<&'static str> {
     let text = format!("{}\n\n{}", bundle.baseline, bundle.instructions);
     REQUIRED_HEADINGS.into_iter().find(|heading| {

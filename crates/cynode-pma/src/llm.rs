@@ -25,10 +25,10 @@ pub use live::LiveBackend;
 pub use schema::AnswerSchema;
 pub use scripted::{ReplayBackend, ScriptedBackend};
 
-/// Says in words what is wrong with an answer that has the right form.
+/// Describes what is wrong with an answer that matches the schema.
 pub type AnswerValidator<'a> = &'a (dyn Fn(&Value) -> Result<(), String> + Send + Sync);
 
-/// The name of a kind, in records and on the wire.
+/// Returns the name of a decision kind in records and on the wire.
 pub const fn decision_kind_name(kind: DecisionKind) -> &'static str {
     match kind {
         DecisionKind::Classify => "classify",
@@ -45,25 +45,25 @@ pub const fn decision_kind_name(kind: DecisionKind) -> &'static str {
     }
 }
 
-/// The digest of a whole question: the same question has the same digest in every process.
+/// Returns the digest of a request. The same request has the same digest in every process.
 pub fn request_digest(ask: &DecisionRequest) -> String {
     let schema = ask.schema.to_string();
     let parts = [decision_kind_name(ask.kind), &ask.system, &ask.user, &schema, ask.tier.as_str()];
     let mut hash = Sha256::new();
     for part in parts {
-        // With its length before it, no part can look like the end of one and the beginning of another.
+        // A length prefix makes the concatenation of the parts unambiguous.
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
     HEXLOWER.encode(&hash.finalize())
 }
 
-/// The digest of a form.
+/// Returns the digest of a schema.
 pub fn schema_digest(schema: &Value) -> String {
     HEXLOWER.encode(&Sha256::digest(schema.to_string()))
 }
 
-/// What was answered to this very question before.
+/// Returns the recorded answer to exactly this request.
 fn find_recorded_answer<'a>(
     decisions: &'a [ModelDecision],
     ask: &DecisionRequest,
@@ -78,17 +78,17 @@ fn find_recorded_answer<'a>(
     decisions.iter().find(same).and_then(|decision| decision.output.as_ref())
 }
 
-/// The model for a tier among those that are open: the tier itself, the nearest that is there, then any other.
+/// Selects an available model for a tier: the tier itself, the nearest available tier, then any other model.
 pub fn select_model(models: &[String], tier: Tier) -> Option<&str> {
     let tiers = tier.fallback_order().into_iter().map(Tier::tier_model_id);
     let found = tiers.into_iter().find_map(|id| models.iter().find(|model| **model == id));
-    // What else begins like ours is no model: the project manager must not ask itself.
+    // Other ids with our own prefix are not models: the project manager must not call itself.
     found
         .or_else(|| models.iter().find(|model| !model.starts_with(OWN_MODEL_PREFIX)))
         .map(String::as_str)
 }
 
-/// How freely words are chosen: not at all where a label is chosen.
+/// Returns the sampling temperature: zero for decisions that select a label.
 pub const fn temperature_for_kind(kind: DecisionKind, tuned: f64) -> f64 {
     match kind {
         DecisionKind::Classify
@@ -105,7 +105,7 @@ pub const fn temperature_for_kind(kind: DecisionKind, tuned: f64) -> f64 {
     }
 }
 
-/// Most tokens of an answer, with room for models that think aloud.
+/// Returns the maximum number of tokens of an answer, with room for reasoning models.
 pub const fn max_tokens_for_kind(kind: DecisionKind) -> u32 {
     match kind {
         DecisionKind::Classify
@@ -122,8 +122,8 @@ pub const fn max_tokens_for_kind(kind: DecisionKind) -> u32 {
     }
 }
 
-/// Most tokens of the first answer. Where a label is wanted, little is enough: a small model that repeats itself without end is
-/// stopped soon, and one that thinks aloud has the full room the second time.
+/// Returns the maximum number of tokens of the first attempt. A label needs few: a small model that repeats itself without end is
+/// stopped early, and a reasoning model gets the full limit in the second attempt.
 pub const fn first_attempt_max_tokens(kind: DecisionKind) -> u32 {
     match kind {
         DecisionKind::Classify

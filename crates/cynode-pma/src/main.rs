@@ -1,4 +1,4 @@
-//! The program: reads its configuration and serves its role.
+//! Entry point: reads the configuration and serves its role.
 
 use std::process::ExitCode;
 

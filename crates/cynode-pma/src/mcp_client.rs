@@ -16,20 +16,20 @@ use crate::decision_context::{BoxedFuture, DecisionError, ToolClient};
 
 pub use host::{OrchestratorClient, OrchestratorError};
 
-/// The revision of the protocol that is spoken: every request stands alone.
+/// MCP protocol revision: every request is stateless.
 const MCP_PROTOCOL_VERSION: &str = "2026-07-28";
 
-/// Longest time of one call.
+/// Timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Delays between attempts to reach the orchestrator.
+/// Backoff between attempts to reach the orchestrator.
 pub(crate) const ORCHESTRATOR_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(200), Duration::from_secs(15), Jitter::Half);
 
-/// Most bytes of an answer.
+/// Maximum size of a response.
 const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
-/// In whose name something is asked, and in which trace.
+/// Token and trace of a request.
 #[derive(Clone, Debug)]
 pub struct RequestCredentials {
     token: SecretString,
@@ -37,24 +37,24 @@ pub struct RequestCredentials {
 }
 
 impl RequestCredentials {
-    /// A pass outside any trace.
+    /// Creates credentials without a trace.
     pub const fn new(token: SecretString) -> Self {
         Self { token, trace: None }
     }
 
-    /// The pass of a handoff: its own token, its own trace.
+    /// Creates the credentials of a handoff: its own token and trace.
     pub fn from_handoff(handoff: &HandoffAssignment) -> Self {
         let token = handoff.token.0.clone().into();
         Self { token, trace: handoff.context.trace_id.parse().ok() }
     }
 
-    /// The same pass in the trace of a handoff.
+    /// Returns the same credentials with another trace.
     #[must_use]
     pub fn with_trace(&self, trace: &str) -> Self {
         Self { token: self.token.clone(), trace: trace.parse().ok() }
     }
 
-    /// Shows the pass with a request.
+    /// Adds the credentials to a request.
     pub(crate) fn authorize_request(&self, request: RequestBuilder) -> RequestBuilder {
         let request = request.bearer_auth(self.token.expose_secret());
         match self.trace {
@@ -67,68 +67,68 @@ impl RequestCredentials {
     }
 }
 
-/// The gate.
+/// MCP client of the gateway.
 #[derive(Clone, Debug)]
 pub struct McpClient {
     http: reqwest::Client,
     endpoint: String,
 }
 
-/// A tool that the gate offers.
+/// A tool that the gateway offers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct McpTool {
-    /// Its dotted name, `db.task.get`.
+    /// Dotted name, `db.task.get`.
     pub name: String,
-    /// What it does.
+    /// Description of the tool.
     pub description: String,
-    /// The schema of its arguments.
+    /// JSON Schema of its arguments.
     pub input: Value,
 }
 
 impl McpTool {
-    /// Its name on the wire and for models, which take no dots.
+    /// Returns the name on the wire and for models, which accept no dots.
     pub fn wire_name(&self) -> String {
         to_wire_name(&self.name)
     }
 }
 
-/// The name of a tool as it is written on the wire.
+/// Converts a dotted name to its wire form.
 fn to_wire_name(name: &str) -> String {
     name.replace('.', "__")
 }
 
-/// Why a call came to nothing.
+/// Error of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum McpError {
-    /// The gate cannot be reached, or cannot answer now. It may have done what it was asked.
+    /// The gateway is unreachable or cannot answer now. It may have executed the call.
     #[error("the gate cannot be reached: {0}")]
     Away(String),
-    /// It said no.
+    /// The gateway refused the call.
     #[error("refused ({code}): {reason}")]
     Refused {
-        /// The name of the reason.
+        /// Code of the refusal.
         code: String,
-        /// In words.
+        /// Reason in words.
         reason: String,
     },
-    /// It let the call through, and the tool came to nothing.
+    /// The gateway allowed the call, and the tool failed.
     #[error("{code}: {detail}")]
     Failed {
-        /// The name of the failure.
+        /// Code of the failure.
         code: String,
-        /// In words.
+        /// Description of the failure.
         detail: String,
     },
 }
 
 impl McpError {
-    /// What it means for the work at a desk.
+    /// Converts the error for a decision.
     pub fn into_decision_error(self, tool: &str) -> DecisionError {
         match self {
             Self::Away(why) => {
                 DecisionError::Transient(format!("`{tool}`: the gate cannot be reached: {why}"))
             }
-            // These say "in a moment".
+            // These codes are transient.
             Self::Refused { code, reason }
                 if matches!(
                     code.as_str(),
@@ -161,7 +161,7 @@ impl McpError {
     }
 }
 
-/// A client for the orchestrator: no proxy, and no way to anywhere that an answer might name.
+/// Builds an HTTP client for the orchestrator, without proxy and without redirects.
 pub fn build_http_client() -> Result<reqwest::Client, reqwest::Error> {
     reqwest::Client::builder()
         .no_proxy()
@@ -172,12 +172,12 @@ pub fn build_http_client() -> Result<reqwest::Client, reqwest::Error> {
 }
 
 impl McpClient {
-    /// The gate of the orchestrator at `base`, its internal port.
+    /// Creates a client for the orchestrator's internal port at `base`.
     pub fn new(http: reqwest::Client, base: &str) -> Self {
         Self { http, endpoint: format!("{}/mcp", base.trim_end_matches('/')) }
     }
 
-    /// Calls a tool by its dotted name, and gives its structured result, or its text if it has nothing else.
+    /// Calls a tool by its dotted name. Returns its structured result, or its text if it has none.
     pub async fn call_tool(
         &self,
         pass: &RequestCredentials,
@@ -188,7 +188,7 @@ impl McpClient {
         serde_json::from_str(&raw).map_err(|error| McpError::Away(error.to_string()))
     }
 
-    /// The same, as JSON text, and with a patience of its own.
+    /// Calls a tool with its own timeout and returns the result as JSON text.
     async fn call_tool_raw(
         &self,
         pass: &RequestCredentials,
@@ -201,7 +201,7 @@ impl McpClient {
         let result = self.send_request(pass, "tools/call", Some(&name), params, patience).await?;
         let result: ToolCallResult = serde_json::from_str(result.get())
             .map_err(|error| McpError::Away(error.to_string()))?;
-        // Something is wanted first that only a person could give: there is none here.
+        // The tool requests input that only a person could give, and no person is here.
         if result.kind.as_deref().is_some_and(|kind| kind != "complete") {
             let reason = "the call waits for something that cannot be given here".to_owned();
             return Err(McpError::Refused { code: "input_required".into(), reason });
@@ -209,7 +209,7 @@ impl McpClient {
         if result.is_error { Err(result.into_error()) } else { Ok(result.into_json()) }
     }
 
-    /// The tools that the pass opens.
+    /// Lists the tools that the credentials allow.
     pub async fn list_tools(&self, pass: &RequestCredentials) -> Result<Vec<McpTool>, McpError> {
         let result = self.send_request(pass, "tools/list", None, json!({}), CALL_TIMEOUT).await?;
         let listed: ToolListing = serde_json::from_str(result.get())
@@ -254,7 +254,7 @@ impl McpClient {
     }
 }
 
-/// What the answer of the gate means.
+/// Parses the gateway's response.
 fn parse_response(status: StatusCode, body: &[u8]) -> Result<Box<RawValue>, McpError> {
     let later = status.is_server_error()
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
@@ -275,7 +275,7 @@ fn parse_response(status: StatusCode, body: &[u8]) -> Result<Box<RawValue>, McpE
     }
 }
 
-/// The body of an answer, if it is not too long.
+/// Reads the body of a response, up to a maximum size.
 pub(crate) async fn read_bounded_body(
     mut answer: reqwest::Response,
     most: usize,
@@ -290,7 +290,7 @@ pub(crate) async fn read_bounded_body(
     Ok(body)
 }
 
-/// Why a request failed, without its address.
+/// Describes a failed request without its URL.
 pub(crate) fn describe_request_error(error: reqwest::Error) -> String {
     cynode_core::error_chain::format_error_chain(&error.without_url())
 }
@@ -358,7 +358,7 @@ struct ToolRefusalDetail {
 }
 
 impl ToolCallResult {
-    /// What the tool gave, as JSON.
+    /// Returns the tool's result as JSON.
     fn into_json(self) -> String {
         match self.structured {
             Some(structured) => structured.get().to_owned(),
@@ -389,7 +389,7 @@ impl ToolCallResult {
     }
 }
 
-/// Calls tools with the token of a handoff.
+/// Tool client with the token of a handoff.
 #[derive(Clone, Debug)]
 pub struct McpToolClient {
     gate: McpClient,
@@ -397,7 +397,7 @@ pub struct McpToolClient {
 }
 
 impl McpToolClient {
-    /// The hands of a handoff.
+    /// Creates the tool client of a handoff.
     pub fn for_handoff(gate: McpClient, handoff: &HandoffAssignment) -> Self {
         Self { gate, pass: RequestCredentials::from_handoff(handoff) }
     }

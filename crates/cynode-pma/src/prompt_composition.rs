@@ -2,7 +2,7 @@
 //! request.
 //!
 //! **Invariant**: each line of untrusted content begins with a bar. This is the fence against prompt injection: no text
-//! can close its part, move before another part or look like a heading of ours.
+//! can close its part, move before another part or look like a heading of the prompt.
 
 use std::fmt::Write as _;
 
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 
 use crate::{instructions::InstructionBundle, role::PmaRole};
 
-/// What every line of somebody else begins with.
+/// Prefix of every line of untrusted content.
 pub const QUOTE_PREFIX: &str = "| ";
 
-/// Most bytes of a description, of criteria, of additional context, of preferences.
+/// Maximum size of each of description, criteria, additional context and preferences.
 const MAX_TEXT_BYTES: usize = 24 * 1024;
 
-/// Most bytes of the skill.
+/// Maximum size of the skill.
 const MAX_SKILL_BYTES: usize = 48 * 1024;
 
-/// The system message: parts 1 to 5. The same for every question of a handoff.
+/// Composes the system message: parts 1 to 5. It is the same for every request of a handoff.
 pub fn compose_system_prompt(bundle: &InstructionBundle, context: &HandoffContext) -> String {
     let mut out = format!("# Part 1: baseline\n\n{}\n", bundle.baseline);
     push_section(&mut out, "# Part 2: role instructions", &bundle.instructions);
@@ -48,8 +48,8 @@ pub fn compose_system_prompt(bundle: &InstructionBundle, context: &HandoffContex
     out
 }
 
-/// The messages of a chat, as a model gets them: the system message, then the conversation. A turn that claims to be of the
-/// system comes from a client: it is told as a person's words.
+/// Composes the messages of a chat: the system message, then the conversation. A system turn in the conversation comes from a client
+/// and is sent as a user message.
 pub fn compose_conversation(system: &str, turns: &[ChatMessage]) -> Vec<Value> {
     let mut messages = vec![json!({ "role": "system", "content": system })];
     messages.extend(turns.iter().map(|turn| match turn.role.as_str() {
@@ -62,8 +62,7 @@ pub fn compose_conversation(system: &str, turns: &[ChatMessage]) -> Vec<Value> {
     messages
 }
 
-/// Drops what is configured for other roles, and gives the keys that were dropped. The orchestrator sends none; if it did, they
-/// would still reach nobody.
+/// Drops preferences of other roles and returns their keys. The orchestrator sends none; this is defense in depth.
 pub fn retain_own_preferences(role: PmaRole, context: &mut HandoffContext) -> Vec<String> {
     let own = |key: &cynode_core::names::DottedKey| preferences::applies_to(key, role.agent_role());
     let foreign = context.preferences.keys().chain(context.preferences_applied.keys());
@@ -74,13 +73,13 @@ pub fn retain_own_preferences(role: PmaRole, context: &mut HandoffContext) -> Ve
     foreign.into_iter().collect()
 }
 
-/// Text of somebody else: each of its lines begins with a bar, and there are not too many.
+/// Quotes untrusted text: each line gets the prefix, and the size is limited.
 pub fn quote_untrusted(text: &str, most: usize) -> String {
     let kept = truncate_text(text, most);
     let mut out = String::with_capacity(kept.len() + 64);
     for line in kept.split(is_line_break) {
         out.push_str(QUOTE_PREFIX);
-        // Unseen characters could hide what a person reading along should see.
+        // Invisible characters could hide text from a person who reads the prompt.
         out.extend(line.chars().filter(|c| !c.is_control() || *c == '\t'));
         out.push('\n');
     }
@@ -90,12 +89,12 @@ pub fn quote_untrusted(text: &str, most: usize) -> String {
     out
 }
 
-/// The beginning of a text, whole characters only.
+/// Returns the beginning of a text, cut at a character boundary.
 pub fn truncate_text(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 
-/// Whatever any reader might take for the end of a line.
+/// Returns whether any reader could treat the character as a line break.
 const fn is_line_break(c: char) -> bool {
     matches!(
         c,
@@ -126,12 +125,12 @@ fn render_task(task: &TaskFacts) -> String {
     if acceptance_criteria.is_empty() {
         text.push_str("(none were given)\n");
     }
-    // Criteria come first, so that a long description is what is cut.
+    // Criteria come first, so that the cut falls into a long description.
     let _ = write!(text, "what is to be done:\n{description}");
     quote_untrusted(&text, MAX_TEXT_BYTES)
 }
 
-/// The additional context and the preferences that speak to a model, if there are any. Those under `agents.` set up the program.
+/// Renders the additional context and the preferences for models, if there are any. Preferences under `agents.` configure the program.
 fn render_additional_context(role: PmaRole, context: &HandoffContext) -> Option<String> {
     let mut out = String::new();
     if let Some(text) = &context.additional_context {

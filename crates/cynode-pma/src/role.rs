@@ -4,20 +4,20 @@ use std::fmt;
 
 use cynode_core::agents::AgentRole;
 
-/// What a process is.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PmaRole {
-    /// Plans, dispatches, decides, chats.
+    /// Plans, dispatches, decides and chats.
     ProjectManager,
     /// Verifies one task.
     ProjectAnalyst,
 }
 
 impl PmaRole {
-    /// Both.
+    /// Both roles.
     pub const ALL: [Self; 2] = [Self::ProjectManager, Self::ProjectAnalyst];
 
-    /// The role among those of all agents.
+    /// Returns the corresponding agent role.
     pub const fn agent_role(self) -> AgentRole {
         match self {
             Self::ProjectManager => AgentRole::ProjectManager,
@@ -25,12 +25,12 @@ impl PmaRole {
         }
     }
 
-    /// The name that people write.
+    /// Returns the name of the role.
     pub const fn as_str(self) -> &'static str {
         self.agent_role().as_str()
     }
 
-    /// The role of exactly that name.
+    /// Returns the role with exactly that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == name)
     }

@@ -12,34 +12,34 @@ use crate::{
     prompt_composition,
 };
 
-/// The numbers that people turn.
+/// Tuning parameters of a role.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoleTuning {
-    /// Most steps of a plan, 1 to 50.
+    /// Maximum number of steps of a plan, 1 to 50.
     pub max_steps: u32,
-    /// How freely words are chosen where no label is chosen, 0 to 2.
+    /// Sampling temperature of decisions that select no label, 0 to 2.
     pub temperature: f64,
-    /// How long a model may think.
+    /// Timeout of a model call.
     pub patience: Duration,
 }
 
-/// One role at work.
+/// Runtime of one role.
 #[derive(Clone, Debug)]
 pub struct RoleRuntime {
-    /// The role's words.
+    /// Instructions of the role.
     pub(crate) bundle: InstructionBundle,
-    /// The numbers.
+    /// Tuning parameters.
     pub(crate) tuning: RoleTuning,
-    /// The way to tools.
+    /// Gateway client.
     pub(crate) gate: McpClient,
-    /// The way to handoffs.
+    /// Client for handoffs.
     pub(crate) host: OrchestratorClient,
     http: reqwest::Client,
     egress: String,
 }
 
 impl RoleRuntime {
-    /// An office that knows the orchestrator at `base`, its internal port, and nobody else.
+    /// Creates a runtime that connects only to the orchestrator's internal port at `base`.
     pub fn new(
         bundle: InstructionBundle,
         tuning: RoleTuning,
@@ -53,19 +53,19 @@ impl RoleRuntime {
         Ok(Self { bundle, tuning, gate, host, http, egress })
     }
 
-    /// Parts 1 to 5 of every question of a handoff.
+    /// Returns parts 1 to 5 of every request of a handoff.
     pub(crate) fn system_prompt(&self, handoff: &HandoffAssignment) -> String {
         prompt_composition::compose_system_prompt(&self.bundle, &handoff.context)
     }
 
-    /// The way to the models of a handoff.
+    /// Creates the model client of a handoff.
     pub(crate) fn llm_client(&self, handoff: &HandoffAssignment) -> LlmClient {
         let pass = RequestCredentials::from_handoff(handoff);
         LlmClient::new(self.http.clone(), self.egress.clone(), pass, self.tuning.patience)
             .with_think_seconds(handoff.think_seconds.clone())
     }
 
-    /// Takes out of a handoff what is not for this role.
+    /// Removes preferences of other roles from a handoff.
     pub(crate) fn drop_foreign_preferences(&self, handoff: &mut HandoffAssignment) {
         for key in
             prompt_composition::retain_own_preferences(self.bundle.role, &mut handoff.context)

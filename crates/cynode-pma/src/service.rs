@@ -23,28 +23,28 @@ use crate::{
     role_runtime::RoleRuntime,
 };
 
-/// How long the orchestrator is waited at for a handoff.
+/// Wait of one long-poll claim.
 const CLAIM_WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long the last word about a handoff may take when the process ends.
+/// Timeout of the last report about a handoff at shutdown.
 const SHUTDOWN_REPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How much at once, and how long without a sign.
+/// Concurrency and time limits of the service.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceLimits {
-    /// Most handoffs at once.
+    /// Maximum number of concurrent handoffs.
     pub handoffs: usize,
-    /// How long silence is believed.
+    /// Lease of a handoff.
     pub lease: Duration,
-    /// How long work may go on after the process was told to stop.
+    /// Grace period for work in progress after a stop signal.
     pub grace: Duration,
 }
 
-/// Decides what comes of a handoff.
+/// Handler that decides the outcome of a handoff.
 pub type HandoffHandler =
     for<'a> fn(&'a DecisionContext<'a>) -> BoxedFuture<'a, Result<HandoffOutcome, DecisionError>>;
 
-/// What is said about a handoff in the end.
+/// Result to report about a handoff.
 #[derive(Debug)]
 enum HandoffResult {
     Complete(Box<HandoffAnswer>),
@@ -54,11 +54,11 @@ enum HandoffResult {
         timed_out: bool,
         reason: String,
     },
-    /// The orchestrator has it again: nothing is said.
+    /// The orchestrator has the handoff again: nothing is reported.
     Returned,
 }
 
-/// Works until `stop`. The orchestrator may come and go meanwhile.
+/// Runs until `stop`. It tolerates an unreachable orchestrator.
 pub async fn run_service(
     office: Arc<RoleRuntime>,
     pace: ServiceLimits,
@@ -87,7 +87,7 @@ pub async fn run_service(
                 if std::mem::take(&mut reached) {
                     tracing::warn!(event = "orchestrator.unreachable", error = %error, "no handoff can be claimed now");
                 }
-                // The answer may be lost and the handoff ours: the same claim gets the same handoff.
+                // The answer may be lost although the claim succeeded: a retry with the same claim returns the same handoff.
                 if !matches!(error, OrchestratorError::Away(_)) {
                     claim = self::new_claim(pace);
                 }
@@ -116,7 +116,7 @@ pub async fn run_service(
     }
 }
 
-/// A new claim.
+/// Creates a new claim.
 fn new_claim(pace: ServiceLimits) -> ClaimHandoff {
     ClaimHandoff {
         claim_id: uuid::Builder::from_random_bytes(rand::random()).into_uuid(),
@@ -125,12 +125,12 @@ fn new_claim(pace: ServiceLimits) -> ClaimHandoff {
     }
 }
 
-/// A lease in whole seconds; less than one is one.
+/// Converts a lease to whole seconds, at least one.
 fn lease_seconds(lease: Duration) -> Option<u32> {
     u32::try_from(lease.as_secs().max(1)).ok()
 }
 
-/// Works on one handoff: until it is done, lost, or to be let go.
+/// Works on one handoff until it is done, lost or returned.
 async fn work_on_handoff(
     office: &RoleRuntime,
     mut handoff: HandoffAssignment,
@@ -159,7 +159,7 @@ async fn work_on_handoff(
     tracing::info!(event = "handoff.ended", handoff = %id, kind, said, trace_id);
 }
 
-/// Says again and again that the handoff is worked on, and returns when it is not ours any more.
+/// Renews the lease of a handoff and returns when the lease is lost.
 async fn renew_until_lost(office: &RoleRuntime, handoff: &HandoffAssignment, lease: Duration) {
     let third = lease / 3;
     let keep = RenewHandoff {
@@ -175,14 +175,14 @@ async fn renew_until_lost(office: &RoleRuntime, handoff: &HandoffAssignment, lea
         match timeout(third, office.host.renew_handoff(&handoff.context.trace_id, &keep)).await {
             Ok(Ok(())) => heard = asked,
             Ok(Err(OrchestratorError::Fenced(_) | OrchestratorError::Refused(_))) => return,
-            // Nobody heard of us for as long as silence is believed: somebody else has it by now.
+            // No renewal succeeded for a whole lease: another process may have the handoff by now.
             Ok(Err(OrchestratorError::Away(_))) | Err(_) if heard.elapsed() >= lease => return,
             Ok(Err(OrchestratorError::Away(_))) | Err(_) => {}
         }
     }
 }
 
-/// What comes of a handoff.
+/// Decides the result of a handoff.
 async fn decide_handoff(
     office: &RoleRuntime,
     handoff: &HandoffAssignment,
@@ -221,7 +221,7 @@ async fn decide_handoff(
     }
 }
 
-/// Says what came of a handoff until it is heard. What was said twice counts once.
+/// Reports the result of a handoff until it is acknowledged. Repeated reports are idempotent.
 async fn report_result(
     office: &RoleRuntime,
     handoff: &HandoffAssignment,

@@ -1,4 +1,4 @@
-//! Agent backend: what steps need from agents, which is a plan and a verdict.
+//! Agent backend: the interface by which steps get plans, verdicts and other decisions from agents.
 
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 
@@ -19,186 +19,186 @@ use cynode_core::{
 use cynode_wire::workflow::TaskContext;
 use serde_json::Value;
 
-/// Why a node's work came to nothing.
+/// Error of a step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
-    /// It may pass: tried again after a while.
+    /// The error may pass: the step is retried after a delay.
     #[error("{0}")]
     Transient(String),
-    /// The answer cannot be used: asked again at once.
+    /// The answer is unusable: the question is asked again at once.
     #[error("{0}")]
     Domain(String),
-    /// It could not be thought through: a person says whether it is tried once more.
+    /// No decision was reached: a person decides whether to retry.
     #[error("{0}")]
     Undecided(String),
-    /// It will not pass: the task is given up.
+    /// The error is permanent: the task fails.
     #[error("{0}")]
     Permanent(String),
-    /// No agent is connected that could do it.
+    /// No connected agent can do the step.
     #[error("no project manager is connected")]
     Unattended,
 }
 
-/// What an agent gives: what was asked for, a question to a person, or its word that it comes later.
+/// Reply of an agent: a result, a question to a person, or a handoff.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentReply<T> {
-    /// What was asked for, and what it cost in millionths.
+    /// The result, and its cost in millionths.
     Done(T, u64),
-    /// A person must say something first; what it cost to find that out.
+    /// A question that a person must answer first, and the cost so far.
     Ask(String, u64),
-    /// It is to be handed off; the run is woken by the answer. The text names the question.
+    /// A handoff to create; its answer wakes the run. The text is the key of the question.
     Later(Box<HandoffRequest>, String),
-    /// It was handed off, and is not answered yet.
+    /// The handoff exists and is not answered yet.
     Waiting,
 }
 
-/// What was handed off before, as the run found it.
+/// The previous handoff of the run, if there is one.
 pub type PreviousHandoff<'a> = Option<&'a RunHandoff>;
 
-/// What a plan is made from.
+/// Input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanRequest<'a> {
-    /// The task.
+    /// Context of the task.
     pub task: &'a TaskContext,
-    /// What must be shown for it to be done.
+    /// Acceptance criteria.
     pub criteria: &'a [Criterion],
-    /// The plan before, when it is made anew.
+    /// Previous plan, for a replan.
     pub before: Option<&'a Plan>,
-    /// What people said since.
+    /// Feedback of people since the previous plan.
     pub feedback: &'a [PlanFeedback],
-    /// The answer to the last question.
+    /// Answer to the last question.
     pub answer: Option<&'a EndedWait>,
-    /// Which attempt it is.
+    /// Attempt number.
     pub attempt: u32,
-    /// The units of the plan before that have been begun.
+    /// Units of the previous plan that were started, with their attempts.
     pub begun: &'a BTreeMap<UnitKey, u32>,
-    /// What was handed off before.
+    /// Previous handoff.
     pub handed: PreviousHandoff<'a>,
 }
 
-/// What is judged.
+/// Input of a verification.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyRequest<'a> {
-    /// The task.
+    /// Context of the task.
     pub task: &'a TaskContext,
-    /// What must be shown for it to be done.
+    /// Acceptance criteria.
     pub criteria: &'a [Criterion],
-    /// The unit.
+    /// Key of the unit.
     pub unit: &'a UnitKey,
-    /// What was to be done.
+    /// Title of the unit.
     pub title: &'a Prose,
-    /// What the plan says of it.
+    /// Payload of the unit in the plan.
     pub payload: &'a Value,
-    /// The plan it belongs to.
+    /// Plan of the unit.
     pub plan: Option<&'a Plan>,
-    /// Which attempt of the unit.
+    /// Attempt number of the unit.
     pub unit_attempt: u32,
-    /// How often the unit may be tried again.
+    /// Number of attempts that the unit has left.
     pub attempts_left: u32,
-    /// What the worker reported: a claim, not evidence.
+    /// Report of the worker: a claim, not evidence.
     pub output: &'a Value,
-    /// What the orchestrator's own checks showed of it.
+    /// Results of the orchestrator's own checks.
     pub evidence: &'a Evidence,
-    /// The answer to the last question.
+    /// Answer to the last question.
     pub answer: Option<&'a EndedWait>,
-    /// Which attempt of the judgement it is.
+    /// Attempt number of the verification.
     pub attempt: u32,
-    /// What was handed off before.
+    /// Previous handoff.
     pub handed: PreviousHandoff<'a>,
 }
 
-/// A judgement.
+/// Verdict on a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerificationResult {
-    /// What follows.
+    /// Outcome of the verification.
     pub outcome: VerifyOutcome,
-    /// What was found.
+    /// Findings about the result.
     pub findings: Vec<VerificationFinding>,
-    /// What to do about it.
+    /// Recommended actions for the findings.
     pub recommended_actions: Vec<String>,
-    /// For the timeline.
+    /// Note for the timeline.
     pub note: String,
-    /// A person decided it: it counts whatever the number of attempts.
+    /// Whether a person decided it. Such a verdict counts regardless of the number of attempts.
     pub by_person: bool,
-    /// Why it is accepted though evidence speaks against it.
+    /// Reason for accepting the result although evidence speaks against it.
     pub waived: Option<String>,
 }
 
-/// Units that may be sent, and of which somebody must say by whom they are done.
+/// Ready units to which a worker must be assigned.
 #[derive(Clone, Debug)]
 pub struct DispatchRequest<'a> {
-    /// The units.
+    /// Units that are ready for dispatch.
     pub units: Vec<ReadyUnit>,
-    /// What was handed off before.
+    /// Previous handoff.
     pub handed: PreviousHandoff<'a>,
 }
 
-/// A unit that came to nothing.
+/// Input of a decision about a failed unit.
 #[derive(Clone, Copy, Debug)]
 pub struct FailureRequest<'a> {
-    /// The unit.
+    /// The failed unit.
     pub unit: &'a UnitView,
-    /// What the plan says of it.
+    /// Payload of the unit in the plan.
     pub payload: &'a Value,
-    /// The attempt.
+    /// Attempt number that failed.
     pub attempt: u32,
-    /// How many are left.
+    /// Number of attempts left.
     pub attempts_left: u32,
-    /// Why.
+    /// Reason of the failure.
     pub why: &'a str,
-    /// The answer to the last question.
+    /// Answer to the last question.
     pub answer: Option<&'a EndedWait>,
-    /// What was handed off before.
+    /// Previous handoff.
     pub handed: PreviousHandoff<'a>,
 }
 
-/// What is to be done about a unit that came to nothing.
+/// Decision about a failed unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureRemedy {
-    /// What.
+    /// The decision.
     pub decision: FailureDecision,
-    /// Why, and what is to be done otherwise.
+    /// Reason, and what to change in the next attempt.
     pub note: Option<String>,
-    /// A person decided it: it counts whatever the number of attempts.
+    /// Whether a person decided it. Such a decision counts regardless of the number of attempts.
     pub by_person: bool,
 }
 
-/// A task whose units are done.
+/// Input of a summary: a task whose units are done.
 #[derive(Clone, Copy, Debug)]
 pub struct SummaryRequest<'a> {
-    /// The units.
+    /// Units of the task.
     pub units: &'a [UnitView],
-    /// The answer to the last question.
+    /// Answer to the last question.
     pub answer: Option<&'a EndedWait>,
-    /// What was handed off before.
+    /// Previous handoff.
     pub handed: PreviousHandoff<'a>,
 }
 
-/// What came of a task.
+/// Summary of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunSummary {
-    /// For whoever asked for it.
+    /// Text for the requester.
     pub text: String,
-    /// What the work was delivered as.
+    /// Pull request by which the work was delivered.
     pub pull_request: Option<PullRequestRef>,
 }
 
-/// The future of a reply.
+/// Future of an agent's reply.
 pub type AgentFuture<'a, T> =
     Pin<Box<dyn Future<Output = Result<AgentReply<T>, StepError>> + Send + 'a>>;
 
-/// The agents, as nodes see them. Asked the same twice, an answer may differ; only the one that is checkpointed counts.
+/// The agents, as steps see them. The same question may get different answers; only the checkpointed answer counts.
 pub trait AgentBackend: Send + Sync {
-    /// Makes a plan.
+    /// Creates a plan.
     fn create_plan<'a>(&'a self, request: PlanRequest<'a>) -> AgentFuture<'a, Plan>;
 
-    /// Judges a result.
+    /// Verifies a result.
     fn verify_result<'a>(
         &'a self,
         request: VerifyRequest<'a>,
     ) -> AgentFuture<'a, VerificationResult>;
 
-    /// Says who does units whose plan does not. Without a word they are sent as they are.
+    /// Assigns workers to units whose plan names none. By default the units are dispatched as they are.
     fn assign_units<'a>(
         &'a self,
         _: DispatchRequest<'a>,
@@ -206,7 +206,7 @@ pub trait AgentBackend: Send + Sync {
         Box::pin(async { Ok(AgentReply::Done(Vec::new(), 0)) })
     }
 
-    /// Says what to do about a unit that came to nothing: without a word it is tried again.
+    /// Decides about a failed unit. By default it is retried.
     fn handle_unit_failure<'a>(&'a self, _: FailureRequest<'a>) -> AgentFuture<'a, FailureRemedy> {
         Box::pin(async {
             let (decision, note, by_person) = (FailureDecision::Retry, None, false);
@@ -214,13 +214,13 @@ pub trait AgentBackend: Send + Sync {
         })
     }
 
-    /// Delivers what a task brought, and says what came of it; without a word it is counted.
+    /// Delivers the work of a task and summarizes it. By default there is no summary.
     fn summarize_run<'a>(&'a self, _: SummaryRequest<'a>) -> AgentFuture<'a, Option<RunSummary>> {
         Box::pin(async { Ok(AgentReply::Done(None, 0)) })
     }
 }
 
-/// Nobody is there: runs wait until somebody is.
+/// Backend without agents: runs wait until one is connected.
 #[derive(Clone, Copy, Debug)]
 pub struct DisconnectedBackend;
 

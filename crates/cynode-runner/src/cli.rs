@@ -40,7 +40,7 @@ pub struct RunnerCli {
 }
 
 impl RunnerCli {
-    /// Serves until the process is told to stop.
+    /// Serves until the process receives a stop signal.
     pub fn serve_until_signal(self, mind: Arc<dyn AgentBackend>) -> anyhow::Result<()> {
         let filter = tracing_subscriber::EnvFilter::try_new(&self.log)?;
         tracing_subscriber::fmt()

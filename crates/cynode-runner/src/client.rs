@@ -12,13 +12,13 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-/// The revision of the protocol that is spoken: every request stands alone.
+/// MCP protocol revision: every request is stateless.
 const MCP_PROTOCOL_VERSION: &str = "2026-07-28";
 
-/// Longest time of one call.
+/// Timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Talks to the orchestrator with the runner's token.
+/// Client with the runner's token.
 #[derive(Clone, Debug)]
 pub struct WorkflowClient {
     http: reqwest::Client,
@@ -26,30 +26,30 @@ pub struct WorkflowClient {
     token: SecretString,
 }
 
-/// Why a call came to nothing.
+/// Error of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkflowClientError {
-    /// The orchestrator cannot be reached, or cannot answer now. It may have done what it was asked.
+    /// The orchestrator is unreachable or cannot answer now. It may have executed the request.
     #[error("the orchestrator cannot be reached")]
     Unreachable(#[source] anyhow::Error),
-    /// The lease is not ours any more.
+    /// The lease is held by another runner: the call was fenced off.
     #[error("superseded: {0}")]
     Fenced(String),
-    /// The task may not be driven now.
+    /// The task cannot be driven now.
     #[error("not now: {0}")]
     NotNow(String),
-    /// It will never do what it was asked.
+    /// The orchestrator rejected the request permanently.
     #[error("refused with {status}: {detail}")]
     Refused {
-        /// The HTTP status.
+        /// HTTP status of the response.
         status: u16,
-        /// Why.
+        /// Reason that the orchestrator gave.
         detail: String,
     },
 }
 
 impl WorkflowClient {
-    /// A client of the orchestrator at `base`, its internal port.
+    /// Creates a client for the orchestrator's internal port at `base`.
     pub fn new(base: &str, token: SecretString) -> Result<Self, WorkflowClientError> {
         let http = reqwest::Client::builder()
             .timeout(CALL_TIMEOUT)
@@ -60,7 +60,7 @@ impl WorkflowClient {
         Ok(Self { http, endpoint: format!("{}/mcp", base.trim_end_matches('/')), token })
     }
 
-    /// Takes the lease of a task.
+    /// Acquires the lease of a task.
     pub async fn start_workflow(
         &self,
         body: &StartWorkflow,
@@ -68,7 +68,7 @@ impl WorkflowClient {
         self.call_tool("start", body, None).await
     }
 
-    /// Asks where a run stands.
+    /// Reads the position of a run.
     pub async fn resume_workflow(
         &self,
         body: &ResumeWorkflow,
@@ -76,7 +76,7 @@ impl WorkflowClient {
         self.call_tool("resume", body, None).await
     }
 
-    /// Stores what a node did.
+    /// Stores the checkpoint of a step.
     pub async fn store_checkpoint(
         &self,
         body: &StepCheckpoint,
@@ -91,17 +91,17 @@ impl WorkflowClient {
         self.call_tool("checkpoint", &arguments, Some(trace)).await
     }
 
-    /// Keeps a lease.
+    /// Renews a lease.
     pub async fn renew_lease(&self, body: &RenewLease) -> Result<LeaseView, WorkflowClientError> {
         self.call_tool("renew", body, None).await
     }
 
-    /// Gives a lease back.
+    /// Releases a lease.
     pub async fn release_lease(&self, body: &LeaseRef) -> Result<(), WorkflowClientError> {
         self.call_tool("release", body, None).await.map(|_: serde_json::Value| ())
     }
 
-    /// Calls one of the tools `workflow.*`, through the gate like anybody.
+    /// Calls a `workflow.*` tool through the gateway.
     async fn call_tool<T: DeserializeOwned>(
         &self,
         verb: &str,
@@ -131,7 +131,7 @@ impl WorkflowClient {
     }
 }
 
-/// What the answer of the gate means.
+/// Decodes the gateway's response.
 fn parse_response<T: DeserializeOwned>(
     status: StatusCode,
     body: &[u8],

@@ -24,56 +24,56 @@ use crate::{
     steps::{self, CheckpointDraft, StepContext},
 };
 
-/// How often one call takes the lease anew before it leaves the rest to the next call.
+/// Number of times that one call acquires the lease anew before it leaves the rest to the next call.
 const MAX_LEASE_ACQUISITIONS: u32 = 20;
 
-/// How long a step tries to reach the orchestrator before the engine takes over trying.
+/// Time that a step retries to reach the orchestrator before the engine takes over the retries.
 const UNREACHABLE_RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Delays between two attempts.
+/// Backoff between two attempts.
 const RETRY_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(25), Duration::from_millis(400), Jitter::None);
 
-/// What every call shares.
+/// Context shared by all calls.
 pub(crate) struct DriverContext {
-    /// The way to the orchestrator.
+    /// Client of the orchestrator.
     pub(crate) client: WorkflowClient,
-    /// The agents.
+    /// Agent backend.
     pub(crate) mind: Arc<dyn AgentBackend>,
-    /// The runner's name, the same for all its processes.
+    /// Name of the runner, the same for all its processes.
     pub(crate) holder: String,
-    /// This process.
+    /// Unique id of this process.
     pub(crate) instance: String,
-    /// How long a lease lasts.
+    /// Duration of a lease.
     pub(crate) lease: Duration,
-    /// How long a result is waited for before the run rests.
+    /// Time to wait for a job's result before the run is suspended.
     pub(crate) linger: Duration,
 }
 
-/// The engine's object; its key is the task's id.
+/// Virtual object of the engine; its key is the task id.
 pub(crate) struct TaskDriver(pub(crate) Arc<DriverContext>);
 
-/// What a start and the first node gave, as the engine keeps it.
+/// Outcome of a lease acquisition and the first step, journaled by the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum LeaseOutcome {
-    /// The lease, and what the first node gave.
+    /// The lease, and the outcome of the first step.
     Go { instance: String, fencing_token: i64, stepped: StepProgress },
     /// There is nothing to drive now.
     Nothing,
 }
 
-/// What a step gave, as the engine keeps it.
+/// Outcome of a step, journaled by the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum StepProgress {
-    /// This node follows.
+    /// This step follows.
     Go(StepPosition),
     /// The run waits or has ended.
     Rest,
-    /// The lease is another's, or this call has moved to another process.
+    /// The lease is lost, or this call has moved to another process.
     Lost,
 }
 
-/// A node to be run.
+/// Next step to run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct StepPosition {
     sequence: i64,
@@ -96,7 +96,7 @@ struct StepPosition {
     )
 )]
 impl TaskDriver {
-    /// Drives the task as far as it goes now.
+    /// Advances the task as far as possible now.
     #[handler]
     async fn advance(&self, ctx: ObjectContext<'_>) -> Result<(), HandlerError> {
         let Ok(task) = ctx.key().parse::<TaskId>() else {
@@ -138,16 +138,16 @@ impl TaskDriver {
     }
 }
 
-/// One call, in this process.
+/// State of one call in this process.
 struct DriverCall {
     shared: Arc<DriverContext>,
     task: TaskId,
     lease_id: String,
-    /// What the last answer said, so that the next step need not ask.
+    /// Snapshot of the last answer, which saves the next step a request.
     scene: Mutex<Option<RunSnapshot>>,
 }
 
-/// What is known of the run after a checkpoint.
+/// State of the run after a checkpoint.
 #[derive(Clone)]
 struct RunSnapshot {
     task: TaskContext,
@@ -160,7 +160,7 @@ impl DriverCall {
         u32::try_from(self.shared.lease.as_secs().max(1)).ok()
     }
 
-    /// Takes the lease and runs the first node under it: one step, since a lease alone is nothing to come back to.
+    /// Acquires the lease and runs the first step under it. Both are one durable step: there is no point in resuming at a bare lease.
     async fn acquire_lease(&self) -> Result<LeaseOutcome, HandlerError> {
         let body = StartWorkflow {
             task_id: self.task,
@@ -196,7 +196,7 @@ impl DriverCall {
         }
     }
 
-    /// What is known at that place, asked for if this process does not know it.
+    /// Returns the snapshot at that position, and requests it if this process does not have it.
     async fn load_snapshot(&self, at: StepPosition) -> Result<Option<RunSnapshot>, HandlerError> {
         let known = self.scene.lock().ok().and_then(|mut scene| scene.take());
         if let Some(known) = known.filter(|known| known.position.sequence == at.sequence) {
@@ -252,7 +252,7 @@ impl DriverCall {
         let stored =
             retry_while_unreachable(|| self.shared.client.store_checkpoint(&body, &trace)).await;
         let mut stored = stored.map(|stored| (stored, body.state));
-        // What the orchestrator will never take is followed by something that says why.
+        // If the orchestrator rejects a checkpoint permanently, a fallback that says why is stored instead.
         if let Err(WorkflowClientError::Refused { status: status @ (400 | 413 | 422), detail }) =
             &stored
         {
@@ -288,7 +288,7 @@ impl DriverCall {
         Ok(StepProgress::Go(next))
     }
 
-    /// A result that comes within a moment is waited for here: a short job then costs no way through the engine.
+    /// Waits shortly for a result: a short job then needs no round trip through the engine.
     async fn await_early_result(&self, known: RunSnapshot, at: StepPosition) -> RunSnapshot {
         let moment = u32::try_from(self.shared.linger.as_millis()).unwrap_or(0);
         if moment == 0
@@ -307,12 +307,12 @@ impl DriverCall {
             Ok(now) if now.position.sequence == at.sequence && now.position.next == there => {
                 RunSnapshot { position: now.position, ..known }
             }
-            // Whatever it is, the node does without: it waits, and is woken.
+            // On any other outcome the step runs without the result: the run waits and is woken later.
             Ok(_) | Err(_) => known,
         }
     }
 
-    /// Works while the lease is kept; `None` when it could not be kept.
+    /// Runs the work while the lease is renewed. Returns `None` if the lease was lost.
     async fn with_lease_renewal<T>(
         &self,
         lease: &LeaseRef,
@@ -330,7 +330,7 @@ impl DriverCall {
                 fencing_token: lease.fencing_token,
                 expires_in_seconds: self.lease_seconds(),
             };
-            // Once unreachable for a whole lease, it is over; before that the work goes on.
+            // The work continues while renewals fail; it ends if the orchestrator is unreachable for a whole lease.
             let renewing = retry_while_unreachable(|| self.shared.client.renew_lease(&body));
             if let Ok(Err(WorkflowClientError::Fenced(_) | WorkflowClientError::Refused { .. })) =
                 tokio::time::timeout(third, renewing).await
@@ -366,8 +366,7 @@ fn build_checkpoint(
     }
 }
 
-/// Tries again while the orchestrator cannot be reached, for a while. What was asked may have been done: everything that
-/// is asked is safe to ask again.
+/// Retries while the orchestrator is unreachable, up to a timeout. A request may have been executed; all requests are idempotent.
 async fn retry_while_unreachable<T, F>(ask: impl Fn() -> F) -> Result<T, WorkflowClientError>
 where
     F: Future<Output = Result<T, WorkflowClientError>>,
@@ -387,8 +386,8 @@ where
     }
 }
 
-/// An error for the engine: what may pass is tried again by it, the rest ends the call. The run stays due, and the
-/// orchestrator's sweep calls again.
+/// Converts an error for the engine: it retries transient errors, and others end the call. The run stays due, and the
+/// orchestrator's reconciler dispatches it again.
 fn to_handler_error(error: WorkflowClientError) -> HandlerError {
     match error {
         WorkflowClientError::Unreachable(_) => HandlerError::from(error),

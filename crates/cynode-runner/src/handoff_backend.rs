@@ -20,12 +20,12 @@ use crate::{
     steps,
 };
 
-/// The project manager, wherever it runs. It keeps nothing: what was asked and answered is in the position.
+/// Hands every question off to the project manager. It is stateless: questions and answers are in the run's position.
 #[derive(Clone, Copy, Debug)]
 pub struct HandoffBackend;
 
-/// Names a question. What a person answered belongs to the same question: the run is woken by the project manager's answer
-/// afterwards, and the person's word is not in its position any more.
+/// Returns the key of a question. It includes a person's answer: when the project manager's later answer wakes the run, the person's
+/// answer is not in the position any more.
 fn question_key(request: &HandoffRequest) -> Result<String, StepError> {
     let value = serde_json::to_value(request);
     let mut value = value.map_err(|error| StepError::Permanent(error.to_string()))?;
@@ -38,7 +38,7 @@ fn question_key(request: &HandoffRequest) -> Result<String, StepError> {
     Ok(format!("{}:{digest}", request.handoff_kind().as_str()))
 }
 
-/// JSON with its keys in order: what comes from the database has another order than what went in.
+/// Writes JSON with sorted keys: the database returns another key order than was stored.
 fn write_canonical_json(value: &Value, text: &mut String) {
     match value {
         Value::Object(fields) => {
@@ -65,7 +65,7 @@ fn write_canonical_json(value: &Value, text: &mut String) {
     }
 }
 
-/// The answer to `request` if it is there, what to do for it if not.
+/// Returns the answer to `request` if there is one, otherwise the handoff to create or to wait for.
 fn resolve_handoff<T>(
     request: HandoffRequest,
     handed: PreviousHandoff<'_>,

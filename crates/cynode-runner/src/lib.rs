@@ -8,8 +8,8 @@
 //! # To add a step
 //!
 //! 1. A variant of `WorkflowStep` in `cynode-core`, and what follows it in `next`.
-//! 2. A file in `nodes/` with its input, its output, a function between them, and `run_<name>_step`, which returns the checkpoint.
-//! 3. A line in `nodes::execute_step`.
+//! 2. A file in `steps/` with its input, its output, a function between them, and `run_<name>_step`, which returns the checkpoint.
+//! 3. A line in `steps::execute_step`.
 
 pub mod agent_backend;
 pub mod cli;

@@ -1,4 +1,4 @@
-//! The program: reads its flags and serves the engine's calls.
+//! Entry point: parses the command line and serves the engine's calls.
 
 use std::sync::Arc;
 

@@ -12,22 +12,22 @@ use crate::{
     driver::{DriverContext, TaskDriver},
 };
 
-/// How a runner is set up.
+/// Options of a runner.
 #[derive(Debug)]
 pub struct RunnerOptions {
-    /// Where the engine calls it.
+    /// Listen address for calls of the engine.
     pub listen: SocketAddr,
-    /// The orchestrator's internal port, `http://127.0.0.1:12082`.
+    /// URL of the orchestrator's internal port, `http://127.0.0.1:12082`.
     pub orchestrator: String,
-    /// Its token.
+    /// Token of the runner.
     pub token: SecretString,
-    /// Its name, the same for all its processes.
+    /// Name of the runner, the same for all its processes.
     pub name: String,
-    /// How long a lease lasts.
+    /// Duration of a lease.
     pub lease: Duration,
-    /// How long a result is waited for before the run rests.
+    /// Time to wait for a job's result before the run is suspended.
     pub linger: Duration,
-    /// The key with which the engine signs its calls, `publickeyv1_…`; a call that it did not sign is refused.
+    /// Public key of the engine's signatures, `publickeyv1_…`; an unsigned call is rejected.
     pub engine_key: String,
 }
 
@@ -46,8 +46,8 @@ pub async fn serve_runner(
         .identity_key(&options.engine_key)
         .context("the engine's key is malformed; it has the form publickeyv1_…")?
         .build();
-    // The engine's library does not set this on the connections it accepts; they take it over from the listener. Without
-    // it every answer would wait for a delayed acknowledgement.
+    // TCP_NODELAY is set on the listener, and accepted connections inherit it: the engine's library does not set it. Without it every
+    // answer would wait for a delayed acknowledgement.
     let socket = if options.listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_nodelay(true)?;
     socket.set_reuseaddr(true)?;

@@ -24,10 +24,10 @@ use cynode_wire::workflow::{NewWait, RunState, StepEffect, TaskContext, Workflow
 
 use crate::agent_backend::{AgentBackend, StepError};
 
-/// How long a run waits for an agent to be connected before it looks again.
+/// Interval at which a run without a connected agent is checked again.
 const UNATTENDED_RECHECK_MS: u64 = 600_000;
 
-/// What a node is given.
+/// Input of a step.
 pub(crate) struct StepContext<'a> {
     pub(crate) task: &'a TaskContext,
     pub(crate) position: &'a WorkflowPosition,
@@ -36,7 +36,7 @@ pub(crate) struct StepContext<'a> {
     pub(crate) mind: &'a dyn AgentBackend,
 }
 
-/// What a node did, to be stored.
+/// Outcome of a step, to be stored as a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CheckpointDraft {
     pub(crate) verdict: StepVerdict,
@@ -49,7 +49,7 @@ pub(crate) struct CheckpointDraft {
 }
 
 impl CheckpointDraft {
-    /// A step that only says what follows.
+    /// Creates a checkpoint that has only a verdict and a state.
     pub(crate) const fn new(verdict: StepVerdict, state: RunState) -> Self {
         Self {
             verdict,
@@ -62,19 +62,19 @@ impl CheckpointDraft {
         }
     }
 
-    /// The run waits.
+    /// Creates a checkpoint that makes the run wait.
     pub(crate) fn with_wait(state: RunState, wait: NewWait, note: Option<String>) -> Self {
         Self { wait: Some(wait), note, ..Self::new(StepVerdict::Wait, state) }
     }
 
-    /// The task is given up.
+    /// Creates a checkpoint that fails the task.
     pub(crate) fn fail_task(mut state: RunState, why: String) -> Self {
         state.failure = Some(why.clone());
         Self { note: Some(why), ..Self::new(StepVerdict::Fail, state) }
     }
 }
 
-/// Waits for `reason`, without an end.
+/// Creates a wait for `reason` without a deadline.
 pub(crate) const fn open_ended_wait(reason: WaitReason) -> NewWait {
     NewWait { reason, question: None, wake_in_ms: None, expires_in_seconds: None }
 }
@@ -85,14 +85,14 @@ pub(crate) fn ask_person(state: RunState, question: String, cost_micros: u64) ->
     CheckpointDraft { cost_micros, ..CheckpointDraft::with_wait(state, wait, None) }
 }
 
-/// Hands something off and waits for the answer.
+/// Creates a handoff and waits for its answer.
 pub(crate) fn hand_off(state: RunState, request: HandoffRequest, about: String) -> CheckpointDraft {
     let note = Some(format!("asked the project manager: {}", request.handoff_kind().as_str()));
     let effects = vec![StepEffect::HandOff { about, request: Box::new(request) }];
     CheckpointDraft { effects, note, ..await_answer(state) }
 }
 
-/// Waits for an answer that was asked for.
+/// Waits for the answer of an existing handoff.
 pub(crate) fn await_answer(state: RunState) -> CheckpointDraft {
     let wait =
         NewWait { wake_in_ms: Some(UNATTENDED_RECHECK_MS), ..open_ended_wait(WaitReason::Agent) };
@@ -110,13 +110,13 @@ pub(crate) fn ask_about_unit(
     CheckpointDraft { unit: Some(unit.clone()), ..ask_person(state, question, cost_micros) }
 }
 
-/// What a person answered about a unit, if that is what the run was woken by and it is what they were asked about.
+/// Returns a person's answer about a unit, if it woke the run and the question was about this unit.
 pub(crate) fn unit_answer<'a>(scene: &StepContext<'a>, unit: &UnitKey) -> Option<&'a EndedWait> {
     let is_about = |asked: &UnitKey| asked == unit;
     person_answer(scene).filter(|_| scene.state.question_unit.as_ref().is_none_or(is_about))
 }
 
-/// What a person answered, if that is what the run was woken by.
+/// Returns a person's answer, if it woke the run.
 pub(crate) fn person_answer<'a>(scene: &StepContext<'a>) -> Option<&'a EndedWait> {
     // A question that a pause cut off was not answered.
     let spoke = |wait: &&EndedWait| {
@@ -126,7 +126,7 @@ pub(crate) fn person_answer<'a>(scene: &StepContext<'a>) -> Option<&'a EndedWait
     scene.position.ended_wait.as_ref().filter(spoke)
 }
 
-/// Whether a person who was asked wants something done once more.
+/// Returns whether a person's answer requests a retry.
 pub(crate) fn requests_retry(answer: Option<&EndedWait>) -> bool {
     let words = answer.filter(|wait| wait.reason == WaitReason::HumanInput);
     words
@@ -134,14 +134,14 @@ pub(crate) fn requests_retry(answer: Option<&EndedWait>) -> bool {
         .is_some_and(|words| normalize_answer(words) == ANSWER_RETRY)
 }
 
-/// An answer without marks and capital letters.
+/// Normalizes an answer: no punctuation, lower case.
 pub(crate) fn normalize_answer(words: &str) -> String {
     let plain = words.chars().map(|c| if c.is_alphanumeric() { c } else { ' ' });
     let plain: String = plain.collect::<String>().to_lowercase();
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Why a person who was asked wants the task given up, if they do.
+/// Returns the reason if a person's answer abandons the task.
 pub(crate) fn abandonment_reason(scene: &StepContext<'_>) -> Option<&'static str> {
     let wait = person_answer(scene).filter(|wait| wait.reason == WaitReason::HumanInput)?;
     match wait.resolution {
@@ -151,7 +151,7 @@ pub(crate) fn abandonment_reason(scene: &StepContext<'_>) -> Option<&'static str
     }
 }
 
-/// The answer that a step has used up: it is taken in the same checkpoint. A step that asks anew drops what was asked before.
+/// Consumes the handoff that a step has used, in the same checkpoint. A step that asks a new question drops the previous handoff.
 fn consume_handoff(handoff: Option<&RunHandoff>, step: &mut CheckpointDraft) {
     let answered =
         handoff.filter(|it| matches!(it.state, HandoffState::Done | HandoffState::Failed));
@@ -161,28 +161,28 @@ fn consume_handoff(handoff: Option<&RunHandoff>, step: &mut CheckpointDraft) {
     }
 }
 
-/// Whether the task may try something once more.
+/// Returns whether the task may retry.
 pub(crate) fn may_retry(scene: &StepContext<'_>, attempts: u32) -> bool {
     attempts < scene.limits.step_attempts && scene.position.retries_used < scene.limits.retry_budget
 }
 
-/// How often a unit may be tried again after that many attempts.
+/// Returns the number of attempts that a unit has left.
 pub(crate) fn attempts_left(scene: &StepContext<'_>, attempts: u32) -> u32 {
     let left = scene.limits.step_attempts.saturating_sub(attempts);
     if may_retry(scene, attempts) { left } else { 0 }
 }
 
-/// Whether collecting would find nothing but jobs that are out.
+/// Returns whether the collect step would only find open jobs.
 pub(crate) fn is_awaiting_jobs(position: &WorkflowPosition) -> bool {
     collect::has_only_open_jobs(&position.units)
 }
 
-/// Whether somebody must say who does this unit.
+/// Returns whether a worker must be assigned to the unit.
 pub(crate) fn needs_assignment(unit: &ReadyUnit) -> bool {
     dispatch::lacks_assignment(unit)
 }
 
-/// Runs a node; what comes to nothing becomes a step too: a wait for the next attempt or for a person, or the end.
+/// Runs a step. A failure becomes a checkpoint too: a wait for the next attempt or for a person, or the end of the task.
 pub(crate) async fn run_step(node: WorkflowStep, scene: &StepContext<'_>) -> CheckpointDraft {
     if scene.state.undecided {
         return Box::pin(retry_undecided_step(node, scene)).await;
@@ -190,8 +190,8 @@ pub(crate) async fn run_step(node: WorkflowStep, scene: &StepContext<'_>) -> Che
     execute_step(node, scene).await
 }
 
-/// Runs a node about which a person was asked, since nobody could decide it. What they answered is about that: any word but `stop` has
-/// it tried once more.
+/// Runs a step again about which a person was asked because it was undecided. The answer applies to that question: any answer but
+/// `stop` retries the step.
 async fn retry_undecided_step(node: WorkflowStep, scene: &StepContext<'_>) -> CheckpointDraft {
     let state = RunState { undecided: false, ..scene.state.clone() };
     if let Some(why) = abandonment_reason(scene) {
@@ -221,12 +221,12 @@ async fn execute_step(node: WorkflowStep, scene: &StepContext<'_>) -> Checkpoint
     });
     let mut step = match done {
         Ok(mut step) => {
-            // Whoever waits for an answer has neither failed nor done it yet.
+            // A step that waits for an agent has neither failed nor succeeded yet.
             let waits_for = step.wait.as_ref().map(|wait| wait.reason);
             if waits_for != Some(WaitReason::Agent) {
                 step.state.node_failures = 0;
             }
-            // Whoever waits on has not used the answer up yet.
+            // A step that keeps waiting has not used the answer yet.
             if !matches!(
                 waits_for,
                 Some(WaitReason::Agent | WaitReason::HumanInput | WaitReason::Job)
@@ -241,8 +241,9 @@ async fn execute_step(node: WorkflowStep, scene: &StepContext<'_>) -> Checkpoint
     step
 }
 
-/// What is stored when the orchestrator will never take what a node did, best first. Work that was done is not given up because it may not
-/// end yet: a person is asked. The last is always to give the task up, without the state, which may be what was too large.
+/// Returns the checkpoints to store if the orchestrator rejects a checkpoint permanently, the best first. Finished work is not
+/// abandoned because the task may not end yet: a person is asked. The last fallback fails the task, without the state, which may be
+/// the reason for the rejection (too large).
 pub(crate) fn refusal_fallbacks(
     node: WorkflowStep,
     status: u16,
@@ -256,7 +257,7 @@ pub(crate) fn refusal_fallbacks(
             "Everything is done, and yet the task may not end: {detail}\nAnswer `{ANSWER_RETRY}` when that is mended, or cancel the task."
         );
         let mut asking = ask_person(state.clone(), question, 0);
-        // What was said before is used up: whoever answers has it done once more.
+        // The previous handoff is consumed: an answer runs the step again.
         consume_handoff(handoff, &mut asking);
         instead.push(asking);
     }
@@ -280,7 +281,7 @@ fn handle_step_error(
             };
             return CheckpointDraft::with_wait(state, wait, Some(why));
         }
-        // What was done so far is not lost because somebody could not think.
+        // Finished work must not be lost because a decision was not reached.
         StepError::Undecided(_) => {
             let question = format!(
                 "{why}\nAnswer `{ANSWER_RETRY}` to have it tried once more, or `{ANSWER_STOP}` to give the task up."

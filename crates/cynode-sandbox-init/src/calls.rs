@@ -1,5 +1,5 @@
-//! The lock on system calls. What is not known here does not exist (ENOSYS, so that libraries fall back); what would open a way
-//! out is refused (EPERM). Calls of another architecture end the process.
+//! Seccomp filters. An unknown system call fails with ENOSYS, so that libraries fall back. A call that could lead to an escape
+//! fails with EPERM. A call of another architecture kills the process.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch,
 };
 
-/// Names of calls, as numbers.
+/// Maps system call names to numbers.
 macro_rules! calls {
     ($($name:ident)*) => { &[$(libc::$name),*] };
 }
 
-/// What programs may call, some of it with the exceptions below.
+/// System calls that programs may use, some of them with the argument restrictions below.
 const ALLOWED_SYSCALLS: &[c_long] = calls![
     SYS_accept SYS_accept4 SYS_bind SYS_brk SYS_capget SYS_capset SYS_chdir SYS_clock_getres
     SYS_clock_gettime SYS_clock_nanosleep SYS_clone SYS_close SYS_close_range SYS_connect
@@ -59,7 +59,8 @@ const ALLOWED_SYSCALLS: &[c_long] = calls![
     SYS_unlinkat SYS_utimensat SYS_vmsplice SYS_wait4 SYS_waitid SYS_write SYS_writev
 ];
 
-/// The same, where old names still exist. Missing on purpose in both: `clone3`, whose flags lie where no filter can see them.
+/// Allowed legacy system calls, on architectures that have them. `clone3` is missing in both lists on purpose: its flags are in
+/// memory, where no filter can read them.
 #[cfg(target_arch = "x86_64")]
 const LEGACY_ALLOWED_SYSCALLS: &[c_long] = calls![
     SYS_access SYS_alarm SYS_arch_prctl SYS_chmod SYS_chown SYS_creat SYS_dup2 SYS_epoll_create
@@ -69,11 +70,12 @@ const LEGACY_ALLOWED_SYSCALLS: &[c_long] = calls![
     SYS_setrlimit SYS_signalfd SYS_stat SYS_symlink SYS_sync_file_range SYS_time SYS_unlink
     SYS_utime SYS_utimes SYS_vfork
 ];
-/// `renameat`, `sync_file_range`, `getrlimit` and `setrlimit`, which have no names in the library there.
+/// `renameat`, `sync_file_range`, `getrlimit` and `setrlimit`, for which libc has no names on this architecture.
 #[cfg(target_arch = "aarch64")]
 const KNOWN_BY_OLD_NAMES: &[c_long] = &[38, 84, 163, 164];
 
-/// What is refused whatever its arguments are: namespaces and mounts, other processes, keys, tracing, modules, clocks, the machine.
+/// System calls that are denied with any arguments: namespaces and mounts, other processes, keys, tracing, modules, clocks, and
+/// control of the machine.
 const DENIED_SYSCALLS: &[c_long] = calls![
     SYS_acct SYS_add_key SYS_adjtimex SYS_bpf SYS_chroot SYS_clock_adjtime SYS_clock_settime
     SYS_delete_module SYS_fanotify_init SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen
@@ -88,7 +90,7 @@ const DENIED_SYSCALLS: &[c_long] = calls![
     SYS_vhangup
 ];
 
-/// The same, where old names still exist.
+/// Denied legacy system calls, on architectures that have them.
 #[cfg(target_arch = "x86_64")]
 const LEGACY_DENIED_SYSCALLS: &[c_long] = calls![
     SYS__sysctl SYS_afs_syscall SYS_getpmsg SYS_ioperm SYS_iopl SYS_modify_ldt SYS_putpmsg
@@ -98,7 +100,7 @@ const LEGACY_DENIED_SYSCALLS: &[c_long] = calls![
 #[cfg(target_arch = "aarch64")]
 const REFUSED_BY_OLD_NAMES: &[c_long] = &[];
 
-/// Namespaces that a new process could ask for.
+/// Namespace flags of `clone`.
 const NAMESPACE_CLONE_FLAGS: [c_int; 8] = [
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
@@ -110,16 +112,16 @@ const NAMESPACE_CLONE_FLAGS: [c_int; 8] = [
     libc::CLONE_NEWUTS,
 ];
 
-/// Kinds of sockets that a program may make; their only way out of the sandbox is a file that was put into it.
+/// Allowed socket families. The sandbox has no network; the only way out is a Unix socket that is mounted into it.
 const ALLOWED_SOCKET_FAMILIES: [c_int; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
-/// Types into a terminal as if somebody sat at it.
+/// `ioctl` requests that inject input into a terminal.
 const TERMINAL_INJECTION_IOCTLS: [c_ulong; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
-/// What `personality` may be asked: nothing but to tell, the ordinary one, and addresses that do not move.
+/// Allowed arguments of `personality`: the default, a query, and address space without randomization.
 const ALLOWED_PERSONALITIES: [c_int; 3] = [0, -1, libc::ADDR_NO_RANDOMIZE];
 
-/// Locks this process and all that follow.
+/// Applies the filters to this process and its descendants.
 pub(crate) fn apply_seccomp_filters() -> anyhow::Result<()> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).context("an unknown architecture")?;
     for filter in [build_allowlist_filter(arch)?, build_denylist_filter(arch)?] {
@@ -128,7 +130,7 @@ pub(crate) fn apply_seccomp_filters() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All that is not known is answered as by a kernel that does not have it.
+/// Builds the filter that answers unknown system calls with ENOSYS, as an old kernel does.
 fn build_allowlist_filter(arch: TargetArch) -> anyhow::Result<BpfProgram> {
     let known =
         [ALLOWED_SYSCALLS, LEGACY_ALLOWED_SYSCALLS, DENIED_SYSCALLS, LEGACY_DENIED_SYSCALLS]
@@ -141,7 +143,7 @@ fn build_allowlist_filter(arch: TargetArch) -> anyhow::Result<BpfProgram> {
     )
 }
 
-/// All that is refused.
+/// Builds the filter that denies system calls with EPERM.
 fn build_denylist_filter(arch: TargetArch) -> anyhow::Result<BpfProgram> {
     let always = [DENIED_SYSCALLS, LEGACY_DENIED_SYSCALLS].concat();
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
@@ -182,7 +184,7 @@ fn build_denylist_filter(arch: TargetArch) -> anyhow::Result<BpfProgram> {
             ALLOWED_PERSONALITIES.map(|kind| (0, Is::Ne, to_argument_bits(kind))),
         )?],
     );
-    // Devices.
+    // Device files.
     let device = |argument| {
         [libc::S_IFCHR, libc::S_IFBLK]
             .iter()
@@ -206,12 +208,13 @@ fn build_denylist_filter(arch: TargetArch) -> anyhow::Result<BpfProgram> {
     )
 }
 
-/// The 32 bits of an argument that is an `int`.
+/// Converts an `int` argument to the 32 bits that the filter compares.
 fn to_argument_bits(value: c_int) -> u64 {
     u64::from(value.cast_unsigned())
 }
 
-/// Matches when all of (argument, comparison, value) hold; arguments are looked at as the kernel does, as 32 bits.
+/// Builds a rule that matches if all conditions (argument, comparison, value) hold. Arguments are compared as 32 bits, as the kernel
+/// does.
 fn build_conjunction_rule<const N: usize>(
     conditions: [(u8, Is, u64); N],
 ) -> anyhow::Result<SeccompRule> {

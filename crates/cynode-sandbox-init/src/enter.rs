@@ -1,4 +1,4 @@
-//! Outside: join the cgroups, set the limits, become somebody else, become the program.
+//! `enter`, outside of the sandbox: joins the cgroups, sets the limits, switches the user and executes the program.
 
 use std::{
     convert::Infallible,
@@ -19,20 +19,21 @@ use nix::{
     unistd::{self, Gid, Uid},
 };
 
-/// Does what the launch spec on standard input says and becomes the program that it names.
+/// Reads the launch spec from standard input, applies it, and replaces this process by its program.
 pub(crate) fn enter_sandbox() -> anyhow::Result<Infallible> {
     close_inherited_fds()?;
     let spec: EnterSpec = read_launch_spec()?;
     for cgroup in &spec.cgroups {
         fs::write(cgroup, "0").with_context(|| format!("cannot join {}", cgroup.display()))?;
     }
-    // When the machine runs out of memory, sandboxes go first.
+    // If the machine runs out of memory, sandboxes are killed first.
     fs::write("/proc/self/oom_score_adj", "500").context("cannot set the score")?;
     set_resource_limits(&spec.limits)?;
     if let Some(user) = spec.user {
         switch_user(user).context("cannot become the sandbox's user")?;
     }
-    // From here on it ends with the node. Whoever becomes somebody else loses this, so it comes last; and the node may be gone already.
+    // From here on the process dies with the node. A change of user clears this setting, so it comes last. The node may have exited
+    // already, so the parent is checked afterwards.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if u32::try_from(unistd::getppid().as_raw()) != Ok(spec.parent) {
         bail!("the node is gone");
@@ -49,25 +50,25 @@ fn switch_user(number: u32) -> nix::Result<()> {
     unistd::setresuid(user, user, user)
 }
 
-/// Reads a launch spec from standard input, without a buffer.
+/// Reads a launch spec from standard input, unbuffered.
 pub(crate) fn read_launch_spec<T: serde::de::DeserializeOwned>() -> anyhow::Result<T> {
     Ok(decode_launch_spec(fs::File::from(stdin().as_fd().try_clone_to_owned()?))?)
 }
 
-/// Whoever started the node may have left files open in it; a sandbox gets the three that are meant for it.
+/// Closes inherited file descriptors. The node's parent may have left files open; a sandbox gets only standard streams.
 pub(crate) fn close_inherited_fds() -> anyhow::Result<()> {
     let open: Vec<i32> = fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|descriptor| *descriptor > 2)
         .collect();
     for descriptor in open {
-        // One of them was the directory that was read.
+        // One of the descriptors was the directory that was read.
         let _ = unistd::close(descriptor);
     }
     Ok(())
 }
 
-/// Sets the limits of this process and of all that follow.
+/// Sets the resource limits of this process and its descendants.
 pub(crate) fn set_resource_limits(limits: &ProcessLimits) -> anyhow::Result<()> {
     let all = [
         (Resource::RLIMIT_CORE, 0),

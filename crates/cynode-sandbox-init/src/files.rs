@@ -1,5 +1,5 @@
-//! The second lock on files: whatever the mounts say, only the writable places can be changed; and nothing outside can be signalled
-//! or reached by an abstract socket.
+//! Landlock ruleset, a second barrier besides the mounts. Only the writable paths can be changed, and no process outside can be
+//! signalled or reached by an abstract socket.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,11 @@ use landlock::{
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
-/// The newest kernel interface that is asked for; an older kernel gives what it has.
+/// Newest Landlock ABI that is requested; an older kernel applies the subset that it supports.
 const LANDLOCK_ABI: ABI = ABI::V6;
 
-/// Locks this process and all that follow. On a kernel without Landlock it does nothing; on one that has it, it must succeed.
+/// Applies the ruleset to this process and its descendants. On a kernel without Landlock it does nothing; with Landlock it must
+/// succeed.
 pub(crate) fn apply_landlock_ruleset(writable: &[PathBuf]) -> anyhow::Result<()> {
     let all = AccessFs::from_all(LANDLOCK_ABI);
     let read = AccessFs::from_read(LANDLOCK_ABI);

@@ -1,4 +1,4 @@
-//! Connections to a port of 127.0.0.1, carried to a socket of the node.
+//! Forwards connections from a port of 127.0.0.1 to a Unix socket of the node.
 
 use std::{
     io::{self, Read, Write},
@@ -12,36 +12,36 @@ use std::{
     thread,
 };
 
-/// Most connections at once through one door. Each takes two of the threads that the job may have.
+/// Maximum number of concurrent connections per port. Each uses two of the job's threads.
 const MAX_CONNECTIONS: usize = 64;
-/// A thread only copies.
+/// Stack size of a thread that only copies.
 const THREAD_STACK_BYTES: usize = 64 << 10;
 
-/// A port that is open, and where it leads.
+/// A listening port and its target socket.
 pub(crate) struct PortListener {
     listener: TcpListener,
     socket: PathBuf,
 }
 
 impl PortListener {
-    /// Opens the port.
+    /// Binds the port.
     pub(crate) fn new(port: u16, socket: PathBuf) -> io::Result<Self> {
         Ok(Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, port))?, socket })
     }
 
-    /// Carries connections from now on, in threads of its own.
+    /// Serves connections in background threads.
     pub(crate) fn serve_connections(self) -> io::Result<()> {
         spawn_thread(move || {
             let busy = Arc::new(AtomicUsize::new(0));
             for incoming in self.listener.incoming().flatten() {
-                // One too many is closed, and the client sees it.
+                // A connection above the limit is closed, which the client sees.
                 if busy.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
                     busy.fetch_sub(1, Ordering::Relaxed);
                     continue;
                 }
                 let guard = ConnectionSlot(Arc::clone(&busy));
                 let socket = self.socket.clone();
-                // Without threads left the connection is dropped, guard and all.
+                // If no thread can be started, the connection is dropped together with its guard.
                 let _ = spawn_thread(move || {
                     let _guard = guard;
                     let _ = relay_connection(&incoming, &socket);
@@ -51,7 +51,7 @@ impl PortListener {
     }
 }
 
-/// Counts a connection as long as it lives.
+/// Guard that counts a connection while it lives.
 struct ConnectionSlot(Arc<AtomicUsize>);
 
 impl Drop for ConnectionSlot {
@@ -64,7 +64,7 @@ fn spawn_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(work).map(|_| ())
 }
 
-/// Copies both ways until both have ended.
+/// Copies in both directions until both have ended.
 fn relay_connection(near: &TcpStream, socket: &Path) -> io::Result<()> {
     let far = UnixStream::connect(socket)?;
     near.set_nodelay(true)?;
@@ -78,7 +78,7 @@ fn relay_connection(near: &TcpStream, socket: &Path) -> io::Result<()> {
     far.shutdown(Shutdown::Both)
 }
 
-/// Copies to the end, or until one of the two is gone.
+/// Copies to the end of the stream, or until one side is closed.
 fn copy_stream(mut from: impl Read, mut to: impl Write) {
     let mut buffer = [0; 16 << 10];
     while let Ok(read) = from.read(&mut buffer) {

@@ -1,4 +1,4 @@
-//! Launch specs on standard input: a length in four bytes, then JSON. They are read without a buffer, so that what follows is
+//! Launch specs on standard input: a length of four bytes, then JSON. They are read unbuffered, so that the following bytes are
 //! left for the command.
 
 use std::{
@@ -9,81 +9,82 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// What the first process writes to standard error when it is locked in and is about to start the command. All that follows is the command's.
+/// Marker that the first process writes to standard error when all restrictions are in effect and the command is about to start.
+/// All output after it is the command's.
 pub const STARTED_MARKER: &[u8] = b"\0cynode started\n";
 
-/// Launch specs are small; a longer one is a mistake.
+/// Maximum size of a launch spec. A larger one is an error.
 const MAX_SPEC_BYTES: u32 = 4 << 20;
 
-/// Why a launch spec could not be read or written.
+/// Error of reading or writing a launch spec.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchSpecError {
-    /// The node is gone, or the pipe is broken.
+    /// The pipe is broken, or the node has exited.
     #[error("the node has sent no launch spec")]
     Io(#[from] io::Error),
-    /// It is not the expected JSON.
+    /// The JSON is invalid.
     #[error("the launch spec cannot be read")]
     Json(#[from] serde_json::Error),
-    /// It is too long.
+    /// The launch spec is too long.
     #[error("the launch spec is too long")]
     Long,
 }
 
-/// What `enter` does outside.
+/// Launch spec of `enter`, outside of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnterSpec {
-    /// The process that started it; without that one it ends.
+    /// Process id of the parent. `enter` exits if its parent is another one.
     pub parent: u32,
-    /// The files of cgroups to write itself into.
+    /// Cgroup files to which the process writes its id.
     pub cgroups: Vec<PathBuf>,
-    /// The user and group to become.
+    /// User and group id to switch to.
     pub user: Option<u32>,
-    /// Limits of a process.
+    /// Limits per process.
     pub limits: ProcessLimits,
-    /// The program to become.
+    /// Program to execute.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments of the program.
     pub arguments: Vec<String>,
 }
 
-/// Limits that a process has.
+/// Limits per process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessLimits {
-    /// Most bytes of a file.
+    /// Maximum size of a file.
     pub file_bytes: u64,
-    /// Most open files.
+    /// Maximum number of open files.
     pub open_files: u64,
 }
 
-/// What `run` does inside.
+/// Launch spec of `run`, inside the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InitSpec {
-    /// The command.
+    /// Command and arguments.
     pub argv: Vec<String>,
-    /// Its whole environment.
+    /// Complete environment of the command.
     pub env: BTreeMap<String, String>,
-    /// Where it starts.
+    /// Working directory of the command.
     pub cwd: PathBuf,
-    /// The sockets to offer.
+    /// Sockets to forward.
     pub doors: Vec<PortForward>,
-    /// Where files may be changed.
+    /// Writable paths.
     pub writable: Vec<PathBuf>,
-    /// The socket whose end ends everything; for backends in which a sandbox could outlive its node.
+    /// Liveness socket: if it closes, the first process exits. For backends in which a sandbox could outlive its node.
     pub life: Option<PathBuf>,
-    /// Limits of a process, where `enter` was not there to set them.
+    /// Limits per process, where `enter` did not set them.
     pub limits: Option<ProcessLimits>,
 }
 
-/// A socket of the node, offered on a port of 127.0.0.1.
+/// A Unix socket of the node, forwarded from a port of 127.0.0.1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortForward {
-    /// The socket, inside.
+    /// Path of the socket inside the sandbox.
     pub socket: PathBuf,
-    /// The port.
+    /// Port on 127.0.0.1.
     pub port: u16,
 }
 
-/// Encodes a launch spec with its length in front.
+/// Encodes a launch spec with a length prefix.
 pub fn encode_launch_spec(spec: &impl Serialize) -> Result<Vec<u8>, LaunchSpecError> {
     let text = serde_json::to_vec(spec)?;
     let length = u32::try_from(text.len()).ok().filter(|length| *length <= MAX_SPEC_BYTES);
@@ -92,7 +93,7 @@ pub fn encode_launch_spec(spec: &impl Serialize) -> Result<Vec<u8>, LaunchSpecEr
     Ok(bytes)
 }
 
-/// Reads a launch spec and not one byte more.
+/// Reads exactly one launch spec and no further byte.
 pub fn decode_launch_spec<T: DeserializeOwned>(mut from: impl Read) -> Result<T, LaunchSpecError> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;

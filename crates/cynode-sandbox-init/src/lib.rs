@@ -1,9 +1,9 @@
-//! What a node and the first process of its sandboxes say to each other; the program is the other half.
+//! Protocol between a node and the first process of its sandboxes. The program of this crate implements the other side.
 //!
-//! The program has two parts. `enter` runs outside: it joins the cgroups of its run, sets the limits of a process, becomes an
-//! unprivileged user and turns into what makes the sandbox. `run` is the first process inside: it offers the sockets of the node on
-//! 127.0.0.1, locks itself and all that follows in (Landlock, seccomp), starts the command and reaps.
-//! Both read their launch spec from standard input, which afterwards belongs to the command: nothing of a job, least of all its
+//! The program has two commands. `enter` runs outside the sandbox: it joins the cgroups of its run, sets the limits of a process,
+//! switches to an unprivileged user and executes the program that creates the sandbox. `run` is the first process inside: it forwards
+//! the sockets of the node on 127.0.0.1, restricts itself and its descendants (Landlock, seccomp), starts the command and reaps.
+//! Both read their launch spec from standard input, which afterwards belongs to the command: no data of a job, least of all its
 //! environment, is on a command line.
 
 mod launch_spec;

@@ -1,4 +1,4 @@
-//! `cynode-sandbox-init enter` and `cynode-sandbox-init run`; see the library.
+//! Commands `cynode-sandbox-init enter` and `cynode-sandbox-init run`; see the library.
 
 mod calls;
 mod enter;

@@ -1,4 +1,4 @@
-//! Inside: the first process.
+//! `run`, inside the sandbox: the first process.
 
 use std::{
     io::{Read, Write, stderr},
@@ -26,11 +26,11 @@ use crate::{
     forward::PortListener,
 };
 
-/// Does what the launch spec on standard input says; gives what the command gave, and 128 and the signal when one ended it.
+/// Reads the launch spec from standard input and runs the command. Returns its exit code, or 128 plus the signal that ended it.
 pub(crate) fn run_init() -> anyhow::Result<ExitCode> {
     close_inherited_fds()?;
     prctl::set_no_new_privs()?;
-    // The command runs as the same user: it must not look into this process.
+    // The command runs as the same user and must not inspect this process.
     prctl::set_dumpable(false)?;
     let spec: InitSpec = read_launch_spec()?;
     let life = spec.life.as_deref().map(connect_liveness_socket).transpose()?;
@@ -56,13 +56,13 @@ pub(crate) fn run_init() -> anyhow::Result<ExitCode> {
     }
     let child = match spawn_command(&spec) {
         Ok(child) => child,
-        // As a shell would: the sandbox is fine, the command is not.
+        // Uses a shell's exit code: the sandbox works, and the command could not be started.
         Err(error) => {
             writeln!(stderr(), "cynode-sandbox-init: {error:#}")?;
             return Ok(ExitCode::from(127));
         }
     };
-    // They are the command's now: the node sees their end when the command closes them.
+    // These streams belong to the command now: the node sees their end when the command closes them.
     let (_, _) = (unistd::close(0), unistd::close(1));
     Ok(ExitCode::from(reap_until_exit(child)))
 }
@@ -79,7 +79,7 @@ fn spawn_command(spec: &InitSpec) -> anyhow::Result<Pid> {
     Ok(Pid::from_raw(i32::try_from(child.id())?))
 }
 
-/// Waits for the command and takes in what else has ended meanwhile.
+/// Waits for the command and reaps other processes that exit meanwhile.
 fn reap_until_exit(command: Pid) -> u8 {
     loop {
         match wait() {
@@ -99,7 +99,8 @@ fn connect_liveness_socket(life: &Path) -> anyhow::Result<UnixStream> {
     UnixStream::connect(life).context("the node is gone")
 }
 
-/// The end of this connection is the end of the node, or its wish: the first process goes, and with it all others.
+/// Exits when the liveness connection closes. That happens when the node exits or wants the run to end; all other processes die
+/// with the first one.
 fn exit_on_disconnect(mut life: UnixStream) {
     let _ = life.read(&mut [0]);
     std::process::exit(137);

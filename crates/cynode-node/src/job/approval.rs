@@ -17,13 +17,13 @@ use crate::{
     workers::PermissionPrompt,
 };
 
-/// How long one call waits for the answer.
+/// Wait of one long-poll request.
 const PERMISSION_WAIT_MS: u32 = 20_000;
 
-/// An answer that came sooner than this did not wait for anybody.
+/// Minimum duration of a real long poll. An earlier empty response did not wait.
 const MIN_LONG_POLL_DURATION: Duration = Duration::from_secs(1);
 
-/// Asks through the orchestrator until somebody has answered. When the job ends meanwhile, so does the asking.
+/// Asks for permission through the orchestrator until a person has answered, or until the job ends.
 pub(super) struct PermissionRequester {
     pub(super) node: Arc<NodeContext>,
     pub(super) job: Arc<NodeJob>,
@@ -41,7 +41,7 @@ impl PermissionRequester {
             {
                 Ok(PermissionAnswer::Allowed) => return true,
                 Ok(PermissionAnswer::Refused) => return false,
-                // Whoever answers at once without an answer is not to be asked again at once.
+                // Backs off if the server returns at once without an answer.
                 Ok(PermissionAnswer::Waiting) if began.elapsed() < MIN_LONG_POLL_DURATION => {
                     backoff.wait_next_delay().await;
                 }
@@ -64,7 +64,7 @@ impl PermissionPrompt for PermissionRequester {
     }
 }
 
-/// Counts a question for as long as it is open.
+/// Counts a question as open for the guard's lifetime.
 struct OpenQuestionGuard<'a>(&'a NodeJob);
 
 impl<'a> OpenQuestionGuard<'a> {

@@ -20,7 +20,7 @@ use crate::{
     workspace::{self, PinConflict, WorkspaceError},
 };
 
-/// The folders of a job, and the commit from which files are put back.
+/// Directories of a job, and the commit from which pinned files are restored.
 pub(super) struct JobCheckWorkspace {
     node: Arc<NodeContext>,
     job: Arc<NodeJob>,
@@ -64,7 +64,7 @@ impl CheckWorkspace for JobCheckWorkspace {
     }
 }
 
-/// Makes what the files are put back from.
+/// Creates the repository from which pinned files are restored.
 pub(super) async fn prepare_pin_source(
     node: &NodeContext,
     job: &NodeJob,
@@ -73,7 +73,7 @@ pub(super) async fn prepare_pin_source(
     from: &str,
 ) -> Result<(), WorkspaceError> {
     let mut paths: Vec<_> = checks.iter().flat_map(EvidenceCheck::pinned_paths).collect();
-    // Others are told of when their check comes.
+    // An invalid path is reported when its check runs.
     paths.retain(|path| is_plain_path(path));
     paths.sort_unstable();
     paths.dedup();

@@ -22,10 +22,10 @@ use crate::{
     workspace::{self, MergeResult, WorkBundle, WorkspaceError},
 };
 
-/// Most files that a job may leave beside its commit.
+/// Maximum number of files that a job may leave beside its commit.
 const MAX_ARTIFACT_COUNT: usize = 32;
 
-/// Why the work could not be taken out.
+/// Reason why the work could not be exported.
 #[derive(Debug, thiserror::Error)]
 enum FinishError {
     #[error(transparent)]
@@ -38,7 +38,7 @@ enum FinishError {
     Refused(#[from] NodeClientError),
 }
 
-/// Puts the result together.
+/// Builds the result of a job.
 pub(super) async fn finish_job(
     node: &Arc<NodeContext>,
     job: &Arc<NodeJob>,
@@ -58,7 +58,7 @@ pub(super) async fn finish_job(
     let required = rule == CommitRule::Required && !nobody;
     if prepared && workspace::wants_commit(rule) {
         match try_commit_work(node, job).await {
-            // What was put together before the worker began is none of its doing.
+            // Commits that were merged before the worker started do not count as its work.
             Ok((Some(taken), Some(before))) if required && taken.commit == before.head => {
                 fail("Nothing was changed.");
             }
@@ -90,7 +90,7 @@ async fn try_commit_work(
     Ok((commit_work(node, job, merged.as_ref()).await?, merged))
 }
 
-/// Makes the commit in a sandbox of its own, takes it out and stores it with the orchestrator.
+/// Creates the commit in its own sandbox, exports it and uploads it to the orchestrator.
 async fn commit_work(
     node: &NodeContext,
     job: &NodeJob,
@@ -118,8 +118,8 @@ async fn upload_file(
     call_with_retry(|| node.client.upload_blob(job.job_id(), token, file, blob)).await.map(drop)
 }
 
-/// Files that the job left in `/out`, by name. What is no plain file, has an odd name or is too large stays behind, and that is
-/// said.
+/// Uploads the files that the job left in `/out`, by name. It skips and reports a file that is not a plain file, has an invalid
+/// name or is too large.
 async fn upload_artifacts(node: &NodeContext, job: &NodeJob) -> BTreeMap<String, StoredBlob> {
     let mut stored = BTreeMap::new();
     let mut left = node.settings.job_limits.bundle_bytes();

@@ -14,10 +14,10 @@ use crate::{
     workspace::{self, MergeResult, WorkspaceError},
 };
 
-/// Who puts commits together. Depends on nothing, so that doing it again gives the same commits.
+/// Committer of merge commits. It is constant, so that a repeated merge gives the same commits.
 const MERGE_COMMITTER: &str = "CyNode";
 
-/// Why commits could not be put together; that they do not fit is no such reason.
+/// Error of a merge. A conflict is not an error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MergeError {
     #[error(transparent)]
@@ -28,7 +28,7 @@ pub(super) enum MergeError {
     Store(#[from] NodeStoreError),
 }
 
-/// Puts the commits of a job together in its new workspace, in a sandbox, and keeps what became of them.
+/// Merges the commits of a job in its new workspace, in a sandbox, and persists the outcome.
 pub(super) async fn merge_commits(
     node: &NodeContext,
     job: &NodeJob,
@@ -63,7 +63,7 @@ fn to_sandbox_use(ended: &SandboxExit) -> SandboxUse {
     }
 }
 
-/// What became of it, in words.
+/// Describes the outcome of a merge in words.
 fn describe_merge(merged: &MergeResult) -> String {
     match &merged.conflict {
         Some(conflict) => describe_conflict(conflict),
@@ -85,7 +85,7 @@ fn describe_conflict(conflict: &MergeConflict) -> String {
     format!("The commit {commit} does not fit, {others}: {}.", files.join(", "))
 }
 
-/// What came of a job in which nobody works: the commits were put together, and that is all.
+/// Builds the record of a job without a worker: the merge is its only work.
 pub(super) fn merge_only_record(job: &NodeJob, merged: Option<MergeResult>) -> TurnRecord {
     let Some(merged) = merged else {
         let summary = "There was nothing to put together.".to_owned();
@@ -95,7 +95,7 @@ pub(super) fn merge_only_record(job: &NodeJob, merged: Option<MergeResult>) -> T
     build_turn_record(true, new, describe_merge(&merged), None, merged.used)
 }
 
-/// What came of a job whose commits do not fit and in which nobody could mend that.
+/// Builds the record of a job that ends with a merge conflict, because it has no worker that could resolve it.
 pub(super) fn conflict_record(conflict: MergeConflict, used: SandboxUse) -> TurnRecord {
     build_turn_record(false, false, describe_conflict(&conflict), Some(conflict), used)
 }

@@ -2,11 +2,10 @@
 
 use cynode_core::nodes::CommandOutcome;
 
-/// Most bytes, as they are sent, of what all commands of a job wrote. The orchestrator takes requests of 1 MiB unless it is told
-/// otherwise.
+/// Maximum size, JSON-encoded, of the output of all commands of a job. The orchestrator's default request limit is 1 MiB.
 const MAX_STEP_OUTPUT_BYTES: usize = 640 * 1024;
 
-/// Cuts what commands wrote, each to its share; the end is kept.
+/// Truncates the output of each command to its share and keeps the tail.
 pub(super) fn truncate_step_outputs(steps: &mut [CommandOutcome]) {
     let share = MAX_STEP_OUTPUT_BYTES / steps.len().max(1);
     for step in steps {
@@ -23,7 +22,7 @@ pub(super) fn truncate_step_outputs(steps: &mut [CommandOutcome]) {
     }
 }
 
-/// How many bytes a character takes inside of JSON.
+/// Returns the JSON-encoded size of a character in bytes.
 const fn json_encoded_len(one: char) -> usize {
     match one {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,

@@ -15,7 +15,7 @@ use crate::{
     workers::{HOME_DIR, SandboxRunner, WORKSPACE_DIR},
 };
 
-/// Starts programs in the sandbox of one job: with its workspace, its home, its sockets and its limits.
+/// Starts programs in the sandbox of one job, with its workspace, home, sockets and limits.
 pub(crate) struct JobSandboxRunner {
     backend: Arc<dyn Backend>,
     job: String,
@@ -37,7 +37,7 @@ impl JobSandboxRunner {
         Self { backend, job, image, binds, sockets, limits, until }
     }
 
-    /// For a program that looks at nothing of a job.
+    /// Creates a runner for a program that uses no directory of a job.
     pub(crate) fn new_standalone(
         backend: Arc<dyn Backend>,
         job: String,
@@ -58,7 +58,7 @@ impl JobSandboxRunner {
         self
     }
 
-    /// With the folders of a job; `out` is where it leaves what is to be taken out.
+    /// Adds the directories of a job; `out` receives the files to export.
     pub(crate) fn with_folders(mut self, dir: &JobDir, out: PathBuf) -> Self {
         let writable =
             |host, inside: &str| BindMount { host, inside: inside.into(), writable: true };

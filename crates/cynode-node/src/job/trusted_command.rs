@@ -12,10 +12,10 @@ use crate::{
     workers::SandboxRunner,
 };
 
-/// How long such a program may take.
+/// Timeout of a trusted command.
 pub(super) const TRUSTED_COMMAND_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// Why it did not do what it was to do.
+/// Error of a trusted command.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TrustedCommandError {
     #[error(transparent)]
@@ -38,7 +38,7 @@ fn describe_failure(why: ExitReason, told: &str) -> String {
     }
 }
 
-/// Runs one to its end; gives where it has left what it has to say. What lay there before is gone.
+/// Runs a command to its exit and returns the directory with its output. Earlier content of that directory is removed.
 pub(super) async fn run_trusted_command(
     node: &NodeContext,
     job: &NodeJob,
@@ -58,7 +58,7 @@ pub(super) async fn run_trusted_command(
         }
     };
     let limits = node.settings.job_limits.run_limits(needs, TRUSTED_COMMAND_TIMEOUT);
-    // When the disk is low, runs of workers are ended, and this saves what they did.
+    // A low disk ends the runs of workers. This run saves their work, so it continues.
     let limits = SandboxLimits { despite_low_disk: true, ..limits };
     let runs = JobSandboxRunner::new(
         backend,
@@ -76,7 +76,7 @@ pub(super) async fn run_trusted_command(
     }
 }
 
-/// Waits for the end of a run and gives the end of what it complained of.
+/// Waits for the end of a run and returns the tail of its standard error.
 async fn wait_with_stderr(mut running: SandboxProcess) -> (SandboxExit, String) {
     drop(running.stdin.take());
     let (stdout, stderr) = (running.stdout.take(), running.stderr.take());

@@ -35,13 +35,13 @@ use crate::{
     workspace::{self, MergeResult, MirrorOrigin, WorkspaceError},
 };
 
-/// How often a repository is asked for that cannot be had: long enough to outlast an orchestrator that starts anew.
+/// Maximum number of attempts to fetch a repository: enough to outlast a restart of the orchestrator.
 const MAX_FETCH_ATTEMPTS: u32 = 12;
 
-/// How much longer than its limit a worker may take to end by itself.
+/// Extra time for a worker to end by itself after its limit.
 const TURN_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// Why the worker did not get as far as a turn.
+/// Reason why the worker did not start its turn.
 struct TurnFailure {
     stop: &'static str,
     summary: String,
@@ -101,14 +101,14 @@ impl From<MergeError> for TurnFailure {
     }
 }
 
-/// Has the worker do the job. That it failed is a result like any other.
+/// Runs the worker of a job. A failure is recorded as a result too.
 pub(super) async fn run_worker(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> TurnRecord {
     let done = tokio::select! {
         () = job.aborted.cancelled() => Err(TurnFailure::new(stops::CANCELLED, "it was aborted")),
         done = try_run_worker(node, job) => done,
     };
     *lock_unpoisoned(&job.orders) = None;
-    // Whatever the worker left running is not part of what it did.
+    // Processes that the worker left running are not part of its work.
     node.end_job_sandboxes(&job.job_id().to_string()).await;
     done.unwrap_or_else(|TurnFailure { stop, summary }| TurnRecord {
         succeeded: false,
@@ -148,7 +148,7 @@ async fn try_run_worker(
     };
     let due = job.due_at();
     let left = due.saturating_duration_since(Instant::now());
-    // Some of the time is for putting the result together.
+    // Part of the time is reserved for building the result.
     let until = due - (left / 10).min(Duration::from_mins(1));
     store::create_traversable_dir(&job.dir.sockets_dir())?;
     let sockets = open_sockets(node, job)?;
@@ -168,7 +168,7 @@ async fn try_run_worker(
     Ok(to_turn_record(choice, turn, &ended, &*backend, job.dir.load_session()?))
 }
 
-/// Makes all folders of a job anew, as they were before anything ran in them.
+/// Recreates all directories of a job in their initial state.
 pub(super) async fn reset_workspace(node: &NodeContext, job: &NodeJob) -> Result<(), WorkerError> {
     let project = job.assignment().project_id;
     let done = async {
@@ -186,7 +186,7 @@ pub(super) async fn reset_workspace(node: &NodeContext, job: &NodeJob) -> Result
     done.await.map(drop).map_err(|TurnFailure { summary, .. }| WorkerError::Workspace(summary))
 }
 
-/// Makes the workspace anew, with all that is to be put together in it.
+/// Recreates the workspace and merges the job's commits in it.
 async fn prepare_workspace(
     node: &NodeContext,
     job: &NodeJob,
@@ -198,14 +198,14 @@ async fn prepare_workspace(
     prepare_from_mirror(node, job, mirror).await
 }
 
-/// The commits that a job needs.
+/// Returns the commits that a job needs.
 fn required_commits(job: &NodeJob) -> Vec<String> {
     let assignment = job.assignment();
     let pinned = pinned_checks(job).map(|(_, from)| from);
     assignment.base.iter().chain(&assignment.merge).chain(pinned).cloned().collect()
 }
 
-/// The checks of a job, and where the files are from that they go by.
+/// Returns the checks of a job and the commit of their pinned files.
 fn pinned_checks(job: &NodeJob) -> Option<(&[EvidenceCheck], &String)> {
     match &job.assignment().work.worker {
         WorkerChoice::Checks { checks, pinned_from: Some(from) } => Some((checks, from)),
@@ -266,7 +266,7 @@ fn open_sockets(node: &NodeContext, job: &Arc<NodeJob>) -> Result<JobSockets, Tu
     let assignment = job.assignment();
     let outbox = Arc::clone(&job.outbox);
     let agent = match &assignment.work.worker {
-        // What checks run has neither a model nor a tool to ask: nobody answers for them.
+        // Checks have no socket to models or tools.
         WorkerChoice::Checks { .. } | WorkerChoice::Merge => None,
         WorkerChoice::Acp { .. } | WorkerChoice::Command { .. } | WorkerChoice::Scripted { .. } => {
             Some(AgentEgress {
@@ -288,16 +288,16 @@ fn open_sockets(node: &NodeContext, job: &Arc<NodeJob>) -> Result<JobSockets, Tu
         .map_err(|error| TurnFailure::new("node", format!("the sockets cannot be opened: {error}")))
 }
 
-/// What a worker finds when it begins.
+/// Initial state of a worker's turn.
 #[derive(Clone, Copy)]
 struct TurnContext<'a> {
-    /// The session that is to be taken up again.
+    /// Id of the session to resume.
     resume: Option<&'a str>,
-    /// What did not fit together in its workspace.
+    /// Merge conflict in the workspace.
     conflict: Option<&'a MergeConflict>,
 }
 
-/// Starts the worker, tells it what to do, and waits for what comes of it.
+/// Starts the worker, sends its prompt and waits for the outcome.
 async fn run_turn(
     node: &Arc<NodeContext>,
     job: &Arc<NodeJob>,
@@ -358,7 +358,7 @@ async fn run_turn(
         played = play => played,
         () = listen => Err(TurnFailure::new("node", "nobody listens")),
     };
-    // What was told last may still be on its way.
+    // The last events may still be in the channel.
     while let Ok(what) = happened.try_recv() {
         job.outbox.push(what);
     }
@@ -398,7 +398,7 @@ fn to_turn_record(
         resource_usage,
         ..WorkResult::default()
     };
-    // Nothing that checks leave behind is taken out.
+    // Files that checks leave behind are not exported.
     let prepared = !matches!(choice, WorkerChoice::Checks { .. });
     TurnRecord { succeeded: result.stop_reason == stops::END_TURN, prepared, result }
 }

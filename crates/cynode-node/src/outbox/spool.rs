@@ -14,29 +14,29 @@ use std::{
 use cynode_core::nodes::JobEvent;
 use serde::{Deserialize, Serialize};
 
-/// From this size on, the file is worth being written anew.
+/// File size from which compaction is worthwhile.
 const COMPACTION_THRESHOLD_BYTES: usize = 8 * 1024 * 1024;
 
-/// A line of the file. Its event is borrowed where it is written, and owned where it is read.
+/// A line of the spool file. Its event is borrowed for writing and owned after reading.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum SpoolLine<E> {
-    /// It happened.
+    /// A job event.
     Event(E),
-    /// They are on their way.
+    /// A mark that precedes the first send of a batch.
     Sent(BatchMark),
 }
 
-/// Events that are sent together.
+/// Mark of a batch that is about to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct BatchMark {
-    /// The number behind the last of them.
+    /// Sequence number after the last event of the batch.
     next: u64,
-    /// With how many events of the file, from its first, everything up to them is said.
+    /// Number of events of the file, counted from its first, that are covered by this batch and earlier ones.
     through: u64,
 }
 
-/// What an earlier process had not sent, or does not know to have arrived.
+/// Events that an earlier process did not send, or whose arrival is unknown.
 #[derive(Debug, Default)]
 pub(super) struct SpoolBacklog {
     events: Vec<JobEvent>,
@@ -44,7 +44,7 @@ pub(super) struct SpoolBacklog {
 }
 
 impl SpoolBacklog {
-    /// What the orchestrator does not have when it expects this number next.
+    /// Returns the events that the orchestrator does not have, given the sequence number that it expects next.
     pub(super) fn unacknowledged_after(mut self, next: u64) -> Vec<JobEvent> {
         let arrived = self.sent.iter().filter(|sent| sent.next <= next);
         let through = arrived.map(|sent| sent.through).max().unwrap_or(0);
@@ -52,7 +52,7 @@ impl SpoolBacklog {
         self.events.split_off(through.min(self.events.len()))
     }
 
-    /// What is in a file, and whether its last line was written to the end.
+    /// Reads a spool file. Also returns whether its last line is complete.
     fn read_spool(path: &Path) -> io::Result<(Self, bool)> {
         let text = match fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -71,21 +71,21 @@ impl SpoolBacklog {
     }
 }
 
-/// The file of one job.
+/// Spool file of one job.
 #[derive(Debug)]
 pub(super) struct EventSpool {
     path: PathBuf,
-    /// None when it could not be written: then events are in memory only.
+    /// Open file; `None` after a write error: events are then in memory only.
     file: Option<File>,
-    /// How many events are in it.
+    /// Number of events in the file.
     events: u64,
     bytes: usize,
-    /// How many bytes it had when it was last written anew.
+    /// Size of the file after the last compaction.
     at_first: usize,
 }
 
 impl EventSpool {
-    /// Makes the file, without what may be in it.
+    /// Creates the file and truncates existing content.
     pub(super) fn new(path: PathBuf) -> Self {
         let mut spool = Self { path, file: None, events: 0, bytes: 0, at_first: 0 };
         spool.write_or_disable(|spool| {
@@ -97,7 +97,7 @@ impl EventSpool {
         spool
     }
 
-    /// Opens the file, and gives what an earlier process left in it.
+    /// Opens the file and returns the backlog of the earlier process.
     pub(super) fn open_existing(path: PathBuf) -> (Self, SpoolBacklog) {
         let mut spool = Self { path, file: None, events: 0, bytes: 0, at_first: 0 };
         let mut earlier = SpoolBacklog::default();
@@ -116,27 +116,27 @@ impl EventSpool {
         (spool, earlier)
     }
 
-    /// Whether it is large, and most of it came since it was last written anew.
+    /// Returns whether the file is large and most of it was written since the last compaction.
     pub(super) const fn needs_compaction(&self) -> bool {
         self.file.is_some()
             && self.bytes > COMPACTION_THRESHOLD_BYTES
             && self.bytes / 2 > self.at_first
     }
 
-    /// Keeps an event; gives its place.
+    /// Appends an event and returns its position.
     pub(super) fn append_event(&mut self, event: &JobEvent) -> u64 {
         self.events += 1;
         self.append_line(&SpoolLine::Event(event));
         self.events
     }
 
-    /// Keeps that events are about to be sent: those with numbers below `next`, which were said up to this place.
+    /// Records that the events with numbers below `next`, up to position `through`, are about to be sent.
     pub(super) fn append_batch_mark(&mut self, next: u64, through: u64) {
         self.append_line(&SpoolLine::Sent(BatchMark { next, through }));
     }
 
-    /// Begins again with these ones alone, of which the first ones are on their way and get the numbers before `next`; each has the
-    /// place that it comes in.
+    /// Rewrites the file with the given events only. The first ones are in flight and have the numbers before `next`. Each event
+    /// gets the position in which it is written.
     pub(super) fn compact_to<'a>(
         &mut self,
         events: impl Iterator<Item = &'a JobEvent>,
@@ -157,7 +157,7 @@ impl EventSpool {
                 file.set_len(0)?;
                 spool.file = Some(file);
             } else {
-                // Killed before the file is replaced, nothing is lost: the old one says the same and more.
+                // A kill before the rename loses nothing: the old file has the same events and more.
                 let new = spool.path.with_extension("new");
                 let mut file = open_private_file(&new)?;
                 file.set_len(0)?;
@@ -182,7 +182,7 @@ impl EventSpool {
         });
     }
 
-    /// What cannot be written is not kept. Then there is no file at all, since one that says only a part would be believed.
+    /// Runs a write and disables the file if it fails. No file remains then, because a partial one would be trusted.
     fn write_or_disable(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
         if let Err(error) = write(self) {
             let path = self.path.display();
@@ -200,7 +200,7 @@ fn push_line(text: &mut Vec<u8>, line: &SpoolLine<&JobEvent>) {
     }
 }
 
-/// A file that nobody else can read, to be added to.
+/// Opens a file for appending that only its owner can read.
 fn open_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }

@@ -1,4 +1,4 @@
-//! Sandbox backend with the host's system, by bubblewrap.
+//! Sandbox backend that uses the host's system, by bubblewrap.
 
 use std::{
     fs,
@@ -20,9 +20,9 @@ use super::{
     running::RunWatcher,
 };
 
-/// Directories of the system; where one is a link, the link is shown.
+/// System directories. A directory that is a symlink on the host is a symlink in the sandbox.
 const SYSTEM_DIRS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
-/// What of the machine's settings programs need and strangers may know.
+/// Files of the host's `/etc` that programs need and that contain no private data.
 const SHARED_ETC_FILES: [&str; 9] = [
     "alternatives",
     "ca-certificates",
@@ -34,7 +34,7 @@ const SHARED_ETC_FILES: [&str; 9] = [
     "ssl/certs",
     "ssl/openssl.cnf",
 ];
-/// Settings that are the sandbox's own.
+/// Files of `/etc` that are generated for the sandbox.
 const GENERATED_ETC_FILES: [(&str, &str); 6] = [
     (
         "passwd",
@@ -47,7 +47,7 @@ const GENERATED_ETC_FILES: [(&str, &str); 6] = [
     ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
     ("resolv.conf", ""),
 ];
-/// What the kernel tells about the whole machine and no job needs to know.
+/// Files of `/proc` about the whole machine that no job needs.
 const HIDDEN_PROC_FILES: [&str; 14] = [
     "/proc/cmdline",
     "/proc/config.gz",
@@ -64,18 +64,18 @@ const HIDDEN_PROC_FILES: [&str; 14] = [
     "/proc/sched_debug",
     "/proc/timer_list",
 ];
-/// The first process, inside.
+/// Path of the first process inside the sandbox.
 const INIT_PATH: &str = "/run/cynode/sandbox-init";
 
-/// Makes sandboxes by bubblewrap.
+/// Bubblewrap backend.
 pub struct BubblewrapBackend {
     ground: Arc<HostEnv>,
-    /// What every sandbox is shown.
+    /// Arguments that mount the system in every sandbox.
     system: Vec<String>,
 }
 
 impl BubblewrapBackend {
-    /// On the ground that the backends of a node share.
+    /// Creates the backend on the shared host environment of the node.
     pub fn new(ground: &Arc<HostEnv>) -> Result<Self, SandboxError> {
         let mut system = system_bind_arguments();
         system.extend(prepare_etc(&ground.options.directory.join("etc"))?);
@@ -98,7 +98,7 @@ impl BubblewrapBackend {
              --perms 1777 --size {size} --tmpfs /tmp --dir /var --symlink ../tmp /var/tmp"
         )));
         for path in &self.ground.options.show {
-            // One that was taken away since the node started ends no job.
+            // A path that was removed since the node started must not fail a job.
             all.extend(bind_arguments("--ro-bind-try", path, path));
         }
         all.extend(bind_arguments("--ro-bind", self.ground.init_path(), Path::new(INIT_PATH)));
@@ -217,7 +217,7 @@ impl Backend for BubblewrapBackend {
     }
 }
 
-/// Runs something and looks at what came of it.
+/// Runs a probe command and checks its output.
 pub(super) async fn run_probe(
     backend: &dyn Backend,
     image: Option<&str>,
@@ -253,12 +253,12 @@ pub(super) async fn run_probe(
     }
 }
 
-/// Where a socket is inside.
+/// Returns the path of a socket inside the sandbox.
 pub(super) fn socket_inside(name: &str) -> String {
     format!("/run/cynode/{name}.sock")
 }
 
-/// What the first process is told.
+/// Builds the launch spec of the first process.
 pub(super) fn to_init_spec(run: &SandboxRun<'_>) -> InitSpec {
     let own = ["/tmp", "/dev/shm"].map(PathBuf::from);
     let given = run.binds.iter().filter(|bind| bind.writable).map(|bind| bind.inside.clone());
@@ -325,7 +325,7 @@ fn system_bind_arguments() -> Vec<String> {
     all
 }
 
-/// Makes the directory that is /etc inside, with a place for each of the machine's settings that is shown in it.
+/// Creates the sandbox's `/etc` directory, with a mount point for each host file that is shown in it.
 fn prepare_etc(etc: &Path) -> Result<Vec<String>, SandboxError> {
     host_env::create_traversable_dir(etc)?;
     make_dir_listable(etc)?;
@@ -350,7 +350,7 @@ fn prepare_etc(etc: &Path) -> Result<Vec<String>, SandboxError> {
     Ok(all)
 }
 
-/// Lets strangers list a directory.
+/// Makes a directory listable by other users.
 fn make_dir_listable(path: &Path) -> Result<(), SandboxError> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))

@@ -19,21 +19,21 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use self::layout::{CgroupHierarchy, CgroupLayout};
 use super::{IoContext, SandboxError, SandboxLimits};
 
-/// What a process tree takes besides its command: what makes the sandbox, the first process, the threads that forward.
+/// Processes of a run besides its command: the sandbox program, the first process and the forwarding threads.
 const OVERHEAD_PROCESS_COUNT: u32 = 32;
-/// The period of the CPU limit.
+/// Period of the CPU limit.
 const CPU_PERIOD_MICROSECONDS: u64 = 100_000;
 
-/// The directories of this node.
+/// Cgroup directories of this node.
 #[derive(Clone, Debug)]
 pub(super) struct NodeCgroups {
     hierarchies: Vec<CgroupHierarchy>,
-    /// Directories in hierarchies that limit nothing here, which makers of containers fill all the same.
+    /// Directories in hierarchies without limits for us. Container runtimes create cgroups there nevertheless.
     others: Vec<PathBuf>,
 }
 
 impl NodeCgroups {
-    /// Finds the hierarchies and makes the directories of this node.
+    /// Detects the hierarchies and creates the node's directories.
     pub(super) fn prepare_hierarchies(instance: &str) -> Result<Self, SandboxError> {
         let read =
             |path: &str| fs::read_to_string(path).with_io_context(|| format!("cannot read {path}"));
@@ -52,7 +52,7 @@ impl NodeCgroups {
         Ok(made)
     }
 
-    /// Makes the directories of this node where they are not there.
+    /// Creates the node's directories where they are missing.
     fn create_directories(&self) -> Result<(), SandboxError> {
         for hierarchy in &self.hierarchies {
             create_cgroup(&hierarchy.directory)?;
@@ -63,14 +63,14 @@ impl NodeCgroups {
         Ok(())
     }
 
-    /// Makes the cgroup of a run, with its limits.
+    /// Creates the cgroup of a run, with its limits.
     pub(super) fn create_run_group(
         &self,
         name: &str,
         limits: &SandboxLimits,
     ) -> Result<RunCgroup, SandboxError> {
         let group = self.run_group(name);
-        // Empty directories are anybody's to tidy away, and a node runs for months.
+        // Another program may remove empty cgroup directories while the node runs, which can be months.
         if self.hierarchies.iter().any(|hierarchy| !hierarchy.directory.is_dir()) {
             self.create_directories()?;
         }
@@ -78,7 +78,7 @@ impl NodeCgroups {
             create_cgroup(&hierarchy.directory)?;
             for (file, value) in limit_settings(hierarchy, limits) {
                 let path = hierarchy.directory.join(file);
-                // Without an account of swap, memory is limited all the same.
+                // Memory is limited even where swap accounting is not available.
                 if path.exists() || !file.contains("sw") {
                     fs::write(&path, value)
                         .with_io_context(|| format!("cannot set {}", path.display()))?;
@@ -88,7 +88,7 @@ impl NodeCgroups {
         Ok(group)
     }
 
-    /// The cgroup of a run, whether it is there or not.
+    /// Returns the cgroup of a run, whether it exists or not.
     pub(super) fn run_group(&self, name: &str) -> RunCgroup {
         let below = |hierarchy: &CgroupHierarchy| CgroupHierarchy {
             directory: hierarchy.directory.join(name),
@@ -100,7 +100,7 @@ impl NodeCgroups {
         }
     }
 
-    /// The runs of which a cgroup is there.
+    /// Returns the names of the runs that have a cgroup.
     pub(super) fn run_names(&self) -> BTreeSet<String> {
         let used = self.hierarchies.iter().map(|hierarchy| &hierarchy.directory);
         used.chain(&self.others)
@@ -111,7 +111,7 @@ impl NodeCgroups {
             .collect()
     }
 
-    /// Removes the directories of this node if nothing is in them.
+    /// Removes the node's directories if they are empty.
     pub(super) fn remove_empty_directories(&self) {
         let used = self.hierarchies.iter().map(|hierarchy| &hierarchy.directory);
         for directory in used.chain(&self.others) {
@@ -119,7 +119,7 @@ impl NodeCgroups {
         }
     }
 
-    /// The path of a run's cgroup, as programs want it that make one below.
+    /// Returns the path of a run's cgroup in the form that container runtimes expect for a parent.
     pub(super) fn parent_of(&self, name: &str) -> Option<String> {
         let first = self.hierarchies.iter().find(|hierarchy| !hierarchy.controllers.is_empty())?;
         let directory = first.directory.join(name);
@@ -127,25 +127,25 @@ impl NodeCgroups {
     }
 }
 
-/// The cgroup of a run.
+/// Cgroup of a run.
 #[derive(Clone, Debug)]
 pub(super) struct RunCgroup {
     hierarchies: Vec<CgroupHierarchy>,
     others: Vec<PathBuf>,
 }
 
-/// What a run has used.
+/// Resource usage of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CgroupUsage {
     pub(super) cpu: Duration,
     pub(super) peak_memory: u64,
-    /// Processes that the memory limit has killed.
+    /// Number of processes killed by the memory limit.
     pub(super) out_of_memory: u64,
 }
 
 impl RunCgroup {
-    /// What a process that has one thread writes itself into to be of it. Where threads can be moved one by one, that is asked for:
-    /// it spares the lock of the whole machine.
+    /// Returns the files to which a single-threaded process writes its id to join the cgroup. In v1 that is `tasks`, which moves one
+    /// thread and avoids a machine-wide lock.
     pub(super) fn join_files(&self) -> Vec<PathBuf> {
         let door = |hierarchy: &CgroupHierarchy| {
             hierarchy.directory.join(if hierarchy.unified { "cgroup.procs" } else { "tasks" })
@@ -153,7 +153,7 @@ impl RunCgroup {
         self.hierarchies.iter().map(door).collect()
     }
 
-    /// Its processes, those below included.
+    /// Returns the processes of the cgroup and its descendants.
     pub(super) fn list_processes(&self) -> BTreeSet<i32> {
         let mut found = BTreeSet::new();
         for hierarchy in &self.hierarchies {
@@ -166,7 +166,7 @@ impl RunCgroup {
         found
     }
 
-    /// Kills all of it.
+    /// Kills all processes of the cgroup.
     pub(super) fn kill_all(&self) {
         for hierarchy in &self.hierarchies {
             if hierarchy.unified {
@@ -178,7 +178,7 @@ impl RunCgroup {
         }
     }
 
-    /// Kills a process if it still is of this cgroup: a number may have been given to another meanwhile.
+    /// Kills a process if it is still in this cgroup: its pid may have been reused.
     fn kill_one(&self, process: i32) {
         let Some(handle) =
             Pid::from_raw(process).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
@@ -190,7 +190,7 @@ impl RunCgroup {
         }
     }
 
-    /// What it has used so far.
+    /// Reads the current resource usage.
     pub(super) fn read_usage(&self) -> CgroupUsage {
         let mut used = CgroupUsage::default();
         for hierarchy in &self.hierarchies {
@@ -223,7 +223,7 @@ impl RunCgroup {
         used
     }
 
-    /// Removes what is left of it. Right after the last process it can be refused: then try again.
+    /// Removes the directories of the cgroup. The kernel may refuse right after the last process has exited: the caller then retries.
     pub(super) fn remove_directories(&self) -> bool {
         let mut gone = true;
         let used = self.hierarchies.iter().map(|hierarchy| &hierarchy.directory);
@@ -256,7 +256,7 @@ fn create_cgroup(directory: &Path) -> Result<(), SandboxError> {
     }
 }
 
-/// A directory of cgroups and those below, parents first.
+/// Returns a cgroup directory and its descendants, parents first.
 fn list_tree(root: &Path) -> Vec<PathBuf> {
     let mut all = vec![root.to_owned()];
     let mut next = 0;
@@ -275,8 +275,8 @@ fn list_tree(root: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Lets the directory of the node hand its controllers on. Where processes are beside it they must go into a cgroup of their own
-/// first: the node does, by moving itself.
+/// Enables the controllers for the node's child cgroups. The parent cgroup must not contain processes for that, so the node moves
+/// itself to its own cgroup first if necessary.
 fn delegate_controllers(hierarchy: &CgroupHierarchy) -> Result<(), SandboxError> {
     let all: Vec<String> = hierarchy.controllers.iter().map(|name| format!("+{name}")).collect();
     let hand_on =
@@ -296,7 +296,7 @@ fn delegate_controllers(hierarchy: &CgroupHierarchy) -> Result<(), SandboxError>
     })
 }
 
-/// What is written where.
+/// Returns the files of the limits and the values to write.
 fn limit_settings(
     hierarchy: &CgroupHierarchy,
     limits: &SandboxLimits,
@@ -327,7 +327,7 @@ fn limit_settings(
     all
 }
 
-/// The number after a word at the start of a line.
+/// Returns the number after a field name at the start of a line.
 fn parse_field(text: &str, name: &str) -> u64 {
     text.lines()
         .filter_map(|line| line.split_once(' '))

@@ -13,48 +13,48 @@ use tokio::{task::spawn_blocking, time::timeout};
 
 use super::cgroups::RunCgroup;
 
-/// No tree of a project is deeper; one that is hides something.
+/// Maximum depth of a directory tree. No project has a deeper one; a deeper one is treated as an evasion.
 const MAX_TREE_DEPTH: usize = 200;
-/// What a name and its inode cost, whatever is in the file.
+/// Cost of a name and its inode, independent of the file size.
 const ENTRY_OVERHEAD_BYTES: u64 = 512;
-/// The least that a name counts: empty files are many before they are large, and each takes its time to count.
+/// Minimum charge per name: many empty files cost inodes and scan time before they cost space.
 const MIN_ENTRY_BYTES: u64 = 4096;
-/// Between two counts, at least.
+/// Minimum interval between two scans.
 const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(500);
-/// A count may take one part in this of the time.
+/// A scan may use at most 1/n of the time.
 const SCAN_TIME_DIVISOR: u32 = 20;
-/// Between two counts, at most: in this time a job outruns its quota.
+/// Maximum interval between two scans. Within it a job can exceed its quota.
 const MAX_SCAN_INTERVAL: Duration = Duration::from_secs(3);
-/// Most pieces that all processes of a run have mapped. Each takes its time to look at; a run with more hides something.
+/// Maximum number of mappings of all processes of a run. Each takes time to scan; more are treated as an evasion.
 const MAX_MAPPING_COUNT: u32 = 2_000_000;
-/// How many files must still fit on a file system.
+/// Minimum number of free inodes on a file system.
 const MIN_FREE_INODES: u64 = 10_000;
 
-/// What is counted, and how much may be found.
+/// Disk quota of a run: the measured paths and their limit.
 #[derive(Clone, Debug)]
 pub(super) struct DiskQuota {
     pub(super) places: Vec<PathBuf>,
     pub(super) most: u64,
-    /// What must stay free on the file systems, if that ends the run.
+    /// Minimum free space on the file systems; the run ends below it. `None` disables the check.
     pub(super) floor: Option<u64>,
     pub(super) group: RunCgroup,
 }
 
 impl DiskQuota {
-    /// Returns when there is too much.
+    /// Waits until the quota is exceeded.
     pub(super) async fn wait_exceeded(&self) {
-        // What is free changes faster than a count may take.
+        // Free space is checked separately: it can change faster than a scan takes.
         tokio::select! {
             () = self.poll_until(Self::is_low, |_| MIN_SCAN_INTERVAL) => {}
             () = self.poll_until(|disk| !disk.is_within_quota(), pause_after) => {}
         }
     }
 
-    /// Looks again and again, with a pause that depends on how long the look took; returns when it is so.
+    /// Polls a condition until it holds. The pause depends on the duration of the last poll.
     async fn poll_until(&self, so: fn(&Self) -> bool, pause_after: fn(Duration) -> Duration) {
         let mut pause = MIN_SCAN_INTERVAL;
         loop {
-            // A timeout of nothing is a pause.
+            // A timeout of a pending future works as a sleep.
             let _ = timeout(pause, std::future::pending::<()>()).await;
             let disk = self.clone();
             let began = Instant::now();
@@ -77,27 +77,27 @@ impl DiskQuota {
     }
 }
 
-/// How long there is no count after one that took so long.
+/// Returns the pause after a scan of the given duration.
 fn pause_after(took: Duration) -> Duration {
     (took * SCAN_TIME_DIVISOR).clamp(MIN_SCAN_INTERVAL, MAX_SCAN_INTERVAL)
 }
 
-/// Whether too little is free where a place is: of space, or of files where their number is limited.
+/// Returns whether the file system of a path is low on space, or on inodes where their number is limited.
 fn is_low(place: &Path, floor: u64) -> bool {
     let Ok(stat) = rustix::fs::statvfs(place) else { return false };
     stat.f_bavail * stat.f_frsize < floor || is_low_on_inodes(stat.f_files, stat.f_favail)
 }
 
-/// Whether too few files can still be made of all that a file system may have. One without such a limit says that it may have none.
+/// Returns whether too few inodes are free. A file system without a limit reports a total of zero.
 fn is_low_on_inodes(all: u64, free: u64) -> bool {
     free < MIN_FREE_INODES.min(all / 20)
 }
 
 struct DiskUsageCounter {
     left: u64,
-    /// Files with several names count once.
+    /// Files with several hard links, counted once.
     seen: HashSet<(u64, u64)>,
-    /// How many pieces may still be mapped.
+    /// Number of mappings that may still be scanned.
     mappings: u32,
 }
 
@@ -106,14 +106,15 @@ impl DiskUsageCounter {
         Self { left: most, seen: HashSet::new(), mappings: MAX_MAPPING_COUNT }
     }
 
-    /// Whether a tree fits into what is left. What vanishes meanwhile counts nothing; what cannot be looked at does not fit.
+    /// Counts a tree and returns whether it fits into the remaining quota. A file that vanishes meanwhile counts zero; a directory
+    /// that cannot be read does not fit.
     fn count_tree(&mut self, root: &Path) -> bool {
         let mut open = vec![(root.to_owned(), 0)];
         while let Some((directory, depth)) = open.pop() {
             let entries = match fs::read_dir(&directory) {
                 Ok(entries) => entries,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                // A node that is not root cannot look into what a job has closed: it counts as too much.
+                // A node that is not root cannot read a directory that the job has closed: it counts as too much.
                 Err(_) => return false,
             };
             for entry in entries.flatten() {
@@ -132,7 +133,7 @@ impl DiskUsageCounter {
         true
     }
 
-    /// Files that have no name any more but are still open, or were closed and are still mapped, take their space too.
+    /// Counts unlinked files that are still open, or that are closed and still mapped: they use space too.
     fn count_open_files(&mut self, group: &RunCgroup) -> bool {
         let threads: Vec<_> =
             group.list_processes().into_iter().filter_map(find_live_thread).collect();
@@ -153,11 +154,11 @@ impl DiskUsageCounter {
         true
     }
 
-    /// Only root can look at them.
+    /// Counts unlinked mapped files. Only root can read them.
     fn count_mappings(&mut self, thread: i32) -> bool {
         let Ok(maps) = File::open(format!("/proc/{thread}/maps")) else { return true };
         for line in BufReader::new(maps).split(b'\n') {
-            // It has ended.
+            // The thread has exited.
             let Ok(line) = line else { break };
             let Some(left) = self.mappings.checked_sub(1) else { return false };
             self.mappings = left;
@@ -195,14 +196,14 @@ impl DiskUsageCounter {
     }
 }
 
-/// A thread of a process that lives: once the first has ended, it shows nothing of what the others have.
+/// Returns a live thread of a process. The main thread shows no files once it has exited, although others live.
 fn find_live_thread(process: i32) -> Option<i32> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let mut numbers = threads.filter_map(|thread| thread.file_name().to_str()?.parse::<i32>().ok());
     numbers.find(|thread| fs::read_link(format!("/proc/{thread}/exe")).is_ok())
 }
 
-/// The piece of memory in a line of what a process has mapped, as the files of such pieces are called, if it is of a file without a name.
+/// Returns the address range of a mapping of an unlinked file, in the form of the names in `map_files`.
 fn parse_deleted_mapping(line: &[u8]) -> Option<String> {
     let line = line.strip_suffix(b" (deleted)")?;
     let piece = std::str::from_utf8(line.split(|byte| *byte == b' ').next()?).ok()?;
@@ -210,7 +211,7 @@ fn parse_deleted_mapping(line: &[u8]) -> Option<String> {
     Some(format!("{}-{}", from.trim_start_matches('0'), to.trim_start_matches('0')))
 }
 
-/// Whether a file lies in memory, which has a limit of its own: in a tmpfs, or shared between processes without any name.
+/// Returns whether a file is in memory (tmpfs or anonymous shared memory), which has its own limit.
 fn is_in_memory(path: &str) -> bool {
     rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == 0x0102_1994)
 }

@@ -27,34 +27,34 @@ use super::{
     users::{self, SandboxUsers},
 };
 
-/// The first process of every sandbox, static, so that it runs in any image.
+/// Binary of the first process of every sandbox. It is static, so that it runs in any image.
 const SANDBOX_INIT_BINARY: &[u8] = include_bytes!(env!("CYNODE_SANDBOX_INIT"));
-/// How long the processes of a run may take to go after they were killed.
+/// Time that the processes of a run have to exit after a kill.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How the sandboxes of a node are made.
+/// Options of the node's sandboxes.
 #[derive(Clone, Debug)]
 pub struct SandboxOptions {
-    /// Names the node among others on the machine; letters, digits and `-`. The same after a restart.
+    /// Instance name of the node, unique on the machine and stable across restarts; letters, digits and `-`.
     pub instance: String,
-    /// A directory of its own, which all the way to it strangers can enter (mode 0711).
+    /// Directory for the sandboxes' files. Other users must be able to traverse the whole path (mode 0711).
     pub directory: PathBuf,
-    /// Users of the host that only sandboxes have; taken when the node runs as root. Nodes on one machine need different ones.
+    /// Range of host users reserved for sandboxes, used if the node runs as root. Nodes on one machine need disjoint ranges.
     pub users: Range<u32>,
-    /// What of the machine bubblewrap's sandboxes are shown besides the system, read-only and at the same place: tools.
+    /// Host paths that bubblewrap sandboxes see read-only at the same path, besides the system. Meant for tools.
     pub show: Vec<PathBuf>,
-    /// The program of bubblewrap.
+    /// Path of the bubblewrap program.
     pub bwrap: PathBuf,
-    /// The program of podman.
+    /// Path of the podman program.
     pub podman: PathBuf,
-    /// The image of podman's sandboxes that name none.
+    /// Default image of podman sandboxes.
     pub image: Option<String>,
-    /// What must stay free on the disk; with less, runs that write are ended.
+    /// Minimum free disk space. Below it, runs that write are ended.
     pub free_floor_bytes: u64,
 }
 
 impl SandboxOptions {
-    /// With what is usual.
+    /// Creates options with defaults.
     pub fn new(instance: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
         Self {
             instance: instance.into(),
@@ -69,7 +69,7 @@ impl SandboxOptions {
     }
 }
 
-/// What all sandboxes of a node stand on: cgroups, users, the first process.
+/// Host environment that all sandboxes of a node share: cgroups, users and the binary of the first process.
 pub struct HostEnv {
     pub(super) options: SandboxOptions,
     pub(super) cgroups: NodeCgroups,
@@ -81,7 +81,7 @@ pub struct HostEnv {
 }
 
 impl HostEnv {
-    /// Lays it; must be called in a runtime.
+    /// Prepares the host environment. Must be called within a tokio runtime.
     pub fn prepare_env(options: SandboxOptions) -> Result<Arc<Self>, SandboxError> {
         if !is_valid_name(&options.instance) || options.instance.contains('_') {
             return Err(SandboxError::Refused(format!("{:?} names no node", options.instance)));
@@ -104,7 +104,7 @@ impl HostEnv {
         }))
     }
 
-    /// Waits until the ends of all runs are seen to; no run may be started any more.
+    /// Kills all runs and waits until they are cleaned up. No run may be started afterwards.
     pub async fn shut_down(&self) {
         for killer in self.lock_live_runs().values() {
             killer.kill();
@@ -113,7 +113,7 @@ impl HostEnv {
         self.tracker.wait().await;
     }
 
-    /// The first process, on the host.
+    /// Returns the host path of the first process's binary.
     pub(super) fn init_path(&self) -> &Path {
         &self.init_path
     }
@@ -130,7 +130,7 @@ impl HostEnv {
         self.lock_live_runs().remove(name);
     }
 
-    /// Whether anything runs.
+    /// Returns whether any run is live.
     pub(super) fn has_live_runs(&self) -> bool {
         !self.lock_live_runs().is_empty()
     }
@@ -139,7 +139,7 @@ impl HostEnv {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for a run: its name, its user with what belongs to it, its cgroup.
+    /// Allocates a run: its name, its user, the ownership of its files, and its cgroup.
     pub(super) async fn allocate_run(
         self: &Arc<Self>,
         run: &SandboxRun<'_>,
@@ -181,13 +181,13 @@ impl HostEnv {
         made.await.map_err(|_| SandboxError::Start("the node is ending".into()))?
     }
 
-    /// Starts a process that dies with this one, whatever becomes of the thread that asks for it.
+    /// Spawns a process that dies with the node, independent of the lifetime of the calling thread.
     pub(super) async fn spawn_process(&self, command: Command) -> Result<Child, SandboxError> {
         let what = command.as_std().get_program().display().to_string();
         self.spawner.spawn_command(command).await.with_io_context(|| format!("cannot start {what}"))
     }
 
-    /// Ends whatever of a job lives and removes what is left.
+    /// Ends every run of a job and removes its remains.
     pub(super) async fn end_job(&self, job: &str) {
         self.end_matching_runs(|name| name.split('.').next() == Some(job)).await;
         if let Some(users) = &self.users {
@@ -195,7 +195,7 @@ impl HostEnv {
         }
     }
 
-    /// Ends whatever belongs to no job that is kept.
+    /// Ends every run whose job is not in `keep`.
     pub(super) async fn cleanup_orphans(&self, keep: &[String]) -> CleanupStats {
         let kept = |name: &str| keep.iter().any(|job| name.split('.').next() == Some(job));
         self.end_matching_runs(|name| !kept(name)).await
@@ -209,7 +209,7 @@ impl HostEnv {
                 swept.ended += 1;
             }
         }
-        // Those that are followed are cleared up by who follows them.
+        // The watcher of a live run cleans it up.
         let mut ticks = interval(Duration::from_millis(5));
         let followed = timeout(KILL_TIMEOUT, async {
             while self.lock_live_runs().keys().any(|name| of(name)) {
@@ -247,20 +247,21 @@ impl HostEnv {
 }
 
 impl Drop for HostEnv {
-    /// An empty directory of cgroups is of no use to anybody.
+    /// Removes the cgroup directories if they are empty.
     fn drop(&mut self) {
         self.cgroups.remove_empty_directories();
     }
 }
 
-/// A place for a run.
+/// Allocated resources of a run.
 pub(super) struct RunAllocation {
     pub(super) user: Option<u32>,
     pub(super) group: RunCgroup,
     pub(super) name: String,
 }
 
-/// Letters, digits, `_` and `-`: what can be a name of a file, a cgroup and a container, and an argument of a program.
+/// Returns whether a name has only letters, digits, `_` and `-`. Such a name is safe as the name of a file, a cgroup and a
+/// container, and as a program argument.
 pub(super) fn is_valid_name(name: &str) -> bool {
     let fine = |letter: u8| {
         letter.is_ascii_lowercase() || letter.is_ascii_digit() || b"_-".contains(&letter)
@@ -291,7 +292,7 @@ fn validate_run(run: &SandboxRun<'_>) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// A directory that strangers can enter.
+/// Creates a directory that other users can traverse.
 pub(super) fn create_traversable_dir(path: &Path) -> Result<(), SandboxError> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -300,7 +301,7 @@ pub(super) fn create_traversable_dir(path: &Path) -> Result<(), SandboxError> {
         .with_io_context(|| format!("cannot make {}", path.display()))
 }
 
-/// Writes a file in one step, so that nobody sees half of it, or one that is just being run.
+/// Writes a file atomically: no process sees it half-written, and a running binary is not overwritten.
 pub(super) fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<(), SandboxError> {
     if fs::read(path).is_ok_and(|there| there == bytes) {
         return Ok(());
@@ -314,8 +315,8 @@ pub(super) fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<(
     write().with_io_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Starts processes from a thread that lives as long as it: a process that is told to die with its parent dies with the THREAD that
-/// started it, and those of a runtime come and go.
+/// Spawns processes from one long-lived thread. The parent-death signal is tied to the THREAD that spawned the process, and
+/// threads of a tokio runtime come and go.
 struct ProcessSpawner(mpsc::Sender<(Command, oneshot::Sender<io::Result<Child>>)>);
 
 impl ProcessSpawner {

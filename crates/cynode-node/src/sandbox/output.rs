@@ -2,23 +2,23 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The end of what was written.
+/// Tail of a program's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapturedOutput {
-    /// The last bytes.
+    /// Last bytes of the output.
     pub bytes: Vec<u8>,
-    /// How many came before them and were left out.
+    /// Number of bytes before them that were dropped.
     pub dropped: u64,
 }
 
 impl CapturedOutput {
-    /// As text; what is none is replaced.
+    /// Returns the bytes as text; invalid UTF-8 is replaced.
     pub fn to_lossy_text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 }
 
-/// Reads to the end, however much comes, and keeps the last `most` bytes.
+/// Reads to the end of the stream and keeps the last `most` bytes.
 pub async fn capture_tail(mut from: impl AsyncRead + Unpin, most: usize) -> CapturedOutput {
     let mut captured = CapturedOutput::default();
     let mut buffer = vec![0; 16 << 10];
@@ -27,7 +27,7 @@ pub async fn capture_tail(mut from: impl AsyncRead + Unpin, most: usize) -> Capt
             break;
         }
         captured.bytes.extend_from_slice(&buffer[..read]);
-        // Cut in large pieces, so that a flood is not copied again and again.
+        // Truncates in large steps, so that a flood of output is not copied again and again.
         if captured.bytes.len() > 2 * most + buffer.len() {
             captured.trim_to(most);
         }

@@ -33,26 +33,26 @@ use super::{
     users,
 };
 
-/// The first process, inside.
+/// Path of the first process inside the container.
 const INIT_PATH: &str = "/run/cynode/sandbox-init";
-/// The connection to the node, inside.
+/// Path of the liveness socket inside the container.
 const LIVENESS_SOCKET_PATH: &str = "/run/cynode/life.sock";
-/// How often it is looked who was killed.
+/// Interval of the check for OOM kills.
 const OOM_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// So little below the limit is at the limit.
+/// Memory usage that is this close to the limit counts as at the limit.
 const MEMORY_LIMIT_SLACK_BYTES: u64 = 1 << 20;
 
-/// Makes sandboxes by podman.
+/// Podman backend.
 pub struct PodmanBackend {
     ground: Arc<HostEnv>,
-    /// Whether containers may be there: to look costs more than a sandbox of bubblewrap.
+    /// Whether containers may exist. Listing them costs more than a bubblewrap sandbox.
     may_be: AtomicBool,
-    /// Numbers the connections.
+    /// Next number of a liveness socket.
     next: AtomicU64,
 }
 
 impl PodmanBackend {
-    /// On the ground that the backends of a node share.
+    /// Creates the backend on the shared host environment of the node.
     pub fn new(ground: &Arc<HostEnv>) -> Result<Self, SandboxError> {
         host_env::create_traversable_dir(&ground.options.directory.join("life"))?;
         Ok(Self {
@@ -97,7 +97,7 @@ impl PodmanBackend {
         all.push(format!("--tmpfs=/tmp:rw,nosuid,nodev,size={tmp},mode=1777"));
         all.push(format!("--shm-size={tmp}b"));
         all.push(format!("--timeout={}", limits.wall.as_secs() + 60));
-        // All of them must be named, or podman asks for more than this process may give.
+        // Every limit must be given explicitly. Otherwise podman requests more than this process may grant.
         for (name, most) in [
             ("core", 0),
             ("fsize", limits.file_bytes),
@@ -190,7 +190,7 @@ impl PodmanBackend {
         Ok(String::from_utf8_lossy(&version.stdout).trim().to_owned())
     }
 
-    /// Removes containers, those of a job or all but those of some.
+    /// Removes the containers that match, and returns their number.
     async fn remove_containers(&self, gone: impl Fn(&str) -> bool) -> usize {
         if !self.may_be.load(Ordering::Relaxed) {
             return 0;
@@ -243,14 +243,14 @@ impl Backend for PodmanBackend {
     }
 }
 
-/// What is particular to a run in a container.
+/// Podman-specific state of a run.
 pub(super) struct PodmanContainer {
     name: String,
     path: PathBuf,
-    /// Waits for the first process; then its connection.
+    /// Listener for the first process; replaced by its connection.
     listener: Option<UnixListener>,
     life: Option<UnixStream>,
-    /// Processes that the memory limit has killed, as far as it was seen.
+    /// Number of OOM kills observed so far.
     kills: u64,
 }
 
@@ -262,7 +262,7 @@ impl PodmanContainer {
         Ok(Self { name, path, listener: Some(listener), life: None, kills: 0 })
     }
 
-    /// Takes the connection of the first process and keeps it; nobody else gets one.
+    /// Accepts the connection of the first process and closes the listener: no other process can connect.
     pub(super) async fn accept_liveness(&mut self) {
         if let Some(listener) = &self.listener
             && let Ok((life, _)) = listener.accept().await
@@ -272,7 +272,7 @@ impl PodmanContainer {
         }
     }
 
-    /// Looks again and again whether the memory limit has killed something: with the container it is forgotten who was killed in it.
+    /// Polls the number of OOM kills: the kernel's counter is removed together with the container.
     pub(super) async fn watch_oom_kills(&mut self, group: &RunCgroup) {
         let mut ticks = interval(OOM_POLL_INTERVAL);
         loop {
@@ -281,7 +281,7 @@ impl PodmanContainer {
         }
     }
 
-    /// How many processes the memory limit has killed. When the whole went by SIGKILL with all its memory in use, it was that too.
+    /// Returns the number of OOM kills. A container that ended by SIGKILL at its memory limit counts as one too.
     pub(super) fn count_oom_kills(
         &self,
         used: &CgroupUsage,
@@ -292,13 +292,13 @@ impl PodmanContainer {
         self.kills.max(used.out_of_memory).max(u64::from(full))
     }
 
-    /// Ends the connection, and with it the container.
+    /// Closes the liveness connection, which ends the container.
     pub(super) fn close_connection(&mut self) {
         self.listener = None;
         self.life = None;
     }
 
-    /// Removes what is left of it. One that went by itself has removed itself.
+    /// Removes the remains of the container. A container that exits by itself is removed automatically.
     pub(super) async fn clean_up(&mut self, ground: &HostEnv, by_force: bool) {
         self.close_connection();
         let _ = std::fs::remove_file(&self.path);
@@ -312,7 +312,7 @@ fn container_name(instance: &str, name: &str) -> String {
     format!("cynode-{instance}.{name}")
 }
 
-/// The program, with what it needs to know about the machine.
+/// Builds a podman command with the options for this machine.
 fn podman_command(ground: &HostEnv) -> Command {
     let mut command = Command::new(&ground.options.podman);
     command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
@@ -320,7 +320,7 @@ fn podman_command(ground: &HostEnv) -> Command {
     if geteuid().is_root() {
         command.env("HOME", "/root");
     }
-    // crun does not work where old and unified hierarchies are mixed; without systemd nothing else makes cgroups.
+    // crun does not work with mixed v1 and v2 hierarchies. Without systemd, cgroupfs is the only cgroup manager.
     if Path::new("/sys/fs/cgroup/memory").exists() {
         command.args(["--runtime", "runc"]);
     }
@@ -329,7 +329,7 @@ fn podman_command(ground: &HostEnv) -> Command {
     command
 }
 
-/// A container, as podman lists it.
+/// Entry of podman's container list.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct ContainerInfo {

@@ -20,23 +20,23 @@ use super::{
     podman::PodmanContainer,
 };
 
-/// A sandbox that does not come up within this never does.
+/// Timeout of a sandbox start.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-/// What is kept of what was said by one that did not come up.
+/// Bytes of standard error that are kept of a sandbox that did not start.
 const STDERR_TAIL_BYTES: usize = 4096;
-/// How long a container may take to go by itself.
+/// Time that a container has to exit by itself.
 const CONTAINER_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often and how long apart the removal of an empty cgroup is tried.
+/// Number of attempts to remove an empty cgroup, and the interval between them.
 const MAX_REMOVAL_ATTEMPTS: usize = 200;
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A run. To drop it is to kill it.
+/// A running sandbox process. Dropping it kills the run.
 pub struct SandboxProcess {
-    /// What it reads.
+    /// Standard input.
     pub stdin: Option<ChildStdin>,
-    /// What it writes.
+    /// Standard output.
     pub stdout: Option<ChildStdout>,
-    /// What it complains.
+    /// Standard error.
     pub stderr: Option<BufReader<ChildStderr>>,
     killer: KillHandle,
     _dropped: DropGuard,
@@ -49,61 +49,61 @@ impl fmt::Debug for SandboxProcess {
     }
 }
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxExit {
-    /// What the command gave; 128 and the signal when one ended it.
+    /// Exit code of the command; 128 plus the signal if a signal ended it.
     pub exit_code: Option<i32>,
-    /// The signal that ended it, or may have: a command that gives 128 and a signal cannot be told from one that was ended by it.
+    /// Signal that may have ended the command. An exit code of 128 plus a signal cannot be distinguished from a real signal.
     pub signal: Option<i32>,
-    /// Why it ended.
+    /// Reason for the end.
     pub why: ExitReason,
-    /// CPU time of all its processes.
+    /// CPU time of all processes.
     pub cpu: Duration,
-    /// The most memory at once, of all its processes.
+    /// Peak memory of all processes together.
     pub peak_memory: u64,
-    /// Whether the memory limit has killed a process of it, the command or another.
+    /// Whether the memory limit killed any process of the run.
     pub out_of_memory: bool,
 }
 
-/// Why a run ended.
+/// Reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitReason {
-    /// By itself.
+    /// The command exited by itself.
     Exited,
-    /// It was killed by [`Running::kill`] or its drop.
+    /// [`SandboxProcess::kill`] or a drop killed it.
     Killed,
-    /// It took too long.
+    /// It exceeded its wall-clock limit.
     WallClock,
     /// The memory limit killed the command.
     OutOfMemory,
-    /// There was too much in what it may change, or too little left on the disk.
+    /// It exceeded its disk quota, or the disk was low.
     Disk,
 }
 
-/// Kills a run, from anywhere.
+/// Cloneable handle that kills a run.
 #[derive(Clone, Debug)]
 pub struct KillHandle(CancellationToken);
 
 impl KillHandle {
-    /// Kills it and all that it started.
+    /// Kills the run and all its processes.
     pub fn kill(&self) {
         self.0.cancel();
     }
 }
 
 impl SandboxProcess {
-    /// Kills it and all that it started.
+    /// Kills the run and all its processes.
     pub fn kill(&self) {
         self.killer.kill();
     }
 
-    /// Something to kill it with while somebody waits for it.
+    /// Returns a handle that can kill the run while another task waits for it.
     pub fn kill_handle(&self) -> KillHandle {
         self.killer.clone()
     }
 
-    /// Waits for its end: when this returns, no process of it is left.
+    /// Waits for the end of the run. When it returns, no process of the run is left.
     pub async fn wait_for_exit(self) -> SandboxExit {
         let Self { stdin, stdout, stderr, ended, _dropped, .. } = self;
         drop(stdin);
@@ -115,7 +115,7 @@ impl SandboxProcess {
             peak_memory: 0,
             out_of_memory: false,
         };
-        // What nobody has taken is read away, so that a full pipe holds nothing up.
+        // Drains streams that the caller did not take, so that a full pipe does not block the run.
         let drained = async {
             tokio::join!(drain_pipe(stdout), drain_pipe(stderr));
             pending::<()>().await;
@@ -126,7 +126,7 @@ impl SandboxProcess {
         }
     }
 
-    /// Follows a process that becomes a sandbox: writes its launch spec and waits until it is locked in.
+    /// Watches a process that becomes a sandbox: writes its launch spec and waits until all restrictions are in effect.
     pub(super) async fn start_and_watch(
         mut watch: RunWatcher,
         first: Option<Vec<u8>>,
@@ -171,13 +171,13 @@ impl SandboxProcess {
 
     async fn write_stdin(&mut self, bytes: &[u8]) {
         if let Some(stdin) = &mut self.stdin {
-            // One that is gone has said why.
+            // A process that has exited reports its reason on standard error.
             let _ = stdin.write_all(bytes).await;
             let _ = stdin.flush().await;
         }
     }
 
-    /// Reads what it complains until it says the word. What it says before are warnings, or its last words.
+    /// Reads standard error until the marker line. Earlier lines are warnings, or the reason of a failed start.
     async fn wait_for_marker(&mut self, word: &[u8]) -> Result<(), SandboxError> {
         let Some(stderr) = &mut self.stderr else { return Ok(()) };
         let mut before = Vec::new();
@@ -204,7 +204,7 @@ async fn drain_pipe(from: Option<impl tokio::io::AsyncRead + Unpin>) {
     }
 }
 
-/// Who sees to it that a run ends and that nothing is left of it.
+/// Watches a run to its end and removes its remains.
 pub(super) struct RunWatcher {
     pub(super) ground: Arc<HostEnv>,
     pub(super) name: String,
@@ -214,7 +214,7 @@ pub(super) struct RunWatcher {
     pub(super) wall: Duration,
     pub(super) memory: u64,
     pub(super) container: Option<PodmanContainer>,
-    /// Whether it had to be killed from outside.
+    /// Whether the run was killed from outside.
     pub(super) by_force: bool,
 }
 
@@ -259,7 +259,7 @@ impl RunWatcher {
         }
     }
 
-    /// Kills it; gives how it then ended.
+    /// Kills the run and returns its exit status.
     async fn kill_run(&mut self) -> Option<ExitStatus> {
         if let Some(container) = &mut self.container {
             container.close_connection();
@@ -273,7 +273,7 @@ impl RunWatcher {
         self.child.wait().await.ok()
     }
 
-    /// Whatever is left of it goes; gives what it has used.
+    /// Removes the remains of the run and returns its resource usage.
     async fn clean_up(&mut self, signal: Option<i32>) -> CgroupUsage {
         let mut used = self.group.read_usage();
         if let Some(container) = &mut self.container {
@@ -293,7 +293,7 @@ impl RunWatcher {
     }
 }
 
-/// The exit code, and the signal that it may stand for: what makes the sandbox gives 128 and the signal.
+/// Returns the exit code, and the signal that it may stand for: the sandbox program exits with 128 plus the signal.
 fn decode_exit_status(status: Option<ExitStatus>) -> (Option<i32>, Option<i32>) {
     use std::os::unix::process::ExitStatusExt;
     let Some(status) = status else { return (None, None) };

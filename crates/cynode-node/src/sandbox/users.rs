@@ -11,16 +11,16 @@ use std::{
 
 use super::{IoContext, SandboxError};
 
-/// Who is whose user.
+/// Assignment of host users to jobs.
 pub(super) struct SandboxUsers {
     range: Range<u32>,
-    /// Where the number of the next one is kept, so that a restart does not begin again with users who still own files.
+    /// File with the next user id, so that after a restart a user who still owns files is not reused at once.
     kept: PathBuf,
     jobs: Mutex<HashMap<String, u32>>,
 }
 
 impl SandboxUsers {
-    /// From a range of users that nobody else has.
+    /// Creates the assignment from a range of host users that no one else uses.
     pub(super) fn new(range: Range<u32>, directory: &Path) -> Result<Self, SandboxError> {
         if range.is_empty() || range.start < 1000 {
             return Err(SandboxError::Refused(
@@ -30,7 +30,7 @@ impl SandboxUsers {
         Ok(Self { range, kept: directory.join("next-user"), jobs: Mutex::default() })
     }
 
-    /// The user of a job: the one it has, the one who owns its files already, or a new one.
+    /// Returns the user of a job: its current one, the owner of its files, or a new one.
     pub(super) fn user_of_job(&self, job: &str, owned: Option<&Path>) -> Result<u32, SandboxError> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(user) = jobs.get(job) {
@@ -45,7 +45,7 @@ impl SandboxUsers {
         Ok(user)
     }
 
-    /// The job is over.
+    /// Releases the user of a finished job.
     pub(super) fn release_job(&self, job: &str) {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
     }
@@ -66,7 +66,8 @@ impl SandboxUsers {
     }
 }
 
-/// Gives a directory and all that is in it to a user. Done once: the directory itself is last, and who has it has all of it.
+/// Changes the owner of a directory tree. The root directory comes last: if it has the owner, the whole tree has, and the call
+/// does nothing.
 pub(super) fn chown_tree(path: &Path, user: u32) -> Result<(), SandboxError> {
     let meta = read_metadata(path)?;
     if meta.uid() == user {
@@ -102,7 +103,7 @@ fn chown_contents(root: &Path, user: u32) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Gives a socket to a user and to nobody else.
+/// Gives a socket to a user and removes access for everyone else.
 pub(super) fn chown_socket(path: &Path, user: u32) -> Result<(), SandboxError> {
     if read_metadata(path)?.uid() == user {
         return Ok(());
@@ -112,7 +113,7 @@ pub(super) fn chown_socket(path: &Path, user: u32) -> Result<(), SandboxError> {
         .with_io_context(|| format!("cannot change the mode of {}", path.display()))
 }
 
-/// Whether a user who is in no group can get to a path.
+/// Checks that a user without groups can reach a path.
 pub(super) fn check_reachable(path: &Path, user: u32) -> Result<(), SandboxError> {
     for above in path.ancestors().skip(1) {
         let meta = read_metadata(above)?;

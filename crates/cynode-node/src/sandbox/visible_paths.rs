@@ -9,17 +9,17 @@ use std::{
 
 use rustix::{fs::Access, process::geteuid};
 
-/// What can be shown, and a sentence about each entry that cannot.
+/// Paths that sandboxes can see, and a warning about each other entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VisiblePaths {
     /// Directories that sandboxes can read.
     pub readable: Vec<PathBuf>,
-    /// Why the others are left out, and what to do about it.
+    /// Reasons why the other entries are skipped, and how to fix that.
     pub warnings: Vec<String>,
 }
 
 impl VisiblePaths {
-    /// Looks at each entry of `show`.
+    /// Checks each entry of `show`.
     pub fn check_entries(entries: &[PathBuf]) -> Self {
         let mut checked = Self::default();
         for path in entries {
@@ -35,7 +35,7 @@ impl VisiblePaths {
     }
 }
 
-/// Why sandboxes cannot be shown a path, and what to do; `None` when they can.
+/// Returns why sandboxes cannot see a path and how to fix that; `None` if they can.
 fn find_path_obstacle(path: &Path) -> Option<String> {
     let plain = path.to_str().is_some_and(|text| !text.contains([':', ',', '\0']));
     let straight = path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
@@ -59,7 +59,7 @@ fn find_path_obstacle(path: &Path) -> Option<String> {
     ))
 }
 
-/// The directory on the way to a path that keeps sandboxes out. Those of a node that is root run as users who are in no group.
+/// Returns the ancestor directory that a sandbox user cannot traverse. Sandboxes of a root node run as users without groups.
 fn find_unreadable_ancestor(path: &Path) -> Option<PathBuf> {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if !geteuid().is_root() {

@@ -14,19 +14,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Body, SocketHandler, error_response, full_body};
 
-/// Most requests of one job to the models at once.
+/// Maximum number of concurrent model requests of one job.
 const MAX_MODEL_REQUESTS: usize = 16;
 
-/// Most requests of one job to the tools at once; streams that wait for news are among them.
+/// Maximum number of concurrent tool requests of one job, including open event streams.
 const MAX_TOOL_REQUESTS: usize = 32;
 
-/// Most bytes of a question: conversations with images are long.
+/// Maximum size of a model request: conversations with images are large.
 const MAX_MODEL_REQUEST_BYTES: usize = 48 * 1024 * 1024;
 
-/// Most bytes of a call.
+/// Maximum size of a tool request.
 const MAX_TOOL_REQUEST_BYTES: usize = 8 * 1024 * 1024;
 
-/// Headers that say how something is meant, never who means it.
+/// Request headers that describe the content and never the caller's identity.
 const FORWARDED_REQUEST_HEADERS: [&str; 7] = [
     "accept",
     "content-type",
@@ -37,7 +37,7 @@ const FORWARDED_REQUEST_HEADERS: [&str; 7] = [
     "last-event-id",
 ];
 
-/// Headers of answers that say something to a client and nothing about where they come from.
+/// Response headers that a client needs and that reveal nothing about the origin.
 const FORWARDED_RESPONSE_HEADERS: [&str; 7] = [
     "content-type",
     "cache-control",
@@ -48,7 +48,7 @@ const FORWARDED_RESPONSE_HEADERS: [&str; 7] = [
     "allow",
 ];
 
-/// Where requests go.
+/// Upstream for forwarded requests.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentUpstream {
     http: reqwest::Client,
@@ -56,7 +56,7 @@ pub(crate) struct AgentUpstream {
 }
 
 impl AgentUpstream {
-    /// The orchestrator at `base`.
+    /// Creates the upstream for the orchestrator at `base`.
     pub(crate) fn new(base: &str) -> Result<Self, reqwest::Error> {
         let http = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
@@ -75,18 +75,18 @@ pub(super) enum UpstreamKind {
     Tools,
 }
 
-/// What a request may be.
+/// Routing decision about a request.
 #[derive(Debug, PartialEq, Eq)]
 enum RouteDecision {
-    /// It goes on to this path.
+    /// Forwards the request to this path.
     To(&'static str),
-    /// The node answers: somebody is there.
+    /// The node answers a liveness probe itself.
     Here,
-    /// It goes nowhere.
+    /// Rejects the request.
     No,
 }
 
-/// Everything that is let through. Queries are dropped: no path has one that matters.
+/// Matches a request against all allowed routes. Query strings are dropped: no allowed path needs one.
 fn match_route(kind: UpstreamKind, method: &Method, path: &str) -> RouteDecision {
     match (kind, method.as_str(), path) {
         (UpstreamKind::Models, "POST", "/v1/chat/completions") => {
@@ -182,7 +182,7 @@ impl UpstreamForwarder {
 
 impl SocketHandler for UpstreamForwarder {
     async fn handle_request(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        // A whole address in the request line is an attempt to choose one.
+        // An absolute URI in the request line is an attempt to choose another host.
         let path = match request.uri().authority() {
             Some(_) => "",
             None => request.uri().path(),
@@ -237,7 +237,7 @@ fn filter_headers(headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> HeaderM
     pairs.map(|(name, value): (&HeaderName, &HeaderValue)| (name.clone(), value.clone())).collect()
 }
 
-/// Passes the answer on as it comes. The place is given back when it has ended.
+/// Streams the response. The permit is released when the response has ended.
 fn relay_response(answer: reqwest::Response, place: OwnedSemaphorePermit) -> Response<Body> {
     let status = answer.status();
     if status.is_redirection() {

@@ -27,20 +27,20 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{Body, SocketHandler, error_response, full_body};
 
-/// Most ways open at once.
+/// Maximum number of concurrent tunnels.
 const MAX_OPEN_TUNNELS: usize = 32;
 
-/// How long a host has to answer at first.
+/// Timeout of a connection to a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most uses that are told one by one.
+/// Maximum number of uses that are reported individually.
 const MAX_EGRESS_NOTES: u32 = 500;
 
-/// Finds the addresses of a name.
+/// Resolver of host names.
 pub(crate) type Resolve =
     Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-/// The hosts that may be asked.
+/// Allowlist of hosts.
 #[derive(Clone)]
 pub(crate) struct EgressAllowlist {
     hosts: BTreeSet<String>,
@@ -48,7 +48,7 @@ pub(crate) struct EgressAllowlist {
 }
 
 impl EgressAllowlist {
-    /// Those hosts that both sides name; none when there are none.
+    /// Returns the hosts that both the job and the node allow; `None` if there are none.
     pub(crate) fn intersect_hosts(job: &[String], node: &[String]) -> Option<Self> {
         let node: BTreeSet<_> = node.iter().map(|host| host.to_ascii_lowercase()).collect();
         let job = job.iter().map(|host| host.to_ascii_lowercase());
@@ -60,7 +60,7 @@ impl EgressAllowlist {
         (!hosts.is_empty()).then_some(Self { hosts, resolve })
     }
 
-    /// The addresses behind a host, when it may be asked.
+    /// Resolves a host if it is allowlisted.
     async fn resolve_host(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         let host = host.to_ascii_lowercase();
         if !is_host_name(&host) {
@@ -79,7 +79,7 @@ impl EgressAllowlist {
     }
 }
 
-/// Whether it is a name and not an address in any of its spellings.
+/// Returns whether the text is a host name and not an IP address in any notation.
 fn is_host_name(host: &str) -> bool {
     let last = host.rsplit('.').next().unwrap_or_default();
     host.contains('.')
@@ -136,7 +136,7 @@ impl EgressProxy {
         Err(format!("`{host}` cannot be reached: {last}"))
     }
 
-    /// A way through, for TLS.
+    /// Opens a tunnel for TLS (CONNECT).
     async fn open_tunnel(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -169,7 +169,7 @@ impl EgressProxy {
         Ok(Response::new(full_body("")))
     }
 
-    /// A plain request.
+    /// Forwards a plain HTTP request.
     async fn forward_plain_request(
         self: Arc<Self>,
         request: Request<Incoming>,

@@ -15,18 +15,18 @@ use uuid::Uuid;
 
 use crate::job::{HaltReason, NodeJob};
 
-/// How many jobs that are over are remembered, in case a claim gives them again.
+/// Number of finished jobs that are remembered, in case a claim returns them again.
 const MAX_FINISHED_JOBS: usize = 1000;
 
-/// How many instructions that were passed on are remembered.
+/// Number of delivered instructions that are remembered for deduplication.
 const MAX_SEEN_INSTRUCTIONS: usize = 1000;
 
 pub(super) struct JobRoster {
     slots: u16,
     inner: Mutex<RosterState>,
-    /// A job came.
+    /// Notified when a job was added.
     more: Notify,
-    /// A job went, or jobs may be taken again.
+    /// Notified when a job was removed, or when draining has ended.
     fewer: Notify,
 }
 
@@ -35,7 +35,7 @@ struct RosterState {
     jobs: BTreeMap<JobId, RosterEntry>,
     over: VecDeque<(JobId, i64)>,
     unwanted: Vec<Arc<NodeJob>>,
-    /// Instructions that were passed on and that the orchestrator does not know of yet.
+    /// Delivered instructions that are not acknowledged to the orchestrator yet.
     delivered: BTreeSet<Uuid>,
     heard: VecDeque<Uuid>,
     draining: bool,
@@ -59,13 +59,13 @@ impl JobRoster {
         lock_unpoisoned(&self.inner).jobs.is_empty()
     }
 
-    /// Puts a job in that is not started.
+    /// Adds a job that is not started.
     pub(super) fn add_waiting(&self, job: Arc<NodeJob>) {
         lock_unpoisoned(&self.inner).jobs.insert(job.job_id(), RosterEntry { job, started: false });
         self.more.notify_one();
     }
 
-    /// Marks a job as started; whether it was not.
+    /// Marks a job as started. Returns whether it was not started before.
     pub(super) fn mark_started(&self, job: &Arc<NodeJob>) -> bool {
         let mut inner = lock_unpoisoned(&self.inner);
         let entry = inner.jobs.get_mut(&job.job_id()).filter(|entry| Arc::ptr_eq(&entry.job, job));
@@ -84,14 +84,14 @@ impl JobRoster {
         self.fewer.notify_waiters();
     }
 
-    /// Whether the node has, or had, this claim of a job.
+    /// Returns whether the node has, or had, this claim of a job.
     pub(super) fn has_claim(&self, id: JobId, fencing_token: i64) -> bool {
         let inner = lock_unpoisoned(&self.inner);
         let has = inner.jobs.get(&id).map(|entry| entry.job.fencing_token());
         has == Some(fencing_token) || inner.over.contains(&(id, fencing_token))
     }
 
-    /// A job, and whether it was started.
+    /// Returns a job and whether it was started.
     pub(super) fn get(&self, id: JobId) -> Option<(Arc<NodeJob>, bool)> {
         let inner = lock_unpoisoned(&self.inner);
         inner.jobs.get(&id).map(|entry| (Arc::clone(&entry.job), entry.started))
@@ -111,35 +111,35 @@ impl JobRoster {
         jobs.map(|entry| Arc::clone(&entry.job)).collect()
     }
 
-    /// The names of jobs that may have sandboxes.
+    /// Returns the ids of jobs that may have sandboxes.
     pub(super) fn running_job_ids(&self) -> Vec<String> {
         self.started_jobs().iter().map(|job| job.job_id().to_string()).collect()
     }
 
-    /// The projects that jobs are of.
+    /// Returns the projects of all jobs.
     pub(super) fn active_projects(&self) -> BTreeSet<ProjectId> {
         let inner = lock_unpoisoned(&self.inner);
         inner.jobs.values().map(|entry| entry.job.assignment().project_id).collect()
     }
 
-    /// How many more jobs may be taken.
+    /// Returns the number of free job slots.
     pub(super) fn free_slots(&self) -> u16 {
         let inner = lock_unpoisoned(&self.inner);
         let held = u16::try_from(inner.jobs.len()).unwrap_or(u16::MAX);
         if inner.draining { 0 } else { self.slots.saturating_sub(held).min(100) }
     }
 
-    /// Returns when a job came.
+    /// Returns a future that completes when a job was added.
     pub(super) fn watch_additions(&self) -> Notified<'_> {
         self.more.notified()
     }
 
-    /// Returns when there may be more room.
+    /// Returns a future that completes when there may be more capacity.
     pub(super) fn watch_removals(&self) -> Notified<'_> {
         self.fewer.notified()
     }
 
-    /// What to say, and the jobs that were not started when it was said.
+    /// Builds a heartbeat. Also returns the jobs that were not started at that time.
     pub(super) fn build_heartbeat(&self) -> (NodeHeartbeat, Vec<Arc<NodeJob>>) {
         let inner = lock_unpoisoned(&self.inner);
         let jobs = inner.jobs.values().map(|entry| entry.job.to_held_job()).collect();
@@ -148,7 +148,7 @@ impl JobRoster {
         (NodeHeartbeat { jobs, delivered: inner.delivered.iter().copied().collect() }, waiting)
     }
 
-    /// Does what the orchestrator said; gives the jobs that may go on.
+    /// Applies the answer of a heartbeat. Returns the jobs that may continue.
     pub(super) fn apply_heartbeat_answer(
         &self,
         answer: &HeartbeatAnswer,
@@ -184,14 +184,15 @@ impl JobRoster {
         shown.iter().filter(|job| !stopped(job)).cloned().collect()
     }
 
-    /// Jobs that were to stop before they were started.
+    /// Takes the jobs that were told to stop before they were started.
     pub(super) fn take_unwanted_jobs(&self) -> Vec<Arc<NodeJob>> {
         std::mem::take(&mut lock_unpoisoned(&self.inner).unwanted)
     }
 }
 
 impl RosterState {
-    /// Passes an instruction on, once. One that cannot be taken yet is not acknowledged, and so comes again.
+    /// Delivers an instruction once. An instruction that cannot be delivered yet is not acknowledged, so the orchestrator sends it
+    /// again.
     fn deliver_instruction(&mut self, instruction: &JobInstruction) {
         let id = instruction.instruction_id;
         if self.heard.contains(&id) {

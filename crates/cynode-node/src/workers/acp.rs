@@ -36,19 +36,19 @@ mod turn;
 mod updates;
 mod wire;
 
-/// What the tool gate is called towards agents.
+/// Name of the gateway as an MCP server of the agent.
 const GATEWAY_SERVER_NAME: &str = "cynode";
-/// The code of JSON-RPC for a method that is not there.
+/// JSON-RPC error code "method not found".
 const METHOD_NOT_FOUND_CODE: i32 = -32601;
 
-/// A coding agent.
+/// Worker that drives a coding agent.
 pub(super) struct AcpWorker {
     recipe: AgentRecipe,
     place: PathBuf,
 }
 
 impl AcpWorker {
-    /// The agent of a recipe, installed below the folder.
+    /// Creates the worker for a recipe, installed below `agents`.
     pub(super) fn new(recipe: AgentRecipe, agents: &Path) -> Self {
         Self { recipe, place: agents.to_owned() }
     }
@@ -116,13 +116,13 @@ impl JobWorker for AcpWorker {
     }
 }
 
-/// Where an installed agent is seen inside.
+/// Returns the bind mount of an installed agent.
 pub(super) fn agent_bind_mount(recipe: &AgentRecipe, place: &Path) -> BindMount {
     let inside = PathBuf::from(format!("{AGENTS_DIR}/{}", recipe.name));
     BindMount { host: place.to_owned(), inside, writable: false }
 }
 
-/// An agent with a session.
+/// Session of a running agent.
 struct AcpSession {
     name: String,
     running: SandboxProcess,
@@ -132,12 +132,12 @@ struct AcpSession {
     events: mpsc::Sender<JobEventData>,
     permissions: Arc<dyn PermissionPrompt>,
     limits: WorkerTimeouts,
-    /// Whether it has ended.
+    /// Whether the session has ended.
     over: bool,
 }
 
 impl AcpSession {
-    /// Finds out what the agent can do and begins a session, or takes one up again.
+    /// Negotiates capabilities with the agent and starts or resumes a session.
     async fn initialize_session(
         &mut self,
         resume: Option<&str>,
@@ -171,7 +171,7 @@ impl AcpSession {
                 let ask = ResumeSessionRequest::new(before.to_owned(), WORKSPACE_DIR);
                 self.call_agent("session/resume", &ask.mcp_servers(servers.clone()), until).await
             } else if can.load_session {
-                // The agent tells the whole session again; nobody listens until it has answered.
+                // The agent replays the whole session. Its updates are ignored until it has answered.
                 let ask = LoadSessionRequest::new(before.to_owned(), WORKSPACE_DIR);
                 self.call_agent("session/load", &ask.mcp_servers(servers.clone()), until).await
             } else {
@@ -199,7 +199,7 @@ impl AcpSession {
         if let Some(mode) = mode {
             let ask = SetSessionModeRequest::new(self.session.clone(), mode.to_owned());
             match self.call_agent::<Value>("session/set_mode", &ask, until).await {
-                // It will ask more often than it need, which is safe.
+                // Without this mode the agent asks more often than necessary, which is safe.
                 Err(error @ WorkerError::Refused { .. }) => {
                     self.send_note(&error.to_string()).await;
                 }
@@ -209,7 +209,7 @@ impl AcpSession {
         Ok(())
     }
 
-    /// Asks the agent something outside of a turn and waits for the answer.
+    /// Calls a method of the agent outside of a turn and waits for the answer.
     async fn call_agent<T: DeserializeOwned>(
         &mut self,
         method: &'static str,
@@ -243,7 +243,7 @@ impl AcpSession {
         }
     }
 
-    /// Refuses what the agent asks of us: it has files and commands of its own.
+    /// Rejects a request of the agent: it has its own files and commands.
     fn reject_request(&mut self, id: &Value, method: &str) {
         let told = format!("{method} is not offered here: use your own files and commands");
         self.wire.send_error(id, METHOD_NOT_FOUND_CODE, &told);
@@ -263,7 +263,7 @@ impl AcpSession {
         }
     }
 
-    /// Tells the agent to stop what it is doing.
+    /// Tells the agent to cancel the current prompt.
     fn cancel_prompt(&mut self) {
         self.wire
             .send_notification("session/cancel", &CancelNotification::new(self.session.clone()));

@@ -23,27 +23,27 @@ use super::{
 };
 use crate::{sandbox::SandboxExit, workspace::PinConflict};
 
-/// What checks stand on.
+/// Workspace in which checks run.
 pub(crate) trait CheckWorkspace: Send + Sync {
-    /// Makes everything as it was before the first of them: the files of the commit, and an empty home.
+    /// Recreates the initial state: the files of the commit, and an empty home.
     fn recreate_files(&self) -> BoxFuture<'_, Result<(), WorkerError>>;
 
-    /// Puts the files back that checks go by. Gives those that could not be.
+    /// Restores the pinned files. Returns those that could not be restored.
     fn restore_pinned_files(&self) -> BoxFuture<'_, Result<Vec<PinConflict>, PinRestoreError>>;
 }
 
-/// Why files could not be put back.
+/// Reason why pinned files could not be restored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PinRestoreError {
-    /// There was no sandbox to do it in.
+    /// There was no sandbox for it.
     #[error("{0}")]
     NoSandbox(WorkerError),
-    /// It was tried.
+    /// The restore command failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Checks in order.
+/// Worker that runs a list of checks in order.
 pub(crate) struct ChecksWorker {
     checks: Vec<EvidenceCheck>,
     floor: Arc<dyn CheckWorkspace>,
@@ -97,7 +97,7 @@ impl ChecksSession {
                 turn.said = format!("It was stopped before check {} of {all}.", at + 1);
                 return Ok(turn);
             }
-            // The first finds what was made for it.
+            // The first check uses the workspace as it was prepared.
             if at > 0 {
                 self.floor.recreate_files().await?;
             }
@@ -126,7 +126,7 @@ impl ChecksSession {
         Ok(turn)
     }
 
-    /// Puts back what the checks go by; why this one cannot be run, when it cannot.
+    /// Restores the pinned files. Returns the reason why this check cannot run, if there is one.
     async fn find_blocking_reason(
         &self,
         check: &EvidenceCheck,
@@ -147,7 +147,7 @@ impl ChecksSession {
     }
 }
 
-/// What came of a check that could not be run.
+/// Builds the outcome of a check that could not run.
 fn blocked_step_outcome(check: &EvidenceCheck, why: String) -> CommandOutcome {
     CommandOutcome {
         argv: check.argv.clone(),

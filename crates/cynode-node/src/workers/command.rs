@@ -19,12 +19,12 @@ use super::{
 };
 use crate::sandbox::{ExitReason, SandboxExit};
 
-/// How much of the output of a step is passed on as it comes.
+/// Maximum number of bytes of a command's output that are streamed as events.
 const MAX_STREAMED_BYTES: usize = 1024 * 1024;
-/// How much of the end of its output is in the result.
+/// Number of bytes of the output's tail in the result.
 const OUTPUT_TAIL_BYTES: usize = 32 * 1024;
 
-/// Commands in order.
+/// Worker that runs a list of commands in order.
 pub(super) struct CommandWorker {
     steps: Vec<CommandStep>,
 }
@@ -62,7 +62,7 @@ struct CommandSession {
 }
 
 impl CommandSession {
-    /// Runs the steps. What the worker is told makes no difference to them.
+    /// Runs the commands. Messages to the worker do not affect them.
     async fn run_steps(
         &mut self,
         orders: &mut mpsc::Receiver<WorkerInstruction>,
@@ -126,7 +126,7 @@ impl WorkerSession for CommandSession {
     }
 }
 
-/// How a worker ended that has run nothing.
+/// Returns the exit of a worker that has run nothing.
 pub(super) fn empty_exit() -> SandboxExit {
     SandboxExit {
         exit_code: None,
@@ -138,7 +138,7 @@ pub(super) fn empty_exit() -> SandboxExit {
     }
 }
 
-/// Why a worker was stopped from outside: its time, or people.
+/// Returns why a worker was stopped from outside: by its deadline or by a person.
 pub(super) fn stop_reason(until: Instant) -> String {
     if Instant::now() >= until { stops::TIMEOUT } else { stops::CANCELLED }.to_owned()
 }
@@ -146,16 +146,16 @@ pub(super) fn stop_reason(until: Instant) -> String {
 /// One command of a list.
 #[derive(Clone, Copy)]
 pub(super) struct CommandRun<'a> {
-    /// Its place in the list.
+    /// Index in the list.
     pub(super) at: usize,
     pub(super) argv: &'a [String],
-    /// When it must have ended.
+    /// Deadline of the command.
     pub(super) until: Instant,
-    /// Words that it must write.
+    /// Text that the output must contain.
     pub(super) expect: Option<&'a str>,
 }
 
-/// Runs one command and tells of it as of the use of a tool.
+/// Runs one command and reports it as a tool call.
 pub(super) async fn run_step(
     sandbox: &dyn SandboxRunner,
     CommandRun { at, argv, until, expect }: CommandRun<'_>,
@@ -185,7 +185,7 @@ pub(super) async fn run_step(
     Ok(finished?)
 }
 
-/// What came of a command, for the result.
+/// Converts the outcome of a program to that of a command.
 pub(super) fn to_step_outcome(argv: &[String], finished: &ProgramOutcome) -> CommandOutcome {
     CommandOutcome {
         argv: argv.to_vec(),
@@ -198,12 +198,12 @@ pub(super) fn to_step_outcome(argv: &[String], finished: &ProgramOutcome) -> Com
     }
 }
 
-/// Whether nobody but the command itself, or a signal from within, ended it.
+/// Returns whether the command ended by itself or by a signal from within the sandbox.
 fn is_own_exit(finished: &ProgramOutcome) -> bool {
     finished.how == ProgramEnd::Itself && finished.ended.why == ExitReason::Exited
 }
 
-/// How a command ended, in words.
+/// Describes how a command ended.
 pub(super) fn describe_exit(finished: &ProgramOutcome) -> String {
     match (finished.how, finished.ended.why, finished.ended.exit_code) {
         (ProgramEnd::Cancelled, ..) => "was stopped".into(),

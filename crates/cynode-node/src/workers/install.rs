@@ -21,13 +21,13 @@ use super::{
 };
 use crate::sandbox::SandboxError;
 
-/// Says which recipe a folder was made from; written last.
+/// Marker file that names the recipe of an installed agent; written last.
 const MARKER_FILE_NAME: &str = "cynode-agent.json";
 
-/// Why an agent was not installed.
+/// Error of an installation.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// npm is not there.
+    /// npm is missing.
     #[error(
         "npm cannot be started ({0}): install Node.js with npm on this machine, it is only needed to fetch agents"
     )]
@@ -35,30 +35,30 @@ pub enum InstallError {
     /// npm failed.
     #[error("npm could not fetch {agent}: {told}")]
     Npm {
-        /// The agent.
+        /// Name of the agent.
         agent: String,
-        /// The end of what npm said.
+        /// Tail of npm's output.
         told: String,
     },
-    /// A program that the recipe names is not in what was fetched: it is not made for this machine.
+    /// The installed packages lack a program of the recipe: they do not support this machine.
     #[error("{agent} has no program for this machine: {path} is missing")]
     NoProgram {
-        /// The agent.
+        /// Name of the agent.
         agent: String,
-        /// What is missing.
+        /// Path of the missing program.
         path: String,
     },
-    /// A folder or file could not be written.
+    /// A file or directory could not be written.
     #[error("{path}: {error}")]
     Io {
-        /// Which.
+        /// Path of the file or directory.
         path: String,
-        /// Why.
+        /// Cause of the failure.
         error: io::Error,
     },
 }
 
-/// Fetches an agent into `agents`. What was there before is replaced when everything is in place; sessions that use it go on.
+/// Installs an agent into `agents`. An earlier installation is replaced when the new one is complete; sessions that use it continue.
 pub async fn install_agent(recipe: &AgentRecipe, agents: &Path) -> Result<PathBuf, InstallError> {
     let at = |path: &Path| {
         let path = path.display().to_string();
@@ -112,7 +112,7 @@ pub async fn install_agent(recipe: &AgentRecipe, agents: &Path) -> Result<PathBu
         };
         fs::metadata(program).map_err(missing)?;
     }
-    // Sandboxes run as somebody else, who must be able to read it all.
+    // Sandboxes run as another user, who must be able to read the files.
     make_world_readable(&new).map_err(at(&new))?;
     if let Some(program) = programs.first() {
         fs::set_permissions(program, Permissions::from_mode(0o755)).map_err(at(program))?;
@@ -127,15 +127,15 @@ pub async fn install_agent(recipe: &AgentRecipe, agents: &Path) -> Result<PathBu
     Ok(place)
 }
 
-/// Whether the agent is there as its recipe wants it.
+/// Returns whether the agent is installed as its recipe requires.
 pub fn is_installed(recipe: &AgentRecipe, agents: &Path) -> bool {
     let place = agents.join(&recipe.name);
     fs::read_to_string(place.join(MARKER_FILE_NAME)).is_ok_and(|found| found == marker_text(recipe))
         && program_paths(recipe, &place).iter().all(|program| program.is_file())
 }
 
-/// The agents that are there, each with the version that it prints when it is run in the sandbox.
-/// One that cannot even do that is left out, and the reason given.
+/// Returns the installed agents, each with the version that it prints in a sandbox.
+/// An agent that prints none is left out, and the reason is returned.
 pub async fn probe_agents(
     recipes: &AgentRecipes,
     agents: &Path,
@@ -152,18 +152,18 @@ pub async fn probe_agents(
     (found, broken)
 }
 
-/// Why the version of an agent is not known.
+/// Reason why the version of an agent is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentProbeError {
-    /// The sandbox could not be made.
+    /// The sandbox failed.
     #[error("the sandbox: {0}")]
     Sandbox(#[from] SandboxError),
-    /// It did not print one.
+    /// The agent printed no version.
     #[error("it printed no version but: {0}")]
     NoVersion(String),
 }
 
-/// The version that an agent prints.
+/// Returns the version that an agent prints.
 async fn probe_version(
     recipe: &AgentRecipe,
     agents: &Path,
@@ -187,7 +187,7 @@ async fn probe_version(
     find_version(&finished.output).ok_or(AgentProbeError::NoVersion(finished.output))
 }
 
-/// The first word that looks like a version.
+/// Returns the first word that looks like a version.
 fn find_version(text: &str) -> Option<String> {
     let words = text.split_whitespace().map(|word| word.trim_start_matches('v'));
     let looks = |word: &&str| {
@@ -199,14 +199,14 @@ fn find_version(text: &str) -> Option<String> {
     words.into_iter().find(looks).map(str::to_owned)
 }
 
-/// The files of the agent that its recipe starts, on the host.
+/// Returns the host paths of the programs that the recipe starts.
 fn program_paths(recipe: &AgentRecipe, place: &Path) -> Vec<PathBuf> {
     let inside = format!("{AGENTS_DIR}/{}/", recipe.name);
     let argv = recipe.program_argv("");
     argv.iter().filter_map(|word| word.strip_prefix(&inside)).map(|word| place.join(word)).collect()
 }
 
-/// What the mark of an agent says.
+/// Returns the content of an agent's marker file.
 fn marker_text(recipe: &AgentRecipe) -> String {
     let packages = json!({ "packages": recipe.packages, "native": recipe.native });
     json!({ "agent": recipe.name, "made_of": packages }).to_string()
@@ -223,7 +223,7 @@ fn remove_dir_if_exists(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets everybody read a folder and what is in it, and nobody else change it. Links are left alone.
+/// Makes a directory tree readable by all users and writable by its owner only. Symlinks are skipped.
 fn make_world_readable(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(0o755))?;
     for entry in fs::read_dir(folder)? {

@@ -12,14 +12,14 @@ use tokio::net::UnixStream;
 
 use super::PLACEHOLDER_KEY;
 
-/// The newest revision in which a client may be this simple.
+/// Latest MCP revision that allows a client without a session.
 const MCP_PROTOCOL_VERSION: &str = "2025-11-25";
-/// The most bytes of an answer.
+/// Maximum size of a response.
 const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
-/// The most pages of the list of tools.
+/// Maximum number of pages of the tool list.
 const MAX_TOOL_LIST_PAGES: usize = 50;
 
-/// Why a tool was not called, or said no.
+/// Error of a tool call.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ToolCallError {
     #[error("the gate cannot be reached: {0}")]
@@ -36,7 +36,7 @@ pub(super) enum ToolCallError {
     Refused(String),
 }
 
-/// The arguments that a tool takes, by name; none when the gate does not show it. The gate shows `pm.report` as `pm__report`.
+/// Returns the argument names of a tool; `None` if the gateway does not list it. The gateway lists `pm.report` as `pm__report`.
 pub(super) async fn fetch_tool_arguments(
     socket: &Path,
     tool: &str,
@@ -64,7 +64,7 @@ pub(super) async fn fetch_tool_arguments(
     Ok(None)
 }
 
-/// Calls a tool; what it gave.
+/// Calls a tool and returns its result.
 pub(super) async fn call_tool(
     socket: &Path,
     tool: &str,
@@ -112,7 +112,7 @@ async fn send_rpc(socket: &Path, method: &str, params: &Value) -> Result<Value, 
     }
 }
 
-/// The answer in a body, which is either it or a stream of events of which one is it.
+/// Returns the JSON-RPC answer in a body, which is plain JSON or an event stream that contains it.
 fn find_rpc_answer(body: &str) -> Option<Value> {
     let answers = |message: &Value| message["id"] == 1 && message.get("method").is_none();
     let whole = serde_json::from_str::<Value>(body).ok().filter(answers);

@@ -17,10 +17,10 @@ use crate::{
     sandbox::{BindMount, SandboxError, SandboxExit},
 };
 
-/// The most bytes that are read at once.
+/// Maximum number of bytes per read.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
 
-/// The environment that every program gets.
+/// Returns the base environment of every program.
 pub(super) fn base_environment() -> BTreeMap<String, String> {
     [
         ("PATH", "/usr/local/bin:/usr/bin:/bin"),
@@ -34,47 +34,47 @@ pub(super) fn base_environment() -> BTreeMap<String, String> {
     .into()
 }
 
-/// A program to run, and what is wanted of it.
+/// Specification of a program run.
 pub(super) struct ProgramSpec<'a> {
     pub(super) argv: &'a [String],
-    /// What it sees beside the job's own folders.
+    /// Bind mounts besides the job's directories.
     pub(super) binds: &'a [BindMount],
-    /// What it reads.
+    /// Standard input.
     pub(super) input: &'a [u8],
-    /// When it must have ended.
+    /// Deadline of the program.
     pub(super) until: Instant,
-    /// How many bytes of each stream are passed on.
+    /// Maximum number of bytes of each stream that are forwarded as events.
     pub(super) most: usize,
-    /// How many bytes of the end are kept.
+    /// Number of bytes of the output's tail that are kept.
     pub(super) keep: usize,
-    /// Words that are looked for in all that it writes.
+    /// Text that is searched for in the whole output.
     pub(super) expect: Option<&'a str>,
 }
 
-/// What came of a program.
+/// Outcome of a program.
 #[derive(Debug)]
 pub(super) struct ProgramOutcome {
     pub(super) ended: SandboxExit,
     pub(super) how: ProgramEnd,
-    /// The end of what it wrote.
+    /// Tail of the output.
     pub(super) output: String,
-    /// Whether that is not all.
+    /// Whether the output was truncated.
     pub(super) truncated: bool,
-    /// The SHA-256 of all that it wrote, as it came.
+    /// SHA-256 of the whole output, in order of arrival.
     pub(super) sha256: String,
-    /// Whether the words that were looked for are in what it wrote to one of its streams.
+    /// Whether one of the streams contains the searched text.
     pub(super) expected: Option<bool>,
     pub(super) took: Duration,
 }
 
-/// How a program came to its end.
+/// Reason why a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProgramEnd {
-    /// By itself, or by a limit of its sandbox.
+    /// It exited by itself, or by a limit of its sandbox.
     Itself,
-    /// Its time was up.
+    /// Its deadline was reached.
     Late,
-    /// People wanted it to stop.
+    /// A person cancelled it.
     Cancelled,
 }
 
@@ -84,7 +84,7 @@ impl ProgramOutcome {
     }
 }
 
-/// Listens to orders for workers that cannot be told anything in the middle.
+/// Listens to instructions for workers that accept no messages while they run.
 pub(super) struct InstructionListener<'a> {
     orders: &'a mut mpsc::Receiver<WorkerInstruction>,
     events: mpsc::Sender<JobEventData>,
@@ -100,7 +100,7 @@ impl<'a> InstructionListener<'a> {
         Self { orders, events, paused: false, deaf: false }
     }
 
-    /// Returns when it is to stop, and never otherwise.
+    /// Waits for a cancel instruction and never returns without one.
     pub(super) async fn wait_cancelled(&mut self) {
         loop {
             if self.deaf {
@@ -119,7 +119,7 @@ impl<'a> InstructionListener<'a> {
         }
     }
 
-    /// Waits while there is a pause; whether it may go on.
+    /// Waits while paused. Returns whether the work may continue.
     pub(super) async fn wait_while_paused(&mut self, until: Instant) -> bool {
         loop {
             let order = match self.orders.try_recv() {
@@ -141,12 +141,12 @@ impl<'a> InstructionListener<'a> {
     }
 }
 
-/// Tells what happened. When nobody listens any more, nobody needs to know.
+/// Sends an event. A closed channel is ignored: no one needs the event then.
 pub(super) async fn send_event(events: &mpsc::Sender<JobEventData>, happened: JobEventData) {
     let _ = events.send(happened).await;
 }
 
-/// Runs a program to its end and passes on what it writes.
+/// Runs a program to its end and forwards its output as events.
 pub(super) async fn run_to_completion(
     sandbox: &dyn SandboxRunner,
     program: ProgramSpec<'_>,
@@ -162,7 +162,7 @@ pub(super) async fn run_to_completion(
     let mut ended = None;
     let mut tail = TailBuffer::new(program.keep);
     let mut digest = Sha256::new();
-    // One for each stream: what is written to both at once comes in any order.
+    // Each stream has its own search: output to both streams arrives in any order.
     let mut sought =
         program.expect.map(|words| [StreamSearch::new(words), StreamSearch::new(words)]);
     let mut seek = |stream: usize, bytes: &[u8]| {
@@ -178,7 +178,7 @@ pub(super) async fn run_to_completion(
         if input.is_empty() {
             stdin = None;
         }
-        // One that has closed both may go on all the same, as long as it may.
+        // A program that closed both streams may continue until its deadline.
         let silent = stdout.is_none() && stderr.is_none();
         let happened = tokio::select! {
             read = read_some(&mut stdout, &mut first) => match read {
@@ -211,7 +211,7 @@ pub(super) async fn run_to_completion(
                     None => std::future::pending().await,
                 }
             } => {
-                // A program that does not read to the end is its own affair.
+                // A program need not read all of its input.
                 input = if written == 0 { &[] } else { &input[written..] };
                 Vec::new()
             }
@@ -243,7 +243,7 @@ pub(super) async fn run_to_completion(
     Ok(ProgramOutcome { ended, how, output, truncated, sha256, expected, took })
 }
 
-/// Writes a file, with the folders above it. The path is below the sandbox's own root: no link of the sandbox leads out of it.
+/// Writes a file and creates its parent directories. The path is resolved inside the sandbox: a symlink cannot lead out of it.
 pub(super) async fn write_file(
     sandbox: &dyn SandboxRunner,
     path: &str,
@@ -267,7 +267,7 @@ pub(super) async fn write_file(
     run_to_completion(sandbox, program, events, ear).await
 }
 
-/// Reads some bytes; none at the end. Waits for ever when there is nothing to read from.
+/// Reads some bytes; 0 at the end. Without a reader it never returns.
 pub(super) async fn read_some<R: AsyncRead + Unpin>(
     from: &mut Option<R>,
     into: &mut [u8],
@@ -278,13 +278,13 @@ pub(super) async fn read_some<R: AsyncRead + Unpin>(
     }
 }
 
-/// Words that are looked for in what comes in pieces, however much that is: each byte is looked at once, and none is kept.
+/// Streaming substring search (Knuth-Morris-Pratt): reads each byte once and buffers none.
 #[derive(Debug)]
 pub(super) struct StreamSearch {
     words: Vec<u8>,
-    /// For each beginning of the words, how long the longest shorter one is that it ends with.
+    /// Failure table: for each prefix of the pattern, the length of its longest proper prefix that is also its suffix.
     falls: Vec<usize>,
-    /// How much of the words the end of what came is.
+    /// Length of the pattern prefix that matches at the end of the input.
     so_far: usize,
 }
 
@@ -320,7 +320,7 @@ impl StreamSearch {
     }
 }
 
-/// The end of what was written.
+/// Buffer of the output's tail.
 #[derive(Debug)]
 pub(super) struct TailBuffer {
     bytes: Vec<u8>,
@@ -335,7 +335,7 @@ impl TailBuffer {
 
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        // Let it grow to twice the size, so that bytes are moved seldom.
+        // The buffer may grow to twice its size, so that bytes are rarely moved.
         if self.bytes.len() > 2 * self.keep {
             self.trim_front();
         }
@@ -354,7 +354,7 @@ impl TailBuffer {
     }
 }
 
-/// What a program writes to one stream, passed on in whole lines where there are any, and not more than is wanted.
+/// Forwards one output stream in whole lines where possible, up to a maximum size.
 #[derive(Debug)]
 pub(super) struct OutputStream {
     stream: &'static str,
@@ -369,7 +369,7 @@ impl OutputStream {
         Self { stream, pending: Vec::new(), room: most, left_out: 0, noted: false }
     }
 
-    /// Takes what was written; gives what is to be told now.
+    /// Adds output. Returns the events to send now.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> Vec<JobEventData> {
         let kept = bytes.len().min(self.room);
         self.room -= kept;
@@ -378,8 +378,7 @@ impl OutputStream {
         self.emit_until(safe_cut_length(&self.pending, MAX_LINE_BYTES)).into_iter().collect()
     }
 
-    /// What has waited for the end of its line, when that is not waited for any more. A character that is not all there yet goes
-    /// on waiting.
+    /// Returns the pending partial line without waiting for its end. An incomplete UTF-8 character stays pending.
     pub(super) fn flush(&mut self) -> Option<JobEventData> {
         self.emit_until(self.pending.len())
     }
@@ -395,10 +394,10 @@ impl OutputStream {
         told
     }
 
-    /// What is left at the end, and whether something is missing.
+    /// Returns the remaining output at the end of the stream, and a truncation mark if output is missing.
     pub(super) fn finish_stream(&mut self) -> Vec<JobEventData> {
         if self.left_out > 0 {
-            // Half a line may be half a secret.
+            // A partial line may contain a partial secret.
             let whole = safe_cut_length(&self.pending, MAX_LINE_BYTES);
             self.left_out += (self.pending.len() - whole) as u64;
             self.pending.truncate(whole);

@@ -8,18 +8,18 @@ use cynode_core::{
 };
 use cynode_wire::nodes::{JobAssignment, MergeConflict};
 
-/// How a session of an agent comes to its work.
+/// How much an agent session remembers of earlier work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionContinuity {
-    /// For the first time.
+    /// First attempt.
     First,
-    /// Again, and it remembers what it did.
+    /// Resumed session that remembers its earlier work.
     Resumed,
-    /// Again, in the same workspace, but it remembers nothing.
+    /// New session in the same workspace, without memory of the earlier work.
     Forgotten,
 }
 
-/// What an agent is told.
+/// Builds the prompt of an agent.
 pub fn build_prompt(
     assignment: &JobAssignment,
     conflict: Option<&MergeConflict>,
@@ -54,7 +54,7 @@ fn render_full_prompt(assignment: &JobAssignment, conflict: Option<&MergeConflic
     text
 }
 
-/// Who the agent is in this work.
+/// Returns the role description of the agent.
 const fn role_instruction(role: AgentRole) -> &'static str {
     match role {
         AgentRole::ProjectManager => "You manage this work: decide, do not implement.",
@@ -81,7 +81,7 @@ const fn role_instruction(role: AgentRole) -> &'static str {
 }
 
 fn render_context(text: &mut String, context: &StructuredContext) {
-    // Written out field by field, so that a new one cannot be forgotten.
+    // Destructured field by field, so that a new field cannot be forgotten.
     let StructuredContext {
         task_summary,
         requirements,
@@ -133,7 +133,7 @@ fn render_context(text: &mut String, context: &StructuredContext) {
     push_section(text, "An example to follow", pattern_reference.as_deref().unwrap_or_default());
 }
 
-/// Where commits did not fit together, and what is to be done about it.
+/// Renders a merge conflict and the instruction to resolve it.
 fn render_conflict(text: &mut String, conflict: &MergeConflict) {
     let MergeConflict { commit, merged_commits: _, files } = conflict;
     let told = format!(
@@ -146,7 +146,7 @@ fn render_conflict(text: &mut String, conflict: &MergeConflict) {
     push_list(text, "The files that do not fit", files.iter().map(|path| quote_name(path)));
 }
 
-/// How the work ends: what becomes of the files, and the report.
+/// Renders the closing instructions: what happens to the files, and the report.
 fn render_ending(assignment: &JobAssignment) -> String {
     let files = match assignment.work.commit {
         CommitRule::IfChanged => {
@@ -174,7 +174,7 @@ fn render_ending(assignment: &JobAssignment) -> String {
     )
 }
 
-/// A section with a text in it, when there is one. A line of it cannot be taken for a title of ours.
+/// Adds a section if its text is not empty. A line of the text cannot be mistaken for a section title.
 fn push_section(text: &mut String, title: &str, body: &str) {
     if body.is_empty() {
         return;
@@ -186,13 +186,13 @@ fn push_section(text: &mut String, title: &str, body: &str) {
     }
 }
 
-/// A section with a list in it. The further lines of an item belong to it and cannot be taken for another.
+/// Adds a list section. Continuation lines of an item are indented and cannot be mistaken for another item.
 fn push_list(text: &mut String, title: &str, items: impl Iterator<Item = String>) {
     let items: Vec<_> = items.map(|item| format!("- {}", item.replace('\n', "\n  "))).collect();
     push_section(text, title, &items.join("\n"));
 }
 
-/// A path or a name, apart from the words around it.
+/// Quotes a path or name, to separate it from the surrounding text.
 fn quote_name(text: &str) -> String {
     if text.contains(['`', '\n']) { format!("{text:?}") } else { format!("`{text}`") }
 }

@@ -6,94 +6,94 @@ use serde::Deserialize;
 
 use super::{AGENTS_DIR, HOME_DIR, MODELS_URL, PLACEHOLDER_KEY, TOOLS_URL, WORKSPACE_DIR};
 
-/// How one agent is installed and started.
+/// Recipe: how one agent is installed and started.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentRecipe {
-    /// What it is called here.
+    /// Unique name of the agent.
     pub name: String,
-    /// What it is called by people.
+    /// Display name of the agent.
     pub title: String,
-    /// Under which terms its makers give it away.
+    /// License of the agent.
     pub licence: String,
-    /// How it speaks to models.
+    /// Model API dialect of the agent.
     pub dialect: AgentDialect,
-    /// The npm packages, each with its exact version.
+    /// npm packages, each with its exact version.
     pub packages: BTreeMap<String, String>,
-    /// Packages of which only the one for this machine is installed.
+    /// Platform packages, of which only the one for this machine is installed.
     #[serde(default)]
     pub native: BTreeMap<String, String>,
-    /// Program and arguments, inside the sandbox.
+    /// Program and arguments inside the sandbox.
     pub program: Vec<String>,
-    /// What prints its version, inside the sandbox.
+    /// Command inside the sandbox that prints the version.
     pub version: Vec<String>,
-    /// The environment that it needs beside the usual one.
+    /// Environment variables in addition to the base environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Files that it needs in its home, by path.
+    /// Files in the agent's home directory, by path.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// How it is made to work without asking.
+    /// Settings for acting without permission requests.
     #[serde(default)]
     pub free: AskingMode,
-    /// How it is made to ask before it does something.
+    /// Settings for asking permission before acting.
     #[serde(default)]
     pub asking: AskingMode,
-    /// What whoever changes this should know.
+    /// Known pitfalls, for maintainers of the recipe.
     #[serde(default)]
     pub traps: Vec<String>,
-    /// What npm shall install, with a digest of each package; without it only versions are pinned.
+    /// npm lock file with a digest of each package; without it only versions are pinned.
     #[serde(skip)]
     pub lock: Option<String>,
 }
 
-/// How an agent speaks to models.
+/// Model API dialect of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentDialect {
-    /// Chat Completions.
+    /// Chat Completions API.
     Chat,
-    /// Responses.
+    /// Responses API.
     Responses,
-    /// Messages.
+    /// Messages API.
     Messages,
 }
 
-/// How an agent is made to ask, or not to.
+/// Settings that make an agent ask for permission, or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AskingMode {
-    /// The mode that its session is put into.
+    /// Session mode to select.
     pub mode: Option<String>,
-    /// The environment for it.
+    /// Environment variables of the mode.
     pub env: BTreeMap<String, String>,
 }
 
-/// Why a recipe cannot be used.
+/// Error of a recipe.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipeError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {error}")]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Cause of the failure.
         error: std::io::Error,
     },
-    /// It is not a recipe.
+    /// The file is not a valid recipe.
     #[error("{path}: {error}")]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Parse error.
         error: Box<toml::de::Error>,
     },
-    /// Something in it makes no sense.
+    /// A value of the recipe is invalid.
     #[error("{path}: {why}")]
     Wrong {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What.
+        /// Reason why it is invalid.
         why: String,
     },
 }
@@ -113,7 +113,7 @@ macro_rules! built_in {
 }
 
 impl AgentRecipes {
-    /// Those that come with the program.
+    /// Loads the built-in recipes.
     pub fn built_in() -> Result<Self, RecipeError> {
         let recipes =
             built_in!["claude", "codex", "goose", "opencode"].map(|(path, text, lock)| {
@@ -123,7 +123,7 @@ impl AgentRecipes {
         Ok(Self(recipes.into_iter().collect::<Result<_, RecipeError>>()?))
     }
 
-    /// The same, with those of a folder: `NAME.toml` and, when there is one, `NAME.lock.json`. They go before ours of the same name.
+    /// Adds the recipes of a directory: `NAME.toml` and optionally `NAME.lock.json`. They override built-in ones of the same name.
     pub fn with_folder(mut self, folder: &Path) -> Result<Self, RecipeError> {
         let unreadable = |path: &Path| {
             let path = path.display().to_string();
@@ -147,18 +147,18 @@ impl AgentRecipes {
         Ok(self)
     }
 
-    /// The recipe of that name.
+    /// Returns the recipe with that name.
     pub fn get(&self, name: &str) -> Option<&AgentRecipe> {
         self.0.get(name)
     }
 
-    /// All of them, by name.
+    /// Iterates over all recipes, by name.
     pub fn iter(&self) -> impl Iterator<Item = &AgentRecipe> {
         self.0.values()
     }
 }
 
-/// Reads a recipe and looks whether it makes sense.
+/// Parses and validates a recipe.
 fn parse_recipe(path: &str, text: &str, lock: Option<String>) -> Result<AgentRecipe, RecipeError> {
     let malformed =
         |error| RecipeError::Malformed { path: path.to_owned(), error: Box::new(error) };
@@ -177,7 +177,7 @@ impl AgentRecipe {
                     .bytes()
                     .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
         };
-        // npm takes ranges, addresses and folders for versions too.
+        // npm also accepts ranges, URLs and directories as versions; a recipe must not contain them.
         let exact = |version: &&String| {
             version.starts_with(|first: char| first.is_ascii_digit())
                 && version
@@ -202,35 +202,35 @@ impl AgentRecipe {
         outside.map(|path| format!("the file `{path}` is not in the home"))
     }
 
-    /// The program and its arguments, for a model.
+    /// Returns the program and its arguments, for a model.
     pub(super) fn program_argv(&self, model: &str) -> Vec<String> {
         self.program.iter().map(|word| self.fill_placeholders(word, model)).collect()
     }
 
-    /// What prints its version.
+    /// Returns the command that prints the version.
     pub(super) fn version_argv(&self) -> Vec<String> {
         self.version.iter().map(|word| self.fill_placeholders(word, "")).collect()
     }
 
-    /// The environment beside the usual one, for a model.
+    /// Returns the additional environment variables, for a model.
     pub(super) fn agent_environment(&self, model: &str, asking: bool) -> BTreeMap<String, String> {
         let all = self.env.iter().chain(&self.asking_mode(asking).env);
         all.map(|(name, value)| (name.clone(), self.fill_placeholders(value, model))).collect()
     }
 
-    /// The files in its home, for a model: where they are inside, and what is in them.
+    /// Returns the files of the home directory, for a model: their paths inside the sandbox and their contents.
     pub(super) fn home_files(&self, model: &str) -> Vec<(String, String)> {
         let all = self.files.iter();
         all.map(|(path, text)| (format!("{HOME_DIR}/{path}"), self.fill_placeholders(text, model)))
             .collect()
     }
 
-    /// How it asks, or does not.
+    /// Returns the mode that asks for permission, or the one that does not.
     pub(super) fn asking_mode(&self, asking: bool) -> &AskingMode {
         if asking { &self.asking } else { &self.free }
     }
 
-    /// A text of the recipe with everything filled in. A model's name is plain, so that it cannot break out of a quoted text.
+    /// Fills in the placeholders of a text. A model name is plain, so that it cannot break out of a quoted string.
     fn fill_placeholders(&self, text: &str, model: &str) -> String {
         [
             ("{agent}", format!("{AGENTS_DIR}/{}", self.name).as_str()),
@@ -247,13 +247,13 @@ impl AgentRecipe {
     }
 }
 
-/// Whether a model's name can stand in every text of a recipe.
+/// Returns whether a model name is safe in every text of a recipe.
 pub(super) fn is_plain_model(model: &str) -> bool {
     !model.is_empty()
         && model.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte))
 }
 
-/// This machine's processor, as npm calls it.
+/// Returns this machine's processor architecture in npm's notation.
 pub(super) const fn npm_cpu() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" }
 }

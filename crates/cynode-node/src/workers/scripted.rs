@@ -29,10 +29,10 @@ use super::{
 };
 use crate::{client::CALL_BACKOFF, sandbox::SandboxExit};
 
-/// How often the list of tools is asked for.
+/// Maximum number of requests for the tool list.
 const MAX_LISTING_ATTEMPTS: u32 = 5;
 
-/// A list of moves, and another for an attempt that is told what the last one got wrong.
+/// Worker that plays a list of moves, and another list for an attempt that receives feedback on the last one.
 pub(super) struct ScriptedWorker {
     moves: Vec<ScriptedMove>,
     revised: Option<Vec<ScriptedMove>>,
@@ -113,7 +113,7 @@ impl ScriptedSession {
         Ok(turn)
     }
 
-    /// Whether a file of the workspace is there, by looking from inside.
+    /// Returns whether a file exists in the workspace, checked from inside the sandbox.
     async fn has_file(
         &self,
         at: usize,
@@ -127,7 +127,7 @@ impl ScriptedSession {
         Ok(to_step_outcome(&argv, &looked).exit_code == Some(0))
     }
 
-    /// Plays one move; why the turn is over, when it is.
+    /// Plays one move. Returns the stop reason if the turn is over.
     async fn run_move(
         &mut self,
         at: usize,
@@ -175,12 +175,12 @@ impl ScriptedSession {
                 Ok((Instant::now() >= self.until).then(|| stops::TIMEOUT.into()))
             }
             ScriptedMove::Fail { text } => Ok(Some(fail_turn(turn, text))),
-            // Chosen among before anything is played.
+            // Conditional moves are resolved before anything is played.
             ScriptedMove::When { .. } => Ok(None),
         }
     }
 
-    /// Notes what a program used; why the turn is over when it did not succeed.
+    /// Records the resource usage of a program. Returns the stop reason if the program failed.
     fn record_outcome(
         &mut self,
         what: &str,
@@ -200,7 +200,7 @@ impl ScriptedSession {
         })
     }
 
-    /// Calls a tool of the gate through the job's socket.
+    /// Calls a tool of the gateway through the job's socket.
     async fn run_tool_move(
         &self,
         at: usize,
@@ -247,8 +247,8 @@ impl ScriptedSession {
         }
     }
 
-    /// The arguments with the task and the job put in where the tool takes them and they are missing. Without the list of tools nobody
-    /// knows whether it does: it is asked for a few times, and then the move has failed.
+    /// Adds the task and job ids to the arguments if the tool takes them and they are missing. This depends on the tool list, which is
+    /// requested a few times; without it the move fails.
     async fn fill_job_arguments(
         &self,
         tool: &str,
@@ -269,7 +269,7 @@ impl ScriptedSession {
                 Err(_) => backoff.wait_next_delay().await,
             }
         };
-        // What the gate does not show it will refuse, with a reason: that is for the call to find out.
+        // The gateway rejects a tool that it does not list, with a reason: the call reports it.
         let takes = takes.unwrap_or_default();
         let ours = [("task_id", self.task.to_string()), ("job_id", self.job.to_string())];
         for (name, value) in ours {
@@ -286,7 +286,7 @@ fn fail_turn(turn: &mut TurnOutcome, why: String) -> String {
     stops::FAILED.into()
 }
 
-/// A path of the workspace as it is inside, when it stays there by its words. Links are the sandbox's affair.
+/// Returns the path inside the sandbox if it lexically stays in the workspace. Symlinks are resolved inside the sandbox.
 fn below_workspace(path: &str) -> Option<String> {
     let plain = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
     (plain && !path.is_empty() && !path.ends_with('/')).then(|| format!("{WORKSPACE_DIR}/{path}"))

@@ -13,16 +13,16 @@ use sha2::{Digest, Sha256};
 
 use super::{MergeResult, WorkspaceError, open_plain_file, validate_branch, validate_commit};
 
-/// The program that puts the work together, inside the sandbox, and what it is told.
+/// Builds the command line of the program that commits the work inside the sandbox.
 ///
-/// It trusts nothing that the job may have left in `.git`: settings, hooks, attributes, grafts and marks of the index are replaced.
-/// A repository inside of the repository is files like any others: git would run in it by its own settings, and take a commit of it that
-/// nobody has for all that is there. Only what was a submodule before the work stays one, at the commit that its own repository has
-/// checked out.
-/// When the history was rewritten so that it does not come from the base any more, everything becomes one commit on the base.
-/// Git reads a commit and a directory as a whole, more than once: one that is far larger than any that is meant would fill the memory of
-/// whoever looks at it.
-/// Commits that were put together before the worker began are in its past, whatever the worker did to the merge.
+/// The program trusts nothing that the job may have left in `.git`: it replaces settings, hooks, attributes, grafts and index flags.
+/// A nested repository is treated as plain files: git would otherwise run in it with its own settings, and would record a commit that
+/// no other repository has instead of its files. Only a submodule that existed before the work stays one, at the commit that its own
+/// repository has checked out.
+/// If the history was rewritten and does not descend from the base any more, all changes become one commit on the base.
+/// Git reads a commit or directory object as a whole, more than once. An object far larger than any legitimate one is therefore
+/// rejected: it would exhaust the memory of every reader.
+/// Commits that were merged before the worker started stay ancestors of the result, regardless of what the worker did to the merge.
 pub(crate) fn finish_argv(
     assignment: &JobAssignment,
     merged: Option<&MergeResult>,
@@ -36,7 +36,7 @@ pub(crate) fn finish_argv(
         assignment.job_id,
         assignment.attempt,
     );
-    // Where nobody worked there is nothing but what is committed.
+    // A job without a worker has only committed changes.
     let worked = if assignment.work.worker == WorkerChoice::Merge { "nobody" } else { "worker" };
     let words = ["/bin/sh", "-eu", "-c", FINISH_SCRIPT, "finish", base, branch, &message, worked];
     let mut argv = words.map(str::to_owned).to_vec();
@@ -152,7 +152,7 @@ git bundle create --quiet /out/work.bundle "refs/heads/$branch" "$@"
 printf %s "$head" > /out/commit
 "#;
 
-/// What the finishing run left: the commit and its bundle, or nothing when nothing was changed.
+/// Output of the finishing run: the commit and its bundle, or nothing if nothing changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WorkBundle {
     pub(crate) commit: String,
@@ -160,7 +160,7 @@ pub(crate) struct WorkBundle {
     pub(crate) bundle: StoredBlob,
 }
 
-/// Reads what the finishing run left in `out`. No link is followed, and no more is read than is allowed.
+/// Reads the output of the finishing run from `out`. Symlinks are not followed, and the size is limited.
 pub(crate) fn read_work_bundle(
     out: &Path,
     most: u64,
@@ -178,7 +178,7 @@ pub(crate) fn read_work_bundle(
     Ok(Some(WorkBundle { commit, file, bundle }))
 }
 
-/// The digest and the size of a plain file.
+/// Returns the digest and size of a plain file.
 pub(crate) fn digest_file(path: &Path, most: u64) -> Result<StoredBlob, WorkspaceError> {
     digest_contents(&mut open_plain_file(path).map_err(WorkspaceError::Out)?, most)
 }

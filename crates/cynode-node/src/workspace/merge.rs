@@ -7,36 +7,37 @@ use serde::{Deserialize, Serialize};
 
 use super::{WorkspaceError, open_plain_file, validate_commit};
 
-/// Most files of a conflict that are named.
+/// Maximum number of conflicting files that are reported.
 const MAX_CONFLICT_FILES: usize = 100;
-/// Most bytes that are read of their names: more than so many of the longest.
+/// Maximum number of bytes that are read of their names: more than that many of the longest names.
 const MAX_CONFLICT_LIST_BYTES: u64 = 1024 * 1024;
 
-/// What became of the commits that were to be put together.
+/// Outcome of a merge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MergeResult {
-    /// The head of the workspace.
+    /// Head commit of the workspace.
     pub(crate) head: String,
-    /// Those that it comes from, in order.
+    /// Commits that it descends from, in order.
     pub(crate) commits: Vec<String>,
-    /// The one that did not fit. Those after it were left alone.
+    /// The first conflict. Later commits were not merged.
     pub(crate) conflict: Option<MergeConflict>,
-    /// What it took.
+    /// Resource usage of the merge.
     #[serde(default)]
     pub(crate) used: SandboxUse,
 }
 
 impl MergeResult {
-    /// The commits that whatever comes of the work must come from.
+    /// Returns the commits that any result of the work must descend from.
     pub(crate) fn parent_commits(&self) -> impl Iterator<Item = &str> {
         let unfit = self.conflict.iter().map(|conflict| conflict.commit.as_str());
         self.commits.iter().map(String::as_str).chain(unfit)
     }
 }
 
-/// The program that puts commits together, inside a sandbox, and what it is told.
+/// Builds the command line of the program that merges commits inside a sandbox.
 ///
-/// Done again it gives the same commits: who makes them, when and in what words depends on nothing but them and the task.
+/// The merge is deterministic: author, time and message depend only on the commits and the task. A repeated merge gives the same
+/// commits.
 pub(crate) fn merge_argv(assignment: &JobAssignment) -> Result<Vec<String>, WorkspaceError> {
     let task = assignment.task_id.to_string();
     let mut argv =
@@ -47,10 +48,10 @@ pub(crate) fn merge_argv(assignment: &JobAssignment) -> Result<Vec<String>, Work
     Ok(argv)
 }
 
-// Files were given to another user since git looked at them last, and nobody has changed them: their size and time say enough, also
-// in the second in which they were written. Else git compares them, and takes those for changed that do not come back as they are by
-// what the repository says about them, such as the ends of lines.
-// Attributes of the repository decide as they do for people, but marks have one length, by which they are found.
+// The files were given to another user after git's last index update, and nobody has changed them. Size and time are therefore
+// sufficient, in the second of their creation too. Otherwise git compares the content, and reports files as changed that do not
+// round-trip through the repository's own attributes, such as line endings.
+// The attributes of the repository apply as they do for people, but conflict markers have one fixed length, by which they are found.
 const MERGE_SCRIPT: &str = r#"
 task=$1
 shift
@@ -85,7 +86,7 @@ git rev-parse --verify 'HEAD^{commit}' > /out/head
 echo "$merged" > /out/merged
 "#;
 
-/// Reads what the merging run left in `out`. What it may say is how far it came and where it stopped, and nothing else.
+/// Reads the output of the merging run from `out`. It can only report how far the merge came and where it stopped.
 pub(crate) fn read_merge_result(
     out: &Path,
     assignment: &JobAssignment,
@@ -111,7 +112,7 @@ pub(crate) fn read_merge_result(
     Ok(MergeResult { head, commits, conflict, used: SandboxUse::default() })
 }
 
-/// The files of a conflict, the first of them. A name need not be text.
+/// Reads the first conflicting files. A file name need not be valid UTF-8.
 fn read_conflict_files(path: &Path) -> Result<Vec<String>, WorkspaceError> {
     let mut bytes = Vec::new();
     let file = open_plain_file(path).map_err(WorkspaceError::Out)?;

@@ -14,19 +14,19 @@ use crate::{
     store::{self, JobDir, NodeStore},
 };
 
-/// Most bytes that are read of what could not be put back.
+/// Maximum number of bytes that are read of the restore report.
 const MAX_PIN_REPORT_BYTES: u64 = 256 * 1024;
 
-/// A file that could not be put back.
+/// A pinned file that could not be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PinConflict {
-    /// Where it belongs.
+    /// Path of the file in the workspace.
     pub(crate) path: String,
-    /// Why.
+    /// Reason of the failure.
     pub(crate) reason: String,
 }
 
-/// Makes what files are put back from: a repository beside the workspace, which no check ever sees.
+/// Creates the source of pinned files: a repository beside the workspace, which no check ever sees.
 pub(crate) async fn create_pin_source(
     host: &HostCommands,
     store: &NodeStore,
@@ -48,7 +48,7 @@ pub(crate) async fn create_pin_source(
     let write = || {
         fs::write(source.join("paths"), lines)?;
         fs::create_dir_all(source.join("info"))?;
-        // Byte for byte: what the change says about files must not change these.
+        // Files are restored byte for byte: attributes of the change must not alter them.
         fs::write(
             source.join("info/attributes"),
             "* -text !eol !ident !filter !working-tree-encoding\n",
@@ -57,13 +57,13 @@ pub(crate) async fn create_pin_source(
     write().map_err(WorkspaceError::Out)
 }
 
-/// The program that puts files back, inside a sandbox with the source, and what it is told.
+/// Builds the command line of the program that restores pinned files, inside a sandbox with the source.
 pub(crate) fn pin_restore_argv(from: &str) -> Result<Vec<String>, WorkspaceError> {
     let words = ["/bin/sh", "-eu", "-c", PIN_RESTORE_SCRIPT, "pin", validate_commit(from)?];
     Ok(words.map(str::to_owned).to_vec())
 }
 
-// The workspace and the source are new: nothing has been in them but git. The index is in the source.
+// Workspace and source are new: only git has written to them. The index is in the source.
 const PIN_RESTORE_SCRIPT: &str = r#"
 from=$1
 export GIT_DIR=/source GIT_WORK_TREE=/work
@@ -87,7 +87,7 @@ done < /source/files
 git checkout-index --force --index --stdin < /source/now
 "#;
 
-/// Reads which files could not be put back.
+/// Reads which files could not be restored.
 pub(crate) fn read_pin_conflicts(out: &Path) -> Result<Vec<PinConflict>, WorkspaceError> {
     let mut text = String::new();
     let read = open_plain_file(&out.join("spoilt"))

@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 
 use crate::{decisions::rank, mcp_client::McpTool};
 
-/// Most tools of a chat.
+/// Maximum number of tools of a chat.
 pub(super) const MAX_OFFERED_TOOLS: usize = 12;
 
-/// How many of the last turns say what a chat is about.
+/// Number of the last turns by which tools are ranked.
 const RANKED_TURN_COUNT: usize = 4;
 
-/// What is offered beside what fits, while there is room: a person may ask for these in any words.
+/// Tools that are offered besides the relevant ones, while there is room: a person may ask for them in any words.
 const DEFAULT_TOOLS: [&str; 5] =
     ["db.task.create", "db.task.list", "db.task.get", "workflow.start", "help.overview"];
 
-/// The tools for a chat, by name.
+/// Selects the tools of a chat, sorted by name.
 pub(super) fn select_tools(tools: Vec<McpTool>, turns: &[ChatMessage]) -> Vec<McpTool> {
     let last = &turns[turns.len().saturating_sub(RANKED_TURN_COUNT)..];
     let goal: String = last.iter().map(|turn| format!("{}\n", turn.content)).collect();
@@ -32,12 +32,12 @@ pub(super) fn select_tools(tools: Vec<McpTool>, turns: &[ChatMessage]) -> Vec<Mc
     }
     let mut chosen: Vec<McpTool> =
         tools.into_iter().filter(|tool| names.contains(&tool.name)).collect();
-    // In one order whatever the ranking, so that providers can keep what they have read.
+    // The order does not depend on the ranking, so that providers can cache the prompt.
     chosen.sort_by(|a, b| a.name.cmp(&b.name));
     chosen
 }
 
-/// The tools as a model is told of them, each with a schema of its own.
+/// Converts the tools to definitions for a model, each with its own schema.
 pub(super) fn to_tool_definitions(tools: &[McpTool]) -> Vec<Value> {
     let tools = tools.iter().map(|tool| {
         let function = json!({

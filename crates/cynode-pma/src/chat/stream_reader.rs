@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::turn::TurnUsage;
 
-/// Most bytes of one event, of all text, and of all arguments of a round.
+/// Maximum size of one event, of all text, and of all arguments of a round.
 pub(super) const MAX_ROUND_BYTES: usize = 1024 * 1024;
 
-/// Most calls of tools in a round.
+/// Maximum number of tool calls in a round.
 const MAX_TOOL_CALLS: usize = 16;
 
-/// A call of a tool that a model asks for.
+/// A tool call that a model requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ModelToolCall {
     pub(super) id: String,
@@ -21,32 +21,32 @@ pub(super) struct ModelToolCall {
     pub(super) arguments: String,
 }
 
-/// One answer of a model, put together.
+/// One assembled answer of a model.
 #[derive(Debug, Default)]
 pub(super) struct CompletionRound {
     pub(super) text: String,
     pub(super) finish: Option<String>,
     pub(super) usage: TurnUsage,
-    /// By their index, and those of one index in the order in which they came.
+    /// Tool calls by index; calls with the same index in order of arrival.
     calls: BTreeMap<(u64, usize), ModelToolCall>,
     bytes: usize,
 }
 
-/// What one piece brings.
+/// Content of one chunk.
 #[derive(Debug, PartialEq)]
 pub(super) enum ChunkContent {
-    /// Text to pass on, and when the answer was begun.
+    /// Text to forward, and the creation time of the answer.
     Text { created: u64, text: String },
-    /// The provider failed in the middle.
+    /// The provider failed during the answer.
     Failed(Value),
-    /// Something to be kept.
+    /// Content that is only collected.
     Kept { created: u64 },
-    /// Nothing follows.
+    /// End of the stream.
     End,
 }
 
 impl CompletionRound {
-    /// Takes one piece.
+    /// Applies one chunk.
     pub(super) fn apply_chunk(&mut self, data: &str) -> Result<ChunkContent, String> {
         if data == "[DONE]" {
             return Ok(ChunkContent::End);
@@ -82,7 +82,7 @@ impl CompletionRound {
         self.count_bytes(arguments.len())?;
         let id = delta.id.filter(|id| !id.is_empty());
         let name = function.name.filter(|name| !name.is_empty());
-        // Some servers give every call the same index, others every piece of a call another id: a new call has both a new id
+        // Some servers give every call the same index, others give every chunk of a call another id: a new call has both a new id
         // and a name.
         let anew = |call: &ModelToolCall| {
             !call.name.is_empty() && name.is_some() && id.as_ref().is_some_and(|id| *id != call.id)
@@ -112,7 +112,7 @@ impl CompletionRound {
         if self.bytes > MAX_ROUND_BYTES { Err("the answer is too long".into()) } else { Ok(()) }
     }
 
-    /// The calls, in order, each with an id.
+    /// Returns the tool calls in order, each with an id.
     pub(super) fn tool_calls(&self) -> Vec<ModelToolCall> {
         let calls = self.calls.iter().map(|((index, _), call)| {
             let mut call = call.clone();
@@ -124,7 +124,7 @@ impl CompletionRound {
         calls.collect()
     }
 
-    /// The answer as a message, as the model is reminded of it.
+    /// Returns the answer as an assistant message for the next round.
     pub(super) fn to_assistant_message(&self) -> Value {
         let calls: Vec<Value> = self
             .tool_calls()

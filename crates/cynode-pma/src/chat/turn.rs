@@ -24,50 +24,50 @@ use crate::{
     role_runtime::RoleRuntime,
 };
 
-/// Most answers of the model in one turn.
+/// Maximum number of model answers in one turn.
 const MAX_TURN_ROUNDS: u32 = 8;
 
-/// Most tokens of one answer.
+/// Maximum number of tokens of one answer.
 const MAX_ROUND_TOKENS: u32 = 8192;
 
-/// Most bytes of a result that the model is shown.
+/// Maximum size of a tool result that the model is shown.
 const MAX_TOOL_RESULT_BYTES: usize = 16 * 1024;
 
-/// What is said when a turn has no end.
+/// Text that ends a turn at the round limit.
 const ROUND_LIMIT_TEXT: &str = "\n\nI stopped here: this took more rounds of tool calls than one answer may. Tell me to go on if I should.\n";
 
-/// What a model is told that calls no tools.
+/// Prompt for a model without tool calls.
 const NO_TOOLS_PROMPT: &str = "\n\nYou have no tools in this conversation: you can look nothing up and do nothing. When you are asked to, say so, and \
     that an admin can offer a model that calls tools.\n";
 
-/// What is heard while an answer is made.
+/// Event of a streamed answer.
 #[derive(Debug)]
 pub(super) enum TurnEvent {
-    /// The model has begun, at that time.
+    /// The model has started its answer, at that time.
     Began(u64),
-    /// Text.
+    /// A piece of text.
     Text(String),
 }
 
-/// How a turn ended.
+/// End of a turn.
 #[derive(Debug)]
 pub(super) struct TurnSummary {
-    /// Why, in the words of Chat Completions.
+    /// Finish reason, in the words of Chat Completions.
     pub(super) finish: String,
-    /// What all its rounds used.
+    /// Token usage of all rounds.
     pub(super) usage: TurnUsage,
 }
 
-/// Why there is no answer.
+/// Error of a turn.
 #[derive(Debug)]
 pub(super) struct TurnError {
-    /// For the work on a handoff.
+    /// Error for the work on a handoff.
     pub(super) trouble: DecisionError,
-    /// For whoever listens: the `error` of Chat Completions.
+    /// Error for the client: the `error` object of Chat Completions.
     pub(super) object: Value,
 }
 
-/// Tokens in and out.
+/// Token usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct TurnUsage {
@@ -77,7 +77,7 @@ pub(super) struct TurnUsage {
     pub(super) completion_tokens: u64,
 }
 
-/// Some servers say nothing where they do not know.
+/// Deserializes a token count. Some servers send null if they do not know it.
 fn deserialize_token_count<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
@@ -96,7 +96,7 @@ impl TurnError {
         Self { trouble, object }
     }
 
-    /// The egress said no, or nothing.
+    /// Converts an error of the inference endpoint.
     fn from_llm_error(error: LlmError) -> Self {
         let (kind, code) = match &error {
             LlmError::Silent(_) | LlmError::Late { .. } => {
@@ -109,18 +109,18 @@ impl TurnError {
         Self::new(error.into_decision_error(), kind, &code)
     }
 
-    /// The answer cannot be used.
+    /// Creates the error of an unusable answer.
     fn invalid_response(why: String) -> Self {
         Self::new(DecisionError::Transient(why), "server_error", "server_error")
     }
 
-    /// Nobody listens any more.
+    /// Creates the error of a disconnected client.
     fn client_disconnected() -> Self {
         Self::invalid_response("nobody listens any more".into())
     }
 }
 
-/// Makes the answer to a chat, and says it as it comes.
+/// Generates the answer to a chat and streams it.
 pub(super) async fn run_turn(
     office: &RoleRuntime,
     handoff: &HandoffAssignment,
@@ -188,7 +188,7 @@ pub(super) async fn run_turn(
     Ok(TurnSummary { finish: "length".into(), usage })
 }
 
-/// One answer of the model, passed on as it comes.
+/// Streams one answer of the model.
 async fn stream_round(
     voice: &LlmClient,
     question: &Value,
@@ -222,7 +222,7 @@ async fn stream_round(
             }
         }
     }
-    // Some servers do not say that nothing follows; all say why they ended.
+    // Some servers send no end marker; all send a finish reason.
     if round.finish.is_some() {
         return Ok(round);
     }
@@ -233,7 +233,7 @@ async fn send_text(out: &mpsc::Sender<TurnEvent>, text: String) -> Result<(), Tu
     out.send(TurnEvent::Text(text)).await.map_err(|_| TurnError::client_disconnected())
 }
 
-/// The tools of one turn.
+/// Tools of one turn.
 struct TurnTools<'a> {
     office: &'a RoleRuntime,
     pass: RequestCredentials,
@@ -242,7 +242,7 @@ struct TurnTools<'a> {
 }
 
 impl TurnTools<'_> {
-    /// Calls a tool, and gives what the model is told of it. A tool that was refused is not called again in this turn.
+    /// Calls a tool and returns the result for the model. A refused tool is not called again in this turn.
     async fn execute_call(
         &mut self,
         call: &ModelToolCall,
@@ -287,7 +287,7 @@ impl TurnTools<'_> {
     }
 }
 
-/// The arguments of a call, if they fit the tool.
+/// Parses the arguments of a call and validates them by the tool's schema.
 fn parse_arguments(tool: &McpTool, text: &str) -> Result<Value, String> {
     let text = text.trim();
     let arguments: Value = match text {
@@ -298,7 +298,7 @@ fn parse_arguments(tool: &McpTool, text: &str) -> Result<Value, String> {
     if !arguments.is_object() {
         return Err("the arguments are no object.".into());
     }
-    // A schema that cannot be used here is left to the gate, which looks at every call anyway.
+    // A schema that cannot be compiled here is left to the gateway, which validates every call anyway.
     let validator = jsonschema::options()
         .with_pattern_options(jsonschema::PatternOptions::regex())
         .build(&tool.input);

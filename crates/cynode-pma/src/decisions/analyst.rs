@@ -15,7 +15,7 @@ use super::{
 };
 use crate::decision_context::{DecisionContext, DecisionError};
 
-/// Works on a handoff of the analyst.
+/// Processes a handoff of the analyst.
 pub async fn process_analyst_handoff(
     desk: &DecisionContext<'_>,
 ) -> Result<HandoffOutcome, DecisionError> {
@@ -36,7 +36,7 @@ pub async fn process_analyst_handoff(
     Ok(HandoffOutcome::Answer(Box::new(HandoffAnswer::Analysed(analysed))))
 }
 
-/// Thinks about one result of the handoff's own task.
+/// Reviews one result of the handoff's own task.
 pub(super) async fn review_result(
     desk: &DecisionContext<'_>,
     judge: &ResultVerification,

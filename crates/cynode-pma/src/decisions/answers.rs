@@ -5,33 +5,33 @@ use cynode_core::workflow::waits::{EndedWait, WaitReason, WaitResolution, is_sto
 
 use super::fence;
 
-/// How a question to a person says which answers are understood.
+/// Hint at the end of a question that names the answers with a fixed meaning.
 pub const ANSWER_CHOICES_HINT: &str =
     "Answer `proceed` to take it as it is, `stop` to give the task up, or say what is to be done.";
 
-/// How a question that a model asks in its own words says it: any answer may be one to what it asks.
+/// Hint at the end of a question that a model wrote: any answer may be a reply to it.
 pub const FREE_ANSWER_HINT: &str = "Answer in your own words, or `stop` to give the task up.";
 
-/// How a question about a failure says it.
+/// Hint at the end of a question about a failure.
 pub const FAILURE_ANSWER_HINT: &str = "Answer `stop` to give the task up, or say what is to be done otherwise: then it is tried again.";
 
-/// What a person said.
+/// Parsed answer of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PersonAnswer {
-    /// Give it up; also when nobody answered in time.
+    /// Abandons the work; also used if nobody answered in time.
     Stop(String),
-    /// Take it as it is.
+    /// Accepts the result as it is.
     Proceed,
-    /// Something else: what is to be done.
+    /// Any other answer: an instruction.
     Words(String),
 }
 
-/// What the person answered to a question; nothing when none was asked.
+/// Parses a person's answer; `None` if no question was asked.
 pub fn parse_answer(answer: Option<&EndedWait>) -> Option<PersonAnswer> {
     interpret_answer(answer, parse_choice)
 }
 
-/// What the person answered to a question that a model asked in its own words; nothing when none was asked.
+/// Parses a person's answer to a question that a model wrote; `None` if no question was asked.
 pub fn parse_free_answer(answer: Option<&EndedWait>) -> Option<PersonAnswer> {
     interpret_answer(answer, |words| {
         if is_stop_answer(&words) { PersonAnswer::Stop(words) } else { PersonAnswer::Words(words) }
@@ -42,7 +42,7 @@ fn interpret_answer(
     answer: Option<&EndedWait>,
     interpreted: fn(String) -> PersonAnswer,
 ) -> Option<PersonAnswer> {
-    // A question that was cut off has no answer.
+    // A question that was cancelled has no answer.
     let answer = answer.filter(|wait| {
         wait.reason == WaitReason::HumanInput && wait.resolution != WaitResolution::Cancelled
     })?;
@@ -64,7 +64,7 @@ fn interpret_answer(
     })
 }
 
-/// What the person was asked, without what the question says of the answers; nothing when that is not known.
+/// Returns the question without its hint; `None` if it is unknown.
 pub fn question_text(answer: Option<&EndedWait>) -> Option<String> {
     let question =
         answer.filter(|wait| wait.reason == WaitReason::HumanInput)?.question.as_deref()?;
@@ -74,7 +74,7 @@ pub fn question_text(answer: Option<&EndedWait>) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// What a person said, for somebody who did not ask it: many an answer means nothing without its question.
+/// Quotes a person's answer together with its question: many answers mean nothing without it.
 pub fn quote_answer(words: &str, answer: Option<&EndedWait>) -> String {
     let said = format!("a person says: {words}");
     match question_text(answer) {
@@ -89,7 +89,7 @@ fn text_or_default(words: String, otherwise: &str) -> String {
     if words.is_empty() { otherwise.to_owned() } else { words }
 }
 
-/// Only the bare words give something up, or let something through that was not found good.
+/// Parses a choice. Only the exact words abandon the work or accept a result that was not found good.
 fn parse_choice(words: String) -> PersonAnswer {
     let plain: String = words
         .to_lowercase()

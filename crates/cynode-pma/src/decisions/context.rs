@@ -11,11 +11,11 @@ use crate::decision_context::{DecisionContext, DecisionError};
 
 pub mod words;
 
-/// The name of a brief.
+/// File name of a project brief.
 const BRIEF_FILE_NAME: &str = "PROJECT-BRIEF.md";
-/// The files in which a project tells agents about itself; the first that is there is read.
+/// Files with a project's instructions for agents; the first that exists is read.
 const AGENT_GUIDE_FILES: [&str; 2] = ["CLAUDE.md", "AGENTS.md"];
-/// Files that say what a project is made with, the most telling first.
+/// Build files that identify the toolchain of a project, the most specific first.
 const BUILD_FILES: [&str; 16] = [
     "Cargo.toml",
     "package.json",
@@ -34,29 +34,29 @@ const BUILD_FILES: [&str; 16] = [
     "README.md",
     "README",
 ];
-/// Most build files that are read.
+/// Maximum number of build files that are read.
 const MAX_BUILD_FILES: usize = 3;
-/// Most lines of a listing.
+/// Maximum number of lines of a listing.
 const MAX_LISTING_LINES: usize = 120;
 
-/// The files of a repository, as `git.tree` tells them.
+/// Files of a repository, as `git.tree` returns them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct RepositoryTree {
-    /// The commit.
+    /// Id of the commit.
     #[serde(default)]
     pub commit: String,
-    /// What is there.
+    /// Files and directories.
     #[serde(default)]
     pub entries: Vec<RepositoryEntry>,
-    /// Whether there is more.
+    /// Whether the list is truncated.
     #[serde(default)]
     pub truncated: bool,
 }
 
-/// A file or a directory.
+/// A file or directory.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct RepositoryEntry {
-    /// Where.
+    /// Path in the repository.
     pub path: String,
     /// `file` or `directory`.
     pub kind: String,
@@ -68,12 +68,12 @@ impl RepositoryTree {
         files.map(|entry| entry.path.as_str())
     }
 
-    /// Whether there is a file of exactly that path.
+    /// Returns whether a file with exactly that path exists.
     pub fn has_file(&self, path: &str) -> bool {
         self.file_paths().any(|file| file == path)
     }
 
-    /// Whether a path is there, as a file or as what files are in.
+    /// Returns whether a path exists as a file or directory.
     fn has_path(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         self.entries.iter().any(|entry| {
@@ -82,7 +82,7 @@ impl RepositoryTree {
         })
     }
 
-    /// Whether nothing was built yet: words about the project, and what surrounds them, but no code.
+    /// Returns whether the repository has documents and metadata but no code yet.
     pub fn has_no_code(&self) -> bool {
         !self.truncated
             && self.file_paths().all(|path| {
@@ -95,7 +95,7 @@ impl RepositoryTree {
             })
     }
 
-    /// The files, those near the root first, as many as a question bears.
+    /// Renders the files for a prompt, those near the root first, up to the maximum.
     pub fn render_listing(&self) -> String {
         let mut files: Vec<&str> = self.file_paths().collect();
         files.sort_by_key(|path| (path.matches('/').count(), *path));
@@ -114,12 +114,12 @@ impl RepositoryTree {
     }
 }
 
-/// What a tool that was let through says when something is not there.
+/// Returns whether a tool call failed because the object does not exist.
 fn is_not_found(trouble: &DecisionError, tool: &str) -> bool {
     failed_with(trouble, tool, "not_found")
 }
 
-/// Whether a tool came to nothing for that reason. See `McpError::trouble`, which writes these words.
+/// Returns whether a tool failed with this code. It parses the text that `McpError::into_decision_error` writes.
 pub(super) fn failed_with(trouble: &DecisionError, tool: &str, code: &str) -> bool {
     match trouble {
         DecisionError::Permanent(told) => told.starts_with(&format!("`{tool}` failed ({code})")),
@@ -130,7 +130,7 @@ pub(super) fn failed_with(trouble: &DecisionError, tool: &str, code: &str) -> bo
     }
 }
 
-/// The answer of a tool, or nothing when what was asked for is not there.
+/// Calls a tool and returns `None` if the object does not exist.
 async fn call_optional(
     desk: &DecisionContext<'_>,
     tool: &str,
@@ -143,7 +143,7 @@ async fn call_optional(
     }
 }
 
-/// The files of the project; none when it has no repository.
+/// Loads the files of the project; `None` if it has no repository.
 pub async fn load_tree(
     desk: &DecisionContext<'_>,
     task: TaskId,
@@ -158,12 +158,12 @@ pub async fn load_tree(
     let mut tree: RepositoryTree = serde_json::from_value(value).map_err(|error| {
         DecisionError::Transient(format!("`git.tree` gave something else: {error}"))
     })?;
-    // Names are data too: those that cannot be pointed to are not looked at.
+    // File names are untrusted data too: invalid paths are dropped.
     tree.entries.retain(|entry| is_repository_path(&entry.path));
     Ok(tree)
 }
 
-/// One file of the project.
+/// Reads one file of the project.
 async fn read_file(
     desk: &DecisionContext<'_>,
     task: TaskId,
@@ -173,7 +173,7 @@ async fn read_file(
     Ok(found.and_then(|value| Some(value.get("text")?.as_str()?.to_owned())))
 }
 
-/// What a brief for a new project says: the file of that name while nothing else was built, or the input itself.
+/// Returns the brief of a new project: the brief file if there is no code yet, or the input itself.
 pub async fn find_brief(
     desk: &DecisionContext<'_>,
     task: TaskId,
@@ -189,14 +189,14 @@ pub async fn find_brief(
     Ok(None)
 }
 
-/// Whether a text calls itself a project brief in its first line.
+/// Returns whether a text calls itself a project brief in its first line.
 pub fn is_brief(input: &str) -> bool {
     let first = input.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let title = first.trim_start_matches(['#', ' ', '*', '`']).to_lowercase();
     title.starts_with("project brief") || title.starts_with("project-brief")
 }
 
-/// What is known of the project: its own words where it has some, else a description that is thought up from its files.
+/// Gathers the project context: its own instructions for agents if it has some, else a description that a model derives from its files.
 pub async fn gather_project_context(
     desk: &DecisionContext<'_>,
     task: TaskId,
@@ -233,7 +233,7 @@ pub async fn gather_project_context(
     Ok(to_project_context(analysed, tree))
 }
 
-/// A description as everybody else has it; places that are not there are left out.
+/// Converts an analysis to a project context; paths that do not exist are left out.
 fn to_project_context(analysed: ProjectAnalysis, tree: &RepositoryTree) -> ProjectContext {
     let ProjectAnalysis { architecture, key_paths, patterns, build_commands } = analysed;
     let key_paths: BTreeMap<_, _> = key_paths

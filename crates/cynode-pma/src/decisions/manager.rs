@@ -30,7 +30,7 @@ mod verify;
 pub use dispatch::{DEFAULT_WORKER, design_path, spec_path};
 pub use verify::TESTS_REQUIRED_PREFIX;
 
-/// Works on a handoff of the project manager.
+/// Processes a handoff of the project manager.
 pub async fn process_manager_handoff(
     desk: &DecisionContext<'_>,
 ) -> Result<HandoffOutcome, DecisionError> {
@@ -72,7 +72,7 @@ fn to_outcome(answer: HandoffAnswer) -> HandoffOutcome {
     HandoffOutcome::Answer(Box::new(answer))
 }
 
-/// The task that a handoff is about.
+/// Returns the task of a handoff.
 pub(super) fn handoff_task<'a>(
     desk: &'a DecisionContext<'_>,
 ) -> Result<&'a TaskFacts, DecisionError> {
@@ -83,17 +83,17 @@ pub(super) fn handoff_task<'a>(
         .ok_or_else(|| DecisionError::Permanent("the handoff names no task".into()))
 }
 
-/// What must be shown for the task to be done.
+/// Returns the texts of the task's acceptance criteria.
 pub(super) fn criterion_texts(task: &TaskFacts) -> Vec<String> {
     task.acceptance_criteria.iter().map(|criterion| criterion.text.to_string()).collect()
 }
 
-/// What was learned of the project when the plan was made.
+/// Returns the project context that was stored with the plan.
 fn planned_project(desk: &DecisionContext<'_>) -> ProjectContext {
     desk.handoff.context.planned.as_ref().map(|planned| planned.project.clone()).unwrap_or_default()
 }
 
-/// How strict reviews are. What cannot be used is said in the log.
+/// Returns the review options. An invalid preference is logged.
 fn review_options(desk: &DecisionContext<'_>) -> ReviewOptions {
     let (options, notes) = ReviewOptions::from_preferences(&desk.handoff.context.preferences);
     for note in notes {
@@ -109,7 +109,7 @@ fn find_preference<'a>(
     preferences.get(&key.parse::<DottedKey>().ok()?)
 }
 
-/// The last report of that kind by an agent of that role about a unit. Roles come from tokens; everything else is a claim.
+/// Returns the last report of a kind by an agent role about a unit. The role comes from the token; all other fields are claims.
 fn last_report<'a>(
     desk: &'a DecisionContext<'_>,
     unit: &str,
@@ -123,7 +123,7 @@ fn last_report<'a>(
     })
 }
 
-/// A report in one line.
+/// Renders a report as one line.
 pub(super) fn render_report_line(report: &ReportView) -> String {
     let details = if report.details.is_null() { String::new() } else { report.details.to_string() };
     let summary = fence::sanitize_line(&report.summary, 500);

@@ -2,25 +2,25 @@
 
 use std::collections::BTreeSet;
 
-/// A tool, as far as its relevance is concerned.
+/// A tool to be ranked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankableTool<'a> {
-    /// Its dotted name.
+    /// Dotted name.
     pub name: &'a str,
-    /// What it does.
+    /// Description of the tool.
     pub description: &'a str,
 }
 
-/// A tool that a goal is about.
+/// A tool that is relevant for a goal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankedTool<'a> {
-    /// Its dotted name.
+    /// Dotted name.
     pub name: &'a str,
-    /// How much of the goal it covers, above 0 and at most 1.
+    /// Share of the goal's words that it covers, above 0 and at most 1.
     pub score: f64,
 }
 
-/// What the project manager looks around with while it plans.
+/// Tools with which the project manager reads a project while it plans.
 pub const MANAGER_TOOLS: &[RankableTool<'static>] = &[
     RankableTool {
         name: "git.tree",
@@ -70,7 +70,7 @@ pub const MANAGER_TOOLS: &[RankableTool<'static>] = &[
     },
 ];
 
-/// Words that say nothing about a goal. Sorted.
+/// Stop words that say nothing about a goal. Sorted.
 const STOP_WORDS: &[&str] = &[
     "a", "about", "after", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been",
     "before", "both", "but", "by", "can", "could", "did", "do", "does", "for", "from", "had",
@@ -82,7 +82,7 @@ const STOP_WORDS: &[&str] = &[
     "your",
 ];
 
-/// The tools that share a word with the goal, the most relevant first, at most `most`. Equal ones are in the order of their names.
+/// Returns the tools that share a word with the goal, the most relevant first, at most `most`. Ties are sorted by name.
 pub fn rank_tools<'a>(goal: &str, tools: &[RankableTool<'a>], most: usize) -> Vec<RankedTool<'a>> {
     let goal = stemmed_words(goal);
     if goal.is_empty() {
@@ -101,17 +101,17 @@ pub fn rank_tools<'a>(goal: &str, tools: &[RankableTool<'a>], most: usize) -> Ve
     ranked
 }
 
-/// The share of the goal's words that the tool's name and description have.
+/// Returns the share of the goal's words in the tool's name and description.
 fn score_tool(goal: &BTreeSet<String>, tool: &RankableTool<'_>) -> f64 {
     let mut known = stemmed_words(tool.name);
     known.extend(stemmed_words(tool.description));
     let shared = goal.intersection(&known).count();
-    // Sets of words are far smaller than what a float counts exactly.
+    // Word sets are far smaller than the integers that a float represents exactly.
     let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
     count(shared) / count(goal.len())
 }
 
-/// The words of a text that say something, each once, without their endings.
+/// Returns the significant words of a text, stemmed and without duplicates.
 fn stemmed_words(text: &str) -> BTreeSet<String> {
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
@@ -121,7 +121,7 @@ fn stemmed_words(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A word without the commonest English endings: enough to see that `lists`, `listed` and `listing` are one.
+/// Strips the most common English endings, so that `lists`, `listed` and `listing` are the same word.
 fn stem_word(word: &str) -> &str {
     for ending in ["ings", "ing", "ies", "ed", "es", "s", "e", "y"] {
         if let Some(short) = word.strip_suffix(ending)

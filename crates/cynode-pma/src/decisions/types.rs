@@ -17,16 +17,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision_context::{DecisionKind, DecisionOutput};
 
-/// Most characters of a short text in an answer.
+/// Maximum length of a short text in an answer.
 const MAX_SHORT_CHARS: usize = 1_000;
-/// Most characters of a text in an answer.
+/// Maximum length of a text in an answer.
 const MAX_LONG_CHARS: usize = 4_000;
-/// Most items of a list in an answer.
+/// Maximum number of items of a list in an answer.
 const MAX_LIST_ITEMS: usize = 30;
-/// Most units that are proposed at once.
+/// Maximum number of units in one proposal.
 const MAX_PROPOSED_UNITS: usize = 50;
 
-/// The roles that work can go to.
+/// Roles that work can be routed to.
 pub const ROUTES: [AgentRole; 6] = [
     AgentRole::Architect,
     AgentRole::Designer,
@@ -165,15 +165,15 @@ pub struct UnitProposal {
     pub checks: Vec<CheckProposal>,
 }
 
-/// What kind of work a unit was proposed as.
+/// Proposed kind of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProposalKind {
-    /// Code is changed.
+    /// The unit changes code.
     Implementation,
-    /// It is written down what people see.
+    /// The unit writes a design document.
     Design,
-    /// It could be either: somebody must be asked.
+    /// It could be either: the role is decided by a separate question.
     Unsure,
 }
 
@@ -405,7 +405,7 @@ impl UnitProposal {
     }
 }
 
-/// The units, each after those that it names, otherwise in the order in which they were given.
+/// Sorts units topologically by their dependencies, otherwise in the given order.
 pub fn order_units(units: &[UnitProposal]) -> Result<Vec<&UnitProposal>, String> {
     let mut left: Vec<&UnitProposal> = units.iter().collect();
     let mut ordered: Vec<&UnitProposal> = Vec::with_capacity(left.len());
@@ -467,7 +467,7 @@ impl DecisionOutput for Reviewed {
 }
 
 impl Reviewed {
-    /// The findings, as everybody else has them.
+    /// Converts the findings to the common form.
     pub fn to_findings(&self) -> Vec<VerificationFinding> {
         let told = |finding: &ReviewFinding| {
             VerificationFinding::new(finding.severity, finding.text.trim())

@@ -13,54 +13,54 @@ use serde_json::Value;
 
 use crate::decision_context::DecisionError;
 
-/// The payload of a unit. Others may add fields of their own; they are not ours to read.
+/// Payload of a unit. Other components may add their own fields, which are ignored here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitPayload {
-    /// What kind of work it is.
+    /// Kind of work.
     pub kind: UnitKind,
-    /// How much the whole task touches.
+    /// Scope of the whole task.
     pub scope: IssueScope,
-    /// What its agent is told.
+    /// Brief of the unit's agent.
     #[serde(default)]
     pub brief: UnitBrief,
-    /// How often work had been sent back when the unit was made.
+    /// Number of revisions when the unit was created.
     #[serde(default)]
     pub iteration: u32,
-    /// What is run over its result: its own checks, and the project's where it is what the whole plan leaves.
+    /// Checks that are run on its result: its own, and the project's for a final unit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<EvidenceCheck>,
 }
 
 impl UnitPayload {
-    /// A unit of the first round.
+    /// Creates the payload of a unit of the first iteration.
     pub const fn new(kind: UnitKind, scope: IssueScope, brief: UnitBrief) -> Self {
         Self { kind, scope, brief, iteration: 0, checks: Vec::new() }
     }
 }
 
-/// What the agent of a unit is told.
+/// Brief of a unit's agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnitBrief {
-    /// The files to change.
+    /// Files to change.
     pub files_to_modify: Vec<String>,
-    /// The files to read first.
+    /// Files to read first.
     pub files_to_read_first: Vec<String>,
-    /// An example to follow.
+    /// Existing example to follow.
     pub pattern_reference: Option<String>,
-    /// What must not be done otherwise.
+    /// Constraints of the work.
     pub constraints: Vec<String>,
-    /// What must hold.
+    /// Requirements of the result.
     pub requirements: Vec<String>,
-    /// Commands that succeed when it is done well.
+    /// Commands that succeed if the unit is done well.
     pub checks: Vec<EvidenceCheck>,
-    /// What is to be mended.
+    /// Findings to fix.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<VerificationFinding>,
 }
 
 impl UnitPayload {
-    /// Reads the payload of a unit; one that was not planned here cannot be judged here.
+    /// Parses the payload of a unit. A unit that the project manager did not plan cannot be verified by it.
     pub fn parse_payload(unit: &UnitKey, payload: &Value) -> Result<Self, DecisionError> {
         serde_json::from_value(payload.clone()).map_err(|error| {
             DecisionError::Permanent(format!(
@@ -69,25 +69,25 @@ impl UnitPayload {
         })
     }
 
-    /// The payload of a unit of a plan.
+    /// Returns the payload of a planned unit.
     pub fn from_unit(unit: &PlannedUnit) -> Option<Self> {
         serde_json::from_value(unit.payload.clone()).ok()
     }
 
-    /// As it is kept in the plan.
+    /// Returns the payload as stored in the plan.
     pub fn to_value(&self) -> Result<Value, DecisionError> {
         serde_json::to_value(self)
             .map_err(|error| DecisionError::Permanent(format!("a unit cannot be written: {error}")))
     }
 }
 
-/// The unit of that key in a plan, with what the plan says of it.
+/// Finds a unit of a plan by its key, with its payload.
 pub fn find_unit<'a>(plan: &'a Plan, key: &UnitKey) -> Option<(&'a PlannedUnit, UnitPayload)> {
     let unit = plan.planned_units().iter().find(|unit| unit.key == *key)?;
     Some((unit, UnitPayload::from_unit(unit)?))
 }
 
-/// Whether a plan has a unit of that kind.
+/// Returns whether a plan has a unit of that kind.
 pub fn has_unit_of_kind(plan: &Plan, kind: UnitKind) -> bool {
     plan.planned_units()
         .iter()
@@ -95,7 +95,7 @@ pub fn has_unit_of_kind(plan: &Plan, kind: UnitKind) -> bool {
         .any(|payload| payload.kind == kind)
 }
 
-/// Whether a text is a path inside a repository that an agent can be pointed to.
+/// Returns whether a text is a path inside a repository that an agent can be pointed to.
 pub fn is_repository_path(text: &str) -> bool {
     !text.is_empty()
         && text.chars().count() <= 300
@@ -105,8 +105,8 @@ pub fn is_repository_path(text: &str) -> bool {
         && text.split('/').all(|part| part != "..")
 }
 
-/// What a worker brought, for a model. What it took and how it was carried here is no reason to find it good or bad, and never
-/// twice the same.
+/// Returns the worker's output for a model, without resource usage and transport fields: they say nothing about the quality and differ
+/// in every run.
 pub(super) fn reviewable_output(output: &Value) -> Value {
     let mut told = output.clone();
     remove_fields(&mut told, &["resource_usage", "bundle"]);

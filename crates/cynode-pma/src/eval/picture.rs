@@ -7,7 +7,7 @@ use super::{
     show::{answer_columns, confusion_count, format_percent, short_label},
 };
 
-/// Why there is no picture.
+/// Error of drawing the image.
 #[derive(Debug, thiserror::Error)]
 #[error("the picture cannot be drawn: {0}")]
 pub struct PictureError(String);
@@ -49,7 +49,7 @@ fn to_picture_error(error: impl std::fmt::Display) -> PictureError {
     PictureError(error.to_string())
 }
 
-/// Where a text stands from its point.
+/// Alignment of a text relative to its point.
 #[derive(Clone, Copy)]
 enum TextAlignment {
     Left,
@@ -154,7 +154,7 @@ fn matrix_height(table: &TableMetrics) -> i32 {
     CELL_HEIGHT_PX * (to_pixels(table.table.answer_labels().len()) + 2) + 24
 }
 
-/// For each table the two matrices beside each other: right answers down, given ones across.
+/// Draws the two confusion matrices of each table side by side: correct answers in rows, given answers in columns.
 fn draw_matrices(area: &SvgArea<'_>, report: &EvalReport) -> DrawResult {
     let mut top = MATRIX_TOP_PX;
     for table in &report.tables {
@@ -215,7 +215,7 @@ fn draw_matrix(
     Ok(())
 }
 
-/// One field of a matrix: the more, the darker.
+/// Draws one cell of a matrix: a higher count is darker.
 fn draw_cell(
     area: &SvgArea<'_>,
     (x, y): (i32, i32),
@@ -238,7 +238,7 @@ fn draw_cell(
     )
 }
 
-/// A small number as pixels.
+/// Converts a small number to pixels.
 fn to_pixels(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }

@@ -2,7 +2,7 @@
 
 use super::rows::{EvalRow, EvalTable, RowInput};
 
-/// The whole question.
+/// Builds the whole question.
 pub fn plain_question(row: &EvalRow) -> String {
     format!(
         "Classify this as one of: {}.\n\n{}",
@@ -27,7 +27,7 @@ fn render_input(matter: &RowInput) -> String {
     }
 }
 
-/// The label that is named first in an answer, however it is spelled: `Quick fix`, `quick-fix` and `QUICK_FIX` are one.
+/// Returns the first label that an answer names, in any spelling: `Quick fix`, `quick-fix` and `QUICK_FIX` are the same.
 pub fn parse_label(table: EvalTable, answer: &str) -> Option<&'static str> {
     let words = normalize_words(answer);
     table
@@ -38,7 +38,7 @@ pub fn parse_label(table: EvalTable, answer: &str) -> Option<&'static str> {
         .map(|(_, label)| label)
 }
 
-/// Lower case words with one blank around each, so that a word is found only as a whole.
+/// Normalizes a text to lower case words with one space around each, so that only whole words match.
 fn normalize_words(text: &str) -> String {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());

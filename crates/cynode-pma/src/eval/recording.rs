@@ -17,48 +17,48 @@ use sha2::{Digest, Sha256};
 
 use super::score::EvalAnswer;
 
-/// One question, all answers to it, and what was made of them.
+/// One request with all its answers and the decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedCall {
-    /// The model.
+    /// Name of the model.
     pub model: String,
-    /// Digest of the system message; absent when the question was plain.
+    /// Digest of the system message; absent for a plain question.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// Digest of the whole question, its form included.
+    /// Digest of the whole request, including its schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// The question.
+    /// User message.
     pub user: String,
-    /// Every answer as it came, those that were not taken included.
+    /// Every answer as received, including the rejected ones.
     pub answers: Vec<String>,
-    /// The decision, whole; absent when there was none.
+    /// The whole decision; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Value>,
-    /// What counts of it.
+    /// Outcome for the score.
     pub outcome: EvalAnswer,
 }
 
-/// Why a recording cannot be written or read.
+/// Error of writing or reading a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// A file.
+    /// A file cannot be accessed.
     #[error("{file}: {error}")]
     File {
-        /// Which.
+        /// Name of the file.
         file: String,
-        /// Why.
+        /// Cause of the failure.
         error: io::Error,
     },
-    /// A line.
+    /// A line is invalid.
     #[error("{file}, line {line}: {problem}")]
     Line {
-        /// Where.
+        /// Name of the file.
         file: String,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the error.
         problem: String,
     },
 }
@@ -71,7 +71,7 @@ pub struct CallRecorder {
     texts_file: PathBuf,
 }
 
-/// The digest by which a text is found.
+/// Returns the digest that identifies a text.
 pub fn text_digest(text: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(text.as_bytes()))
 }
@@ -84,7 +84,7 @@ struct TextRecord {
 }
 
 impl CallRecorder {
-    /// Begins a recording in a folder that has none.
+    /// Starts a recording in a directory that has none.
     pub fn create_recording(folder: &Path) -> Result<Self, RecordingError> {
         fs::create_dir_all(folder).map_err(|error| file_error(folder, error))?;
         let calls_file = folder.join("calls.jsonl");
@@ -94,19 +94,19 @@ impl CallRecorder {
         Ok(Self { calls: BufWriter::new(calls), calls_file, texts: BTreeMap::new(), texts_file })
     }
 
-    /// Keeps a text that many calls share, and gives its digest.
+    /// Stores a text that many calls share and returns its digest.
     pub fn record_text(&mut self, text: &str) -> String {
         let digest = text_digest(text);
         self.texts.entry(digest.clone()).or_insert_with(|| text.to_owned());
         digest
     }
 
-    /// Keeps a call.
+    /// Stores a call.
     pub fn record_call(&mut self, call: &RecordedCall) -> Result<(), RecordingError> {
         write_json_line(&mut self.calls, call).map_err(|error| file_error(&self.calls_file, error))
     }
 
-    /// Ends the recording.
+    /// Completes the recording.
     pub fn finish_recording(mut self) -> Result<(), RecordingError> {
         self.calls.flush().map_err(|error| file_error(&self.calls_file, error))?;
         let write = || {
@@ -132,16 +132,16 @@ fn file_error(file: &Path, error: io::Error) -> RecordingError {
     RecordingError::File { file: file.display().to_string(), error }
 }
 
-/// A recording that was read.
+/// A loaded recording.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvalRecording {
-    /// The calls, in their order.
+    /// Calls, in order.
     pub calls: Vec<RecordedCall>,
     texts: BTreeMap<String, String>,
 }
 
 impl EvalRecording {
-    /// Reads a recording. A text that is not what its digest says is an error.
+    /// Loads a recording. A text that does not match its digest is an error.
     pub fn load_recording(folder: &Path) -> Result<Self, RecordingError> {
         let calls: Vec<RecordedCall> = read_json_lines(&folder.join("calls.jsonl"))?;
         let file = folder.join("texts.jsonl");
@@ -157,7 +157,7 @@ impl EvalRecording {
         Ok(Self { calls, texts })
     }
 
-    /// The text of a digest.
+    /// Returns the text of a digest.
     pub fn text_of_digest(&self, digest: &str) -> Option<&str> {
         self.texts.get(digest).map(String::as_str)
     }

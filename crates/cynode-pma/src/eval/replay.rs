@@ -8,7 +8,7 @@ use super::{
 };
 use crate::llm;
 
-/// Every difference between what was decided and what the same answers decide now, in words. None is the promise.
+/// Returns every difference between the recorded decisions and those that the same answers give now. There must be none.
 pub async fn find_differences(recording: &EvalRecording) -> Vec<String> {
     let mut found = Vec::new();
     for call in &recording.calls {

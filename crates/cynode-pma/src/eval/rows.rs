@@ -42,11 +42,11 @@ pub enum EvalTable {
 }
 
 impl EvalTable {
-    /// Every table.
+    /// All tables.
     pub const ALL: [Self; 5] =
         [Self::Classify, Self::Scope, Self::Route, Self::Review, Self::Failure];
 
-    /// Its name: that of the file, without `.jsonl`.
+    /// Returns the name of the table, which is its file name without `.jsonl`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Classify => "classify",
@@ -57,7 +57,7 @@ impl EvalTable {
         }
     }
 
-    /// The field that holds the answer, in a row and in a decision.
+    /// Returns the name of the answer field, in a row and in a decision.
     pub const fn answer_field(self) -> &'static str {
         match self {
             Self::Classify => "class",
@@ -68,7 +68,7 @@ impl EvalTable {
         }
     }
 
-    /// The answers there are.
+    /// Returns the possible answers.
     pub const fn answer_labels(self) -> &'static [&'static str] {
         match self {
             Self::Classify => &["new_project", "feature_request", "quick_fix"],
@@ -108,55 +108,55 @@ pub enum RowHalf {
     HeldOut,
 }
 
-/// What is asked about, with the answer.
+/// Input of a row, with its correct answer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "table", rename_all = "snake_case", deny_unknown_fields)]
 pub enum RowInput {
-    /// An input.
+    /// An input to classify.
     Classify {
-        /// What a person wrote.
+        /// Text that a person wrote.
         input: String,
-        /// The answer.
+        /// Correct answer.
         class: WorkClass,
     },
-    /// An input to a project.
+    /// An input to assess within a project.
     Scope {
-        /// What a person wrote.
+        /// Text that a person wrote.
         input: String,
-        /// What is known of the project.
+        /// Facts about the project.
         facts: String,
-        /// The answer.
+        /// Correct answer.
         scope: IssueScope,
     },
-    /// A piece of work.
+    /// A piece of work to route.
     Route {
-        /// What is to be done.
+        /// Description of the work.
         work: String,
-        /// The answer.
+        /// Correct answer.
         role: AgentRole,
     },
-    /// A result.
+    /// A result to review.
     Review {
-        /// What was to be done.
+        /// Title of the unit.
         title: String,
-        /// What must hold.
+        /// Requirements of the unit.
         requirements: Vec<String>,
-        /// What the worker brought.
+        /// Result of the worker.
         result: String,
-        /// The answer.
+        /// Correct answer.
         status: AnalysisStatus,
     },
-    /// A unit that came to nothing.
+    /// A failed unit.
     Failure {
-        /// What was to be done.
+        /// Title of the unit.
         title: String,
-        /// The attempt that came to nothing.
+        /// Attempt number that failed.
         attempt: u32,
-        /// How many are left.
+        /// Number of attempts left.
         attempts_left: u32,
-        /// Why.
+        /// Reason of the failure.
         failure: String,
-        /// The answer.
+        /// Correct answer.
         decision: FailureDecision,
     },
 }
@@ -164,44 +164,44 @@ pub enum RowInput {
 /// One labelled input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvalRow {
-    /// Its name, for ever.
+    /// Permanent id of the row.
     pub id: String,
-    /// Of which table.
+    /// Table of the row.
     pub table: EvalTable,
-    /// What is asked about.
+    /// Input and correct answer.
     pub matter: RowInput,
-    /// The answer by its name.
+    /// Name of the correct answer.
     pub label: String,
-    /// The language, when it is not English.
+    /// Language, if it is not English.
     pub lang: Option<String>,
     /// `hostile` or `ambiguous`.
     pub tag: Option<String>,
 }
 
-/// Why rows cannot be used.
+/// Error of loading rows.
 #[derive(Debug, thiserror::Error)]
 pub enum RowsError {
-    /// No file.
+    /// A file cannot be read.
     #[error("{file}: {error}")]
     File {
-        /// Which.
+        /// Name of the file.
         file: String,
-        /// Why.
+        /// Cause of the failure.
         error: std::io::Error,
     },
-    /// A line that is no row.
+    /// A line is not a valid row.
     #[error("{table}.jsonl, line {line}: {problem}")]
     Line {
-        /// The file.
+        /// Name of the table.
         table: &'static str,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the error.
         problem: String,
     },
 }
 
-/// The rows of a table in a folder.
+/// Loads the rows of a table from a directory.
 pub fn load_rows(folder: &Path, table: EvalTable) -> Result<Vec<EvalRow>, RowsError> {
     let file = folder.join(format!("{}.jsonl", table.as_str()));
     let text = std::fs::read_to_string(&file)
@@ -209,7 +209,7 @@ pub fn load_rows(folder: &Path, table: EvalTable) -> Result<Vec<EvalRow>, RowsEr
     parse_rows(table, &text)
 }
 
-/// The rows in the text of a file. Each has an id of its own and the form of its table.
+/// Parses the rows of a file. Each has a unique id and the fields of its table.
 pub fn parse_rows(table: EvalTable, text: &str) -> Result<Vec<EvalRow>, RowsError> {
     let mut ids = BTreeSet::new();
     text.lines()
@@ -251,7 +251,7 @@ fn parse_row(table: EvalTable, line: &str) -> Result<EvalRow, String> {
 }
 
 impl EvalRow {
-    /// Which half it belongs to: a matter of its id alone.
+    /// Returns the half of the row, which depends on its id only.
     pub fn row_half(&self) -> RowHalf {
         let even = Sha256::digest(self.id.as_bytes()).first().is_some_and(|byte| byte % 2 == 0);
         if even { RowHalf::Tuning } else { RowHalf::HeldOut }
@@ -259,7 +259,7 @@ impl EvalRow {
 }
 
 impl RowInput {
-    /// The answer by its name.
+    /// Returns the name of the correct answer.
     pub fn label_name(&self) -> String {
         match self {
             Self::Classify { class, .. } => serialized_name(class),
@@ -271,7 +271,7 @@ impl RowInput {
     }
 }
 
-/// The name of a value that is a name on the wire.
+/// Returns the serialized name of an enum value.
 pub fn serialized_name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => name,

@@ -22,27 +22,27 @@ use crate::{
     role::PmaRole,
 };
 
-/// Most tokens of a plain answer.
+/// Maximum number of tokens of a plain answer.
 const MAX_PLAIN_TOKENS: u32 = 128;
 
-/// Who asks whom.
+/// Runs an evaluation.
 pub struct EvalRunner {
-    /// The way to the model.
+    /// Client of the model.
     pub voice: LlmClient,
-    /// The model.
+    /// Name of the model.
     pub model: String,
-    /// The system messages, by role.
+    /// System messages by role.
     pub systems: SystemPrompts,
 }
 
-/// What each role is told before any question: the instructions, and nothing of any project or person.
+/// System messages of both roles: the instructions only, without any project or user.
 pub struct SystemPrompts {
     manager: String,
     analyst: String,
 }
 
 impl SystemPrompts {
-    /// From the bundles.
+    /// Loads the system messages from the bundles.
     pub fn load_prompts(places: &InstructionPaths) -> anyhow::Result<Self> {
         let of = |role: PmaRole| -> anyhow::Result<String> {
             let bundle = instructions::load_bundle(role, &places.path_for_role(role)?)?;
@@ -59,7 +59,7 @@ impl SystemPrompts {
     }
 }
 
-/// At most so many rows of a table, of every label as many if there are. A seed says which; without one they are the first.
+/// Samples at most `limit` rows of a table, with labels balanced where possible. A seed selects them; without one they are the first.
 pub fn sample_rows(
     mut rows: Vec<EvalRow>,
     limit: Option<usize>,
@@ -82,7 +82,7 @@ pub fn sample_rows(
 }
 
 impl EvalRunner {
-    /// Asks about rows in one way; tells of each when it is answered.
+    /// Asks about rows by one method and reports each answer.
     pub async fn ask_rows(
         &self,
         rows: &[EvalRow],
@@ -113,7 +113,7 @@ impl EvalRunner {
         let decided =
             think::decide_row(&brain, row.table, system, &think::structured_question(row)).await;
         let (ask, heard) = brain.take_capture().context("nobody was asked")?;
-        // Answers without the form are a result; no answers are not.
+        // Answers that do not match the schema are a result; missing answers are an error.
         let decision = match decided {
             Ok(decision) => Some(decision),
             Err(_) if !heard.texts.is_empty() && heard.texts.len() == heard.complaints.len() => {

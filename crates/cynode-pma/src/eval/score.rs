@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::{EvalTable, RowHalf};
 
-/// How a row was asked.
+/// Method by which a row was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AskMethod {
-    /// As the project manager asks: a typed answer that is checked, and asked for again.
+    /// The project manager's method: a typed answer that is validated and requested again if invalid.
     Structured,
     /// One plain sentence.
     Plain,
 }
 
 impl AskMethod {
-    /// Both.
+    /// Both methods.
     pub const ALL: [Self; 2] = [Self::Structured, Self::Plain];
 
-    /// Its name.
+    /// Returns the name of the method.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Structured => "structured",
@@ -29,28 +29,28 @@ impl AskMethod {
     }
 }
 
-/// What came of one row, asked in one way.
+/// Outcome of one row by one method.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvalAnswer {
-    /// The row.
+    /// Id of the row.
     pub id: String,
-    /// Of which table.
+    /// Table of the row.
     pub table: EvalTable,
-    /// Of which half.
+    /// Half of the row.
     pub half: RowHalf,
-    /// How it was asked.
+    /// Method by which it was asked.
     pub way: AskMethod,
-    /// The right answer.
+    /// Correct answer.
     pub truth: String,
-    /// The answer that was given, if one could be read.
+    /// Given answer, if one could be parsed.
     pub said: Option<String>,
-    /// How often it was asked.
+    /// Number of attempts.
     pub attempts: u32,
-    /// Tokens in.
+    /// Number of input tokens.
     pub input_tokens: u64,
-    /// Tokens out.
+    /// Number of output tokens.
     pub output_tokens: u64,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub latency_ms: u64,
 }
 
@@ -63,58 +63,58 @@ pub enum EvalRequirement {
     NotWorse,
 }
 
-/// What tokens cost, in money per million.
+/// Prices of tokens, per million.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenPrices {
-    /// In.
+    /// Price of input tokens.
     pub input: f64,
-    /// Out.
+    /// Price of output tokens.
     pub output: f64,
 }
 
-/// The figures of one way of asking one set of rows.
+/// Metrics of one method over a set of rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct EvalMetrics {
-    /// How many rows.
+    /// Number of rows.
     pub asked: u32,
-    /// How many answers were right.
+    /// Number of correct answers.
     pub right: u32,
-    /// How many could be read at the end: for the structured way, had the form.
+    /// Number of answers that could be parsed in the end; for the structured method, that matched the schema.
     pub valid: u32,
-    /// How many could be read at once.
+    /// Number of answers that could be parsed at the first attempt.
     pub valid_first: u32,
-    /// Tokens in.
+    /// Number of input tokens.
     pub input_tokens: u64,
-    /// Tokens out.
+    /// Number of output tokens.
     pub output_tokens: u64,
-    /// What they cost, when prices are known.
+    /// Cost, if prices are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
-    /// Half of the rows took no longer.
+    /// Median latency.
     pub latency_p50_ms: u64,
-    /// Nineteen of twenty took no longer.
+    /// 95th percentile of the latency.
     pub latency_p95_ms: u64,
-    /// By right answer, then by given answer; `none` when it could not be read.
+    /// Confusion matrix: by correct answer, then by given answer; `none` if it could not be parsed.
     pub confusion: BTreeMap<String, BTreeMap<String, u32>>,
 }
 
 impl EvalMetrics {
-    /// The share that was right, 0 to 1.
+    /// Returns the share of correct answers, 0 to 1.
     pub fn accuracy(&self) -> f64 {
         ratio_of(self.right, self.asked)
     }
 
-    /// The share that could be read in the end.
+    /// Returns the share of answers that could be parsed in the end.
     pub fn validity(&self) -> f64 {
         ratio_of(self.valid, self.asked)
     }
 
-    /// The share that could be read at once.
+    /// Returns the share of answers that could be parsed at the first attempt.
     pub fn first_attempt_validity(&self) -> f64 {
         ratio_of(self.valid_first, self.asked)
     }
 
-    /// Of some answers.
+    /// Computes the metrics of answers.
     pub fn from_answers<'a>(
         answers: impl IntoIterator<Item = &'a EvalAnswer>,
         prices: Option<TokenPrices>,
@@ -144,32 +144,32 @@ impl EvalMetrics {
     }
 }
 
-/// One table, asked in both ways.
+/// Metrics of one table by both methods.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TableMetrics {
-    /// Which.
+    /// The table.
     pub table: EvalTable,
-    /// All rows that were asked, by way.
+    /// Metrics of all rows, by method.
     pub all: BTreeMap<AskMethod, EvalMetrics>,
-    /// Those on which wordings may be tried.
+    /// Metrics of the tuning half.
     pub tuning: BTreeMap<AskMethod, EvalMetrics>,
-    /// Those on which they may not.
+    /// Metrics of the held-out half.
     pub held_out: BTreeMap<AskMethod, EvalMetrics>,
 }
 
-/// The whole result.
+/// Report of an evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EvalReport {
-    /// The model.
+    /// Name of the model.
     pub model: String,
-    /// Table by table.
+    /// Metrics per table.
     pub tables: Vec<TableMetrics>,
-    /// All of them together.
+    /// Metrics of all tables together.
     pub total: BTreeMap<AskMethod, EvalMetrics>,
 }
 
 impl EvalReport {
-    /// The figures of all answers to a model's questions.
+    /// Computes the report from all answers of a model.
     pub fn from_answers(model: &str, answers: &[EvalAnswer], prices: Option<TokenPrices>) -> Self {
         let figures = |keep: &dyn Fn(&EvalAnswer) -> bool| {
             AskMethod::ALL
@@ -199,7 +199,7 @@ impl EvalReport {
         Self { model: model.to_owned(), tables, total: figures(&|_| true) }
     }
 
-    /// What a good result shows and this one does not.
+    /// Returns the requirements that are not met, with an explanation.
     pub fn find_shortfalls(&self) -> Vec<(EvalRequirement, String)> {
         let mut found = Vec::new();
         for TableMetrics { table, all, .. } in &self.tables {
@@ -234,7 +234,7 @@ fn to_float(tokens: u64) -> f64 {
     tokens as f64
 }
 
-/// The value that so many of a hundred do not exceed; the list is sorted.
+/// Returns a percentile of a sorted list.
 fn latency_quantile(sorted: &[u64], percent: usize) -> u64 {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or_default()

@@ -7,7 +7,7 @@ use super::{
     score::{AskMethod, EvalMetrics, EvalReport, TableMetrics},
 };
 
-/// The whole report.
+/// Renders the whole report.
 pub fn render_report(report: &EvalReport) -> String {
     let mut out = format!("model {}\n\n", report.model);
     out += &render_summary(report);
@@ -19,7 +19,7 @@ pub fn render_report(report: &EvalReport) -> String {
     out
 }
 
-/// One line for each table and way, and one for all of them.
+/// Renders one line for each table and method, and one for the total.
 fn render_summary(report: &EvalReport) -> String {
     let mut out = String::new();
     push_line(&mut out, "table", "way", &COLUMN_HEADINGS.map(str::to_owned));
@@ -77,7 +77,7 @@ fn push_line(out: &mut String, table: &str, way: &str, cells: &[String; 10]) {
     out.push('\n');
 }
 
-/// The confusion matrices of a table: a line for each right answer, a column for each given one.
+/// Renders the confusion matrices of a table: correct answers in rows, given answers in columns.
 fn render_confusions(figures: &TableMetrics) -> String {
     let mut out = String::new();
     for (way, figures_of_way) in &figures.all {
@@ -97,17 +97,17 @@ fn render_confusions(figures: &TableMetrics) -> String {
     out
 }
 
-/// The answers that can be given: the labels, and none.
+/// Returns the columns of a matrix: the labels, and `none`.
 pub fn answer_columns(table: EvalTable) -> impl Iterator<Item = &'static str> {
     table.answer_labels().iter().copied().chain(["none"])
 }
 
-/// How often something was said where something was right.
+/// Returns how often an answer was given where another was correct.
 pub fn confusion_count(figures: &EvalMetrics, truth: &str, said: &str) -> u32 {
     figures.confusion.get(truth).and_then(|row| row.get(said)).copied().unwrap_or_default()
 }
 
-/// A label in a narrow column.
+/// Shortens a label for a narrow column.
 pub fn short_label(label: &str) -> &str {
     match label {
         "feature_request" => "feature",
@@ -121,12 +121,12 @@ pub fn short_label(label: &str) -> &str {
     }
 }
 
-/// A share as per cent.
+/// Formats a share in per cent.
 pub fn format_percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// What it cost, if prices are known.
+/// Renders the cost, if prices are known.
 fn render_cost(report: &EvalReport) -> Option<String> {
     let of = |(way, figures): (&AskMethod, &EvalMetrics)| {
         Some(format!("{} {:.6}", way.as_str(), figures.cost?))

@@ -1,4 +1,4 @@
-//! The structured way to ask: the context, client and prompts of production, with a row in place of a handoff's
+//! Structured method of the evaluation: the context, client and prompts of production, with a row in place of a handoff's
 //! payload.
 
 use std::{collections::BTreeMap, sync::Mutex};
@@ -26,7 +26,7 @@ use crate::{
     role::PmaRole,
 };
 
-/// Who is asked about a table.
+/// Returns the role that decides about a table.
 pub const fn role_for_table(table: EvalTable) -> PmaRole {
     match table {
         EvalTable::Review => PmaRole::ProjectAnalyst,
@@ -36,7 +36,7 @@ pub const fn role_for_table(table: EvalTable) -> PmaRole {
     }
 }
 
-/// The question about a row, in the words of production.
+/// Builds the question about a row with the production prompts.
 pub fn structured_question(row: &EvalRow) -> String {
     match &row.matter {
         RowInput::Classify { input, .. } => prompts::classify_prompt(input, None),
@@ -62,7 +62,7 @@ pub fn structured_question(row: &EvalRow) -> String {
     }
 }
 
-/// Thinks about a table's question at a desk of its own. Gives the decision, whole.
+/// Decides about a row in its own decision context and returns the whole decision.
 pub async fn decide_row(
     brain: &dyn DecisionBackend,
     table: EvalTable,
@@ -85,12 +85,12 @@ fn to_decision_value(decision: impl DecisionOutput) -> Result<Value, DecisionErr
         .map_err(|error| DecisionError::Permanent(format!("a decision cannot be written: {error}")))
 }
 
-/// The answer that counts in a decision.
+/// Returns the label of a decision.
 pub fn label_of_decision(table: EvalTable, decision: &Value) -> Option<String> {
     decision.get(table.answer_field()).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// A brain that asks a model and keeps what was said.
+/// Decision backend that asks a model and keeps the request and its answers.
 pub struct CapturingBackend<'a> {
     voice: &'a LlmClient,
     model: &'a str,
@@ -98,12 +98,12 @@ pub struct CapturingBackend<'a> {
 }
 
 impl<'a> CapturingBackend<'a> {
-    /// A brain for one question.
+    /// Creates a backend for one request.
     pub const fn new(voice: &'a LlmClient, model: &'a str) -> Self {
         Self { voice, model, heard: Mutex::new(None) }
     }
 
-    /// What was asked last, and all that was said.
+    /// Takes the last request and its completion.
     pub fn take_capture(&self) -> Option<(DecisionRequest, StructuredCompletion)> {
         lock_unpoisoned(&self.heard).take()
     }
@@ -127,19 +127,19 @@ impl DecisionBackend for CapturingBackend<'_> {
     }
 }
 
-/// A brain that hears the answers of a recording again, in their order, until one is taken.
+/// Decision backend that replays recorded answers in order until one is valid.
 pub struct RecordedBackend<'a> {
     answers: &'a [String],
     taken: Mutex<Option<(DecisionRequest, usize)>>,
 }
 
 impl<'a> RecordedBackend<'a> {
-    /// A brain with these answers.
+    /// Creates a backend with these answers.
     pub const fn new(answers: &'a [String]) -> Self {
         Self { answers, taken: Mutex::new(None) }
     }
 
-    /// What was asked, and how many answers were heard.
+    /// Takes the request and the number of replayed answers.
     pub fn take_request(&self) -> Option<(DecisionRequest, usize)> {
         lock_unpoisoned(&self.taken).take()
     }
@@ -166,7 +166,7 @@ impl DecisionBackend for RecordedBackend<'_> {
     }
 }
 
-/// Nothing is done here, only decided.
+/// Tool client that rejects all calls: an evaluation only decides.
 struct NoToolClient;
 
 impl ToolClient for NoToolClient {
@@ -180,7 +180,7 @@ impl ToolClient for NoToolClient {
     }
 }
 
-/// A handoff about nothing: the question says what it is about.
+/// Returns a handoff without content: the row provides the question.
 fn empty_handoff() -> HandoffAssignment {
     HandoffAssignment {
         handoff_id: HandoffId::from_uuid(Uuid::nil()),

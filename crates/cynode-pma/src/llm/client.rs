@@ -16,16 +16,16 @@ use crate::{
     mcp_client::{RequestCredentials, describe_request_error, read_bounded_body},
 };
 
-/// Most answers that are asked for.
+/// Maximum number of attempts.
 const MAX_COMPLETION_ATTEMPTS: u32 = 3;
 
-/// How many times as long is waited when an answer took too long: it may be paid for, and whoever thinks long does so again.
+/// Factor by which the timeout grows after a timeout. The slow answer may be charged, and a slow model is likely to be slow again.
 const TIMEOUT_RETRY_FACTOR: u32 = 3;
 
-/// Most bytes of an answer.
+/// Maximum size of an answer.
 const MAX_COMPLETION_BYTES: usize = 4 * 1024 * 1024;
 
-/// The way to a model.
+/// Client of a model endpoint.
 #[derive(Clone, Debug)]
 pub struct LlmClient {
     http: reqwest::Client,
@@ -35,71 +35,71 @@ pub struct LlmClient {
     think_seconds: BTreeMap<String, u32>,
 }
 
-/// One answer, whatever it says.
+/// One completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LlmCompletion {
-    /// The text.
+    /// Text of the answer.
     pub text: String,
-    /// Whether it was cut off.
+    /// Whether the answer was truncated.
     pub cut: bool,
-    /// The name of the call at the egress.
+    /// Id of the model call at the inference endpoint.
     pub call: Option<String>,
-    /// Tokens in.
+    /// Number of input tokens.
     pub input_tokens: u64,
-    /// Tokens out.
+    /// Number of output tokens.
     pub output_tokens: u64,
 }
 
-/// Why nothing was heard.
+/// Error of a completion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LlmError {
-    /// Nobody answered, or the way is broken.
+    /// No answer, or the connection failed.
     #[error("{0}")]
     Silent(String),
-    /// There was no answer for so long; whoever was asked may still be at it.
+    /// The request timed out; the model may still be working.
     #[error(
         "`{model}` took longer than {patience:?}; give all models more time with `cynork settings set manager.think_timeout_seconds N`, or one with `cynork model set MODEL --think-seconds N`"
     )]
     Late {
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// How long it was waited for.
+        /// Timeout of the request.
         patience: Duration,
     },
-    /// It was answered with no.
+    /// The endpoint rejected the request.
     #[error("{words}")]
     Refused {
-        /// The status.
+        /// HTTP status.
         status: u16,
-        /// The finer word.
+        /// Error code.
         code: String,
-        /// In words.
+        /// Reason in words.
         words: String,
     },
 }
 
-/// What came of asking until the form was right.
+/// Outcome of a structured completion, with all its attempts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StructuredCompletion {
-    /// The answer, or why there is none.
+    /// The valid answer, or why there is none.
     pub answer: Result<Value, DecisionError>,
-    /// How often it was asked.
+    /// Number of attempts.
     pub attempts: u32,
-    /// What was wrong with the answers that were not taken.
+    /// Validation errors of the rejected answers.
     pub complaints: Vec<String>,
-    /// Every answer, as it came.
+    /// Every answer as received.
     pub texts: Vec<String>,
-    /// The calls at the egress.
+    /// Ids of the model calls.
     pub calls: Vec<String>,
-    /// Tokens in, all together.
+    /// Total number of input tokens.
     pub input_tokens: u64,
-    /// Tokens out, all together.
+    /// Total number of output tokens.
     pub output_tokens: u64,
-    /// How long it took.
+    /// Total duration.
     pub latency: Duration,
 }
 
-/// The whole question, as it is sent: the same for every attempt, with what was wrong before if something was.
+/// Builds the request. It is the same for every attempt, plus the validation error of the last one.
 pub fn build_completion_request(
     ask: &DecisionRequest,
     form: &AnswerSchema,
@@ -124,7 +124,7 @@ pub fn build_completion_request(
     })
 }
 
-/// Most tokens of an answer.
+/// Returns the maximum number of tokens of an answer.
 const fn completion_token_limit(ask: &DecisionRequest, complaint: Option<&str>) -> u32 {
     if complaint.is_some() {
         max_tokens_for_kind(ask.kind)
@@ -134,7 +134,7 @@ const fn completion_token_limit(ask: &DecisionRequest, complaint: Option<&str>) 
 }
 
 impl LlmClient {
-    /// A voice towards an endpoint, with the time that one answer may take.
+    /// Creates a client of an endpoint with a timeout per answer.
     pub const fn new(
         http: reqwest::Client,
         endpoint: String,
@@ -144,20 +144,20 @@ impl LlmClient {
         Self { http, endpoint, pass, patience, think_seconds: BTreeMap::new() }
     }
 
-    /// The same, with the time that an answer of each model may take, where somebody has said.
+    /// Sets timeouts per model, where they are configured.
     #[must_use]
     pub fn with_think_seconds(self, think_seconds: BTreeMap<String, u32>) -> Self {
         Self { think_seconds, ..self }
     }
 
-    /// How long an answer of a model may take.
+    /// Returns the timeout of a model.
     fn timeout_for(&self, model: &str) -> Duration {
         let own = self.think_seconds.get(model).copied();
         own.map_or(self.patience, |seconds| Duration::from_secs(seconds.into()))
     }
 
-    /// Asks until there is an answer of the right form, at most three times. Every time the question is the same, with the
-    /// last complaint; earlier answers are not sent back. Silence is borne once; after an answer that took too long, more time is given.
+    /// Requests an answer until it matches the schema, at most three times. Every attempt sends the same request plus the last validation
+    /// error; earlier answers are not sent back. One missing answer is tolerated; after a timeout the next attempt gets more time.
     pub async fn complete_structured(
         &self,
         ask: &DecisionRequest,
@@ -221,7 +221,7 @@ impl LlmClient {
         all
     }
 
-    /// Asks, and gives the answer while it is made. No piece may take longer than one answer may.
+    /// Requests a completion as a stream. The timeout applies to each chunk.
     pub(crate) async fn stream_completion(
         &self,
         question: &Value,
@@ -242,7 +242,7 @@ impl LlmClient {
         Ok(CompletionStream { answer, patience })
     }
 
-    /// Asks once.
+    /// Requests one completion.
     pub async fn complete_once(&self, question: &Value) -> Result<LlmCompletion, LlmError> {
         self.complete_within(question, self.timeout_for(requested_model(question))).await
     }
@@ -283,7 +283,7 @@ impl LlmClient {
     }
 }
 
-/// An answer that is being made.
+/// A streamed completion.
 #[derive(Debug)]
 pub(crate) struct CompletionStream {
     answer: reqwest::Response,
@@ -291,7 +291,7 @@ pub(crate) struct CompletionStream {
 }
 
 impl CompletionStream {
-    /// The next bytes, if there are any.
+    /// Returns the next bytes, if there are any.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, LlmError> {
         let piece =
             timeout(self.patience, self.answer.chunk()).await.map_err(|_| timeout_error())?;
@@ -300,7 +300,7 @@ impl CompletionStream {
     }
 }
 
-/// The model that is asked.
+/// Returns the requested model.
 fn requested_model(question: &Value) -> &str {
     question["model"].as_str().unwrap_or_default()
 }
@@ -309,7 +309,7 @@ fn timeout_error() -> LlmError {
     LlmError::Silent("it took too long".into())
 }
 
-/// What an error of the egress says.
+/// Parses an error of the inference endpoint.
 fn parse_refusal(status: StatusCode, body: &[u8]) -> LlmError {
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
     let word = |name: &str| {
@@ -317,7 +317,7 @@ fn parse_refusal(status: StatusCode, body: &[u8]) -> LlmError {
     };
     let (code, words) = (word("code"), word("message"));
     let words = if words.is_empty() { format!("the egress answered {status}") } else { words };
-    // Somebody's trouble on the way, not a decision.
+    // A server error is transient and not a refusal.
     if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
         return LlmError::Silent(words);
     }
@@ -325,8 +325,8 @@ fn parse_refusal(status: StatusCode, body: &[u8]) -> LlmError {
 }
 
 impl LlmError {
-    /// What it means for the work at a desk. Rates, quotas, parked tasks and budgets pass, some with a person's help; a token that has
-    /// ended ends with its handoff.
+    /// Converts the error for a decision. Rate limits, quotas, paused tasks and budgets are transient, some with a person's help; an
+    /// expired token ends with its handoff.
     pub(crate) fn into_decision_error(self) -> DecisionError {
         match self {
             Self::Silent(why) => DecisionError::Transient(format!("no model answered: {why}")),
@@ -362,7 +362,7 @@ struct LlmMessage {
     refusal: Option<String>,
 }
 
-/// What a call used.
+/// Token usage of a call.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct LlmUsage {

@@ -13,10 +13,10 @@ use crate::{
     mcp_client::{ORCHESTRATOR_BACKOFF, OrchestratorClient, OrchestratorError},
 };
 
-/// How often the orchestrator is told of a decision that it cannot take.
+/// Maximum number of attempts to record a decision that the orchestrator cannot store.
 const MAX_RECORD_ATTEMPTS: u32 = 3;
 
-/// Thinks for one handoff, at the orchestrator's model egress.
+/// Decision backend for one handoff, by the orchestrator's inference endpoint.
 #[derive(Debug)]
 pub struct LiveBackend<'a> {
     handoff: &'a HandoffAssignment,
@@ -26,7 +26,7 @@ pub struct LiveBackend<'a> {
 }
 
 impl<'a> LiveBackend<'a> {
-    /// A brain for a handoff: its models through `voice`, its decisions recorded by `host`.
+    /// Creates the backend of a handoff: it asks models through `voice` and records decisions through `host`.
     pub const fn new(
         handoff: &'a HandoffAssignment,
         voice: LlmClient,
@@ -51,7 +51,7 @@ impl<'a> LiveBackend<'a> {
             return Ok(known);
         }
         let model = select_model(&self.handoff.models, ask.tier).ok_or_else(|| {
-            // One may be offered again at any moment, and whoever takes the handoff then has it.
+            // A model may become available at any time; the next claim of the handoff can then use it.
             DecisionError::Transient(no_model_message())
         })?;
         self.announce_decision().await?;
@@ -62,7 +62,7 @@ impl<'a> LiveBackend<'a> {
             attempts = insisted.attempts, input_tokens = insisted.input_tokens, output_tokens = insisted.output_tokens,
             milliseconds = insisted.latency.as_millis(), answered = insisted.answer.is_ok(),
         );
-        // Nobody was heard: there is nothing to keep.
+        // No model has answered: there is nothing to record.
         if insisted.texts.is_empty() {
             return insisted.answer;
         }
@@ -75,13 +75,13 @@ impl<'a> LiveBackend<'a> {
             )
             .await;
         match insisted.answer {
-            // An answer that could not be kept is not used: another process might get another.
+            // An answer that could not be recorded is not used: another process might get a different one.
             Ok(value) => recorded.map(|()| value),
             Err(trouble) => Err(trouble),
         }
     }
 
-    /// Says that a model is about to be asked; it is not while a person has paused the task.
+    /// Announces a model call to the orchestrator, which rejects it while a person has paused the task.
     async fn announce_decision(&self) -> Result<(), DecisionError> {
         let HandoffAssignment { handoff_id, fencing_token, .. } = *self.handoff;
         let begin = BeginDecision { handoff_id, fencing_token };

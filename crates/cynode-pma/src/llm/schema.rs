@@ -5,13 +5,13 @@ use serde_json::{Map, Value, json};
 
 use super::AnswerValidator;
 
-/// Deepest nesting of a form; one that refers to itself has no end.
+/// Maximum nesting of a schema; a recursive one has no end.
 const MAX_SCHEMA_DEPTH: usize = 24;
 
-/// Most characters of a complaint.
+/// Maximum length of a validation error.
 const MAX_COMPLAINT_CHARS: usize = 400;
 
-/// A form, ready to be asked for and to be checked.
+/// Schema of an answer, for requests and for validation.
 #[derive(Debug)]
 pub struct AnswerSchema {
     whole: Value,
@@ -21,7 +21,7 @@ pub struct AnswerSchema {
 }
 
 impl AnswerSchema {
-    /// The form that a JSON Schema describes.
+    /// Compiles a JSON Schema.
     pub fn from_schema(schema: &Value) -> Result<Self, String> {
         let definitions = schema.get("$defs").cloned().unwrap_or(Value::Null);
         let whole = inline_references(schema, &definitions, 0)?;
@@ -35,23 +35,23 @@ impl AnswerSchema {
         Ok(Self { whole, wire, strict, validator })
     }
 
-    /// `response_format` for a model. What not every provider understands (bounds, references) is said in words.
+    /// Builds the `response_format` for a model. Features that not every provider supports (bounds, references) are put into descriptions.
     pub fn response_format(&self, name: &str) -> Value {
         let schema = json!({ "name": name, "strict": self.strict, "schema": self.wire });
         json!({ "type": "json_schema", "json_schema": schema })
     }
 
-    /// The form in one line.
+    /// Returns the schema as one line of JSON.
     pub fn to_compact_json(&self) -> String {
         self.wire.to_string()
     }
 
-    /// Reads an answer: JSON, of this form, and good by `check`. What is wrong is told in words for whoever wrote it.
+    /// Parses an answer: JSON that matches the schema and passes `check`. The error text is written for the model.
     pub fn parse_answer(&self, text: &str, check: AnswerValidator<'_>) -> Result<Value, String> {
         self.validate_answer(extract_json(text)?, check)
     }
 
-    /// Takes an answer that is JSON already.
+    /// Validates an answer that is JSON already.
     pub fn validate_answer(
         &self,
         mut value: Value,
@@ -75,10 +75,10 @@ fn truncate_complaint(text: &str) -> String {
     }
 }
 
-/// The JSON of an answer: all of it, what is in its code fence, or from its first brace to its last.
+/// Extracts the JSON of an answer: all of it, the content of its code fence, or from its first brace to its last.
 fn extract_json(text: &str) -> Result<Value, String> {
     let text = text.trim();
-    // Some models think aloud first.
+    // Some models write their reasoning first.
     let text = match text.strip_prefix("<think>").and_then(|rest| rest.split_once("</think>")) {
         Some((_, rest)) => rest.trim(),
         None => text,
@@ -97,7 +97,7 @@ fn extract_json(text: &str) -> Result<Value, String> {
     inner.find_map(|text| serde_json::from_str(text.trim()).ok()).ok_or(complaint)
 }
 
-/// The schema without references, and closed: objects have the members that are named and no others.
+/// Inlines all references and closes all objects: no additional members are allowed.
 fn inline_references(schema: &Value, definitions: &Value, depth: usize) -> Result<Value, String> {
     if depth > MAX_SCHEMA_DEPTH {
         return Err("the form is too deep, or refers to itself".into());
@@ -117,7 +117,7 @@ fn inline_references(schema: &Value, definitions: &Value, depth: usize) -> Resul
             for (key, value) in object {
                 match key.as_str() {
                     "$ref" | "$defs" | "$schema" | "title" | "default" | "examples" => {}
-                    // Names, each with a schema, or plain values: no keywords.
+                    // These are names with schemas, or plain values, and not keywords.
                     "properties" => {
                         let members = value.as_object().into_iter().flatten();
                         let members = members.map(|(name, member)| {
@@ -147,8 +147,8 @@ fn inline_references(schema: &Value, definitions: &Value, depth: usize) -> Resul
     }
 }
 
-/// The schema in the few words that every provider understands. Every member is required there; those that may be left out may be
-/// null instead.
+/// Converts the schema to the subset that every provider supports. There every member is required; an optional member is nullable
+/// instead.
 fn to_strict_schema(schema: &Value, strict: &mut bool) -> Value {
     let Value::Object(object) = schema else { return schema.clone() };
     let mut out = Map::new();
@@ -193,7 +193,7 @@ fn to_strict_schema(schema: &Value, strict: &mut bool) -> Value {
                 out.insert("properties".into(), Value::Object(members));
                 out.insert("additionalProperties".into(), Value::Bool(false));
             }
-            // An object with any members has no strict form.
+            // An object with arbitrary members has no strict form.
             "additionalProperties" if !object.contains_key("properties") => {
                 *strict = false;
                 out.insert(key.clone(), to_strict_schema(value, strict));
@@ -213,7 +213,7 @@ fn to_strict_schema(schema: &Value, strict: &mut bool) -> Value {
     Value::Object(out)
 }
 
-/// The labels of a choice, and what each means, if the choice is among labels only.
+/// Returns the labels of a choice and their meanings, if all branches are labels.
 fn collect_labels(branches: &[Value]) -> Option<(Vec<Value>, Vec<String>)> {
     let (mut labels, mut meanings) = (Vec::new(), Vec::new());
     for branch in branches {
@@ -235,7 +235,7 @@ fn collect_labels(branches: &[Value]) -> Option<(Vec<Value>, Vec<String>)> {
     Some((labels, meanings))
 }
 
-/// The same, or null.
+/// Makes a schema nullable.
 fn to_nullable(mut schema: Value) -> Value {
     let Value::Object(object) = &mut schema else { return schema };
     if let Some(Value::Array(branches)) = object.get_mut("anyOf") {
@@ -265,7 +265,7 @@ fn required_members(object: &Map<String, Value>) -> impl Iterator<Item = &str> {
     object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Takes out members that are null where they may be left out: models were told to write null.
+/// Removes optional members that are null: the strict schema tells models to write null.
 fn prune_null_members(value: &mut Value, schema: &Value) {
     for branches in ["oneOf", "anyOf", "allOf"] {
         for branch in schema.get(branches).and_then(Value::as_array).into_iter().flatten() {

@@ -11,7 +11,7 @@ use crate::decision_context::{
     BoxedFuture, DecisionBackend, DecisionError, DecisionKind, DecisionRequest,
 };
 
-/// A brain that gives prepared answers, each kind its own in order: for tests and demonstrations. It asks nobody.
+/// Decision backend with prepared answers per kind, in order, for tests and demos. It calls no model.
 #[derive(Debug, Default)]
 pub struct ScriptedBackend {
     answers: Mutex<BTreeMap<DecisionKind, VecDeque<Value>>>,
@@ -19,7 +19,7 @@ pub struct ScriptedBackend {
 }
 
 impl ScriptedBackend {
-    /// A brain with these answers.
+    /// Creates a backend with these answers.
     pub fn new(answers: impl IntoIterator<Item = (DecisionKind, Value)>) -> Self {
         let scripted = Self::default();
         for (kind, answer) in answers {
@@ -28,7 +28,7 @@ impl ScriptedBackend {
         scripted
     }
 
-    /// What it was asked, in order.
+    /// Returns the received requests, in order.
     pub fn received_requests(&self) -> Vec<DecisionRequest> {
         lock_unpoisoned(&self.asked).clone()
     }
@@ -54,12 +54,12 @@ impl DecisionBackend for ScriptedBackend {
     }
 }
 
-/// A brain that gives what was thought before, by the digest of the question. It asks nobody.
+/// Decision backend that replays recorded decisions by the digest of the request. It calls no model.
 #[derive(Debug)]
 pub struct ReplayBackend(BTreeMap<(String, String), Value>);
 
 impl ReplayBackend {
-    /// A brain that remembers these thoughts.
+    /// Creates a backend with these decisions.
     pub fn new(thoughts: impl IntoIterator<Item = ModelDecision>) -> Self {
         let thoughts = thoughts.into_iter();
         Self(
@@ -89,7 +89,7 @@ impl DecisionBackend for ReplayBackend {
     }
 }
 
-/// The answer, if a live brain would have taken it.
+/// Validates an answer as the live backend does.
 fn accept_answer(
     ask: &DecisionRequest,
     answer: Value,

@@ -10,34 +10,34 @@ use serde_json::Value;
 
 use super::{CALL_TIMEOUT, McpClient, McpError, RequestCredentials};
 
-/// What the process itself asks the orchestrator for, with its own token: handoffs, and a place for what was thought.
+/// Client for the process's own requests with its own token: handoffs and records of decisions.
 #[derive(Clone, Debug)]
 pub struct OrchestratorClient {
     gate: McpClient,
     pass: RequestCredentials,
 }
 
-/// Why the orchestrator did not do what the process asked.
+/// Error of a request to the orchestrator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OrchestratorError {
-    /// It cannot be reached, or cannot answer now. It may have done it.
+    /// The orchestrator is unreachable or cannot answer now. It may have executed the request.
     #[error("the orchestrator cannot be reached: {0}")]
     Away(String),
-    /// The handoff is not ours any more.
+    /// The lease of the handoff is lost: the request was fenced off.
     #[error("superseded: {0}")]
     Fenced(String),
-    /// It will never do it.
+    /// The orchestrator rejected the request permanently.
     #[error("{0}")]
     Refused(String),
 }
 
 impl OrchestratorClient {
-    /// A host with its token.
+    /// Creates a client with the process's token.
     pub const fn new(gate: McpClient, token: SecretString) -> Self {
         Self { gate, pass: RequestCredentials::new(token) }
     }
 
-    /// Asks for a handoff, and waits for one as long as the claim says.
+    /// Claims a handoff, by long poll.
     pub async fn claim_handoff(
         &self,
         claim: &ClaimHandoff,
@@ -48,7 +48,7 @@ impl OrchestratorClient {
         Ok(claimed.handoff)
     }
 
-    /// Says that a handoff is still worked on.
+    /// Renews the lease of a handoff.
     pub async fn renew_handoff(
         &self,
         trace: &str,
@@ -57,7 +57,7 @@ impl OrchestratorClient {
         self.call_in_trace(trace, "handoff.keep", keep).await
     }
 
-    /// Ends a handoff well.
+    /// Completes a handoff.
     pub async fn complete_handoff(
         &self,
         trace: &str,
@@ -66,7 +66,7 @@ impl OrchestratorClient {
         self.call_in_trace(trace, "handoff.complete", answer).await
     }
 
-    /// Says that a handoff came to nothing this time.
+    /// Reports the failure of a handoff.
     pub async fn fail_handoff(
         &self,
         trace: &str,
@@ -75,7 +75,7 @@ impl OrchestratorClient {
         self.call_in_trace(trace, "handoff.fail", failure).await
     }
 
-    /// Gives the analyst its share.
+    /// Delegates a part of a handoff to the analyst.
     pub async fn delegate_handoff(
         &self,
         trace: &str,
@@ -84,7 +84,7 @@ impl OrchestratorClient {
         self.call_in_trace(trace, "handoff.delegate", share).await
     }
 
-    /// Says that a model is about to be asked, and gives whether it may be.
+    /// Announces a model call. Returns whether it is allowed.
     pub async fn begin_decision(
         &self,
         trace: &str,
@@ -127,7 +127,7 @@ impl OrchestratorClient {
     }
 }
 
-/// What a failure at the gate means for the process. Refusals that say "in a moment" pass; the others do not.
+/// Classifies a gateway error. Refusals that are transient are retried; the others are permanent.
 fn classify_error(tool: &str, error: McpError) -> OrchestratorError {
     match error {
         McpError::Away(why) => OrchestratorError::Away(why),

@@ -27,21 +27,21 @@ use super::{
     open_ended_wait, person_answer, plan,
 };
 
-/// How often a job is begun when nothing is heard of its node.
+/// Maximum number of jobs that are started when their nodes become unreachable.
 const MAX_TRIAL_ATTEMPTS: u32 = 2;
 
-/// What a person answers who wants to go on though a check cannot run here.
+/// Answer that accepts checks that cannot run here.
 const GO_ON_ANSWER: &str = "go on";
 
-/// How an answer begins that names another check.
+/// Prefix of an answer that names another check.
 const CHECK_ANSWER_PREFIX: &str = "check:";
 
-/// The trial that the plan waits for.
+/// Returns the trial that the plan waits for.
 pub(super) fn open_trial(state: &RunState) -> Option<CheckTrial> {
     state.check_trial.clone().filter(|trial| trial.open)
 }
 
-/// Has the checks tried that were not; without any, the plan is presented.
+/// Starts a trial of the checks that were not tried yet. Without any, the plan is presented.
 pub(super) fn begin_trial(
     scene: &StepContext<'_>,
     mut state: RunState,
@@ -50,7 +50,7 @@ pub(super) fn begin_trial(
     let accepted = state.check_trial.take().map(|trial| trial.accepted).unwrap_or_default();
     let base = scene.position.base_checks.as_ref();
     let trial = CheckTrial { open: false, approve_plan, accepted };
-    // Once somebody has begun, what there was before is not worth waiting for any more.
+    // Once work has started, the state before any change is not worth waiting for.
     let tries = scene.limits.try_checks && state.attempts_by_step.is_empty();
     let wanted = if tries { required_checks(&state) } else { Vec::new() };
     if wanted.is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn begin_trial(
     advance_trial(scene, state, trial, wanted)
 }
 
-/// Goes on with a trial: with its result, or with what a person answered about it.
+/// Continues a trial with its result, or with a person's answer about it.
 pub(super) fn resume_trial(scene: &StepContext<'_>, state: RunState) -> CheckpointDraft {
     let trial = state.check_trial.clone().unwrap_or_default();
     if let Some(why) = abandonment_reason(scene) {
@@ -73,7 +73,7 @@ pub(super) fn resume_trial(scene: &StepContext<'_>, state: RunState) -> Checkpoi
     }
 }
 
-/// What a person said about checks that cannot run here.
+/// Applies a person's answer about checks that cannot run here.
 fn apply_answer(
     scene: &StepContext<'_>,
     mut state: RunState,
@@ -119,7 +119,7 @@ fn apply_answer(
     }
 }
 
-/// What follows what is known of the checks.
+/// Decides the next step from the results of the checks.
 fn advance_trial(
     scene: &StepContext<'_>,
     mut state: RunState,
@@ -141,7 +141,7 @@ fn advance_trial(
             effects.push(StepEffect::SkipChecks);
         }
         EvidenceState::Gathering => return wait_for_trial(state, trial, None),
-        // The sandbox came to nothing, or nothing was heard of the node.
+        // The sandbox failed, or the node became unreachable.
         EvidenceState::Unable if base.attempts < MAX_TRIAL_ATTEMPTS && base.commit.is_some() => {
             return wait_for_trial(state, trial, Some(StepEffect::TryChecks { checks: wanted }));
         }
@@ -166,7 +166,7 @@ fn advance_trial(
     CheckpointDraft { effects: [effects, step.effects].concat(), ..step }
 }
 
-/// What is known of the checks that are wanted now.
+/// Returns the base results that cover the required checks.
 fn required_base_checks(scene: &StepContext<'_>, wanted: &[EvidenceCheck]) -> Option<BaseChecks> {
     let mut base = scene.position.base_checks.clone()?;
     base.checks.retain(|it| wanted.contains(&it.check));
@@ -189,7 +189,7 @@ fn wait_for_trial(
     }
 }
 
-/// Asks a person what is to be done about checks that cannot run here.
+/// Asks a person about checks that cannot run here.
 fn ask_about_stuck_checks(
     mut state: RunState,
     trial: CheckTrial,
@@ -220,7 +220,7 @@ fn ask_about_stuck_checks(
     CheckpointDraft { note, ..ask_person(state, question, 0) }
 }
 
-/// Has another check in place of these, in what the task asks for and in the plan.
+/// Replaces checks by another one, in the criteria of the task and in the plan.
 fn replace_checks(
     state: &mut RunState,
     stuck: &[EvidenceCheck],
@@ -231,7 +231,7 @@ fn replace_checks(
     if state.acceptance_criteria.iter().any(of_task) {
         for criterion in state.acceptance_criteria.iter_mut().filter(|it| of_task(it)) {
             let says = criterion.check.as_ref().map(EvidenceCheck::command_line);
-            // A criterion that only repeats its command repeats the new one.
+            // A criterion whose text contains the command gets the new command.
             if says.as_deref().is_some_and(|says| criterion.text.as_str().contains(says))
                 && let Ok(text) = criterion
                     .text
@@ -270,7 +270,7 @@ fn replace_checks(
     effects
 }
 
-/// The checks of the task and of its plan, the task's first.
+/// Returns the checks of the task and its plan, the task's first.
 fn required_checks(state: &RunState) -> Vec<EvidenceCheck> {
     let mut wanted: Vec<EvidenceCheck> = Vec::new();
     let criteria = state.acceptance_criteria.iter().filter_map(|it| it.check.clone());
@@ -287,7 +287,7 @@ fn required_checks(state: &RunState) -> Vec<EvidenceCheck> {
     wanted
 }
 
-/// Keeps of a trial what later plans need.
+/// Keeps the part of a trial that later plans need: the accepted checks.
 fn store_accepted_checks(state: &mut RunState, trial: CheckTrial) {
     state.check_trial = Some(trial).filter(|trial| !trial.accepted.is_empty());
 }

@@ -27,12 +27,12 @@ use super::{
 };
 use crate::agent_backend::{AgentReply, FailureRemedy, FailureRequest, StepError};
 
-/// Most characters of a worker's output that are repeated.
+/// Maximum number of characters of a worker's output that are quoted.
 const MAX_OUTPUT_CHARS: usize = 2000;
 
 struct CollectInput<'a> {
     units: &'a [UnitView],
-    /// The unit that a person or the project manager was asked about: it comes first, so that what they answered is used.
+    /// Unit that a person or the project manager was asked about. It comes first, so that the answer is used.
     asked: Option<&'a UnitKey>,
 }
 
@@ -45,7 +45,7 @@ enum CollectOutput {
     NothingOut,
 }
 
-/// What has come. `ready` says whether a result can be judged; one that cannot is left where it is.
+/// Finds the next result. `ready` returns whether a result can be verified; one that cannot be is left for later.
 fn find_result(
     input: &CollectInput<'_>,
     mut ready: impl FnMut(&UnitKey, u32, &Value) -> bool,
@@ -80,7 +80,7 @@ fn find_result(
     if any { CollectOutput::Await } else { CollectOutput::NothingOut }
 }
 
-/// The units that do not fit together, as the orchestrator names them.
+/// Parses the conflicting units that the orchestrator names.
 fn parse_conflict(output: &Value) -> Option<UnitsConflict> {
     let conflict = &output["conflict"];
     Some(UnitsConflict {
@@ -90,14 +90,14 @@ fn parse_conflict(output: &Value) -> Option<UnitsConflict> {
     })
 }
 
-/// Enough of a worker's words to see what was wrong.
+/// Returns an excerpt of a worker's output that is sufficient to see the failure.
 fn excerpt_output(output: &Value) -> String {
     let text = describe_failure(output).unwrap_or_else(|| output.to_string());
     let words: String = text.chars().take(MAX_OUTPUT_CHARS).collect();
     if words.len() < text.len() { format!("{words} …") } else { words }
 }
 
-/// What a node says of a job that failed, in words: a person may read it.
+/// Describes a failed job in words that a person can read.
 fn describe_failure(output: &Value) -> Option<String> {
     let summary = output["summary"].as_str().filter(|text| !text.trim().is_empty())?;
     let stop_reason = output["stop_reason"].as_str().unwrap_or("failed");
@@ -110,7 +110,7 @@ fn describe_failure(output: &Value) -> Option<String> {
     Some(format!("{} ({stop_reason}){end}", summary.trim()))
 }
 
-/// Whether there is nothing to collect yet.
+/// Returns whether there is nothing to collect yet.
 pub(super) fn has_only_open_jobs(units: &[UnitView]) -> bool {
     find_result(&CollectInput { units, asked: None }, |_, _, _| true) == CollectOutput::Await
 }
@@ -119,7 +119,7 @@ pub(super) async fn run_collect_step(
     scene: &StepContext<'_>,
 ) -> Result<CheckpointDraft, StepError> {
     let mut state = scene.state.clone();
-    // Checks of whatever has come are begun at once, so that units beside each other do not wait for each other.
+    // Checks of every available result start at once, so that parallel units do not wait for each other.
     let mut checks: Vec<StepEffect> = Vec::new();
     let asked = state.question_unit.as_ref();
     let input = CollectInput { units: &scene.position.units, asked };
@@ -163,7 +163,7 @@ async fn apply_collect_output(
             CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
         }
         CollectOutput::Result { unit, attempt, mut output } => {
-            // Only whoever runs the checks needs it, and there may be much of it.
+            // Only the job that runs the checks needs this field, and it may be large.
             if let Some(fields) = output.as_object_mut() {
                 fields.remove("restored_tests");
             }
@@ -181,7 +181,7 @@ async fn apply_collect_output(
             let reply =
                 if lost { None } else { Some(request_remedy(scene, &unit, attempt, &why).await?) };
             let (remedy, cost_micros) = match reply {
-                // A machine that is not heard of says nothing about the work.
+                // An unreachable node says nothing about the work.
                 None => {
                     let (decision, note, by_person) = (FailureDecision::Retry, None, false);
                     (FailureRemedy { decision, note, by_person }, 0)
@@ -197,7 +197,7 @@ async fn apply_collect_output(
                 Some(AgentReply::Waiting) => return Ok(await_answer(state)),
             };
             let FailureRemedy { decision, note, by_person } = remedy;
-            // What is planned smaller is another unit with attempts of its own: it must end at some time.
+            // A reduced unit is a new unit with its own attempts, so reductions must be limited.
             let reduces = decision == FailureDecision::ReduceScope && !by_person;
             if reduces && !may_retry(scene, state.scope_reductions) {
                 let question =
@@ -235,7 +235,7 @@ async fn apply_collect_output(
     })
 }
 
-/// Asks what is to be done about a unit for which nothing smaller is planned any more.
+/// Builds the question about a unit that has reached the limit of reductions.
 fn reduction_limit_question(unit: &UnitKey, attempt: u32, why: &str, reduced: u32) -> String {
     let why: String = why.chars().take(MAX_OUTPUT_CHARS / 2).collect();
     let limit = match reduced {
@@ -248,7 +248,7 @@ fn reduction_limit_question(unit: &UnitKey, attempt: u32, why: &str, reduced: u3
     )
 }
 
-/// What is to be done about a unit whose job failed.
+/// Requests a decision about a unit whose job failed.
 async fn request_remedy(
     scene: &StepContext<'_>,
     key: &UnitKey,

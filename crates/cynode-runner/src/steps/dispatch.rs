@@ -42,14 +42,14 @@ fn select_units(input: &DispatchInput<'_>) -> DispatchOutput {
     }
 }
 
-/// What the plan says of a unit.
+/// Returns the payload of a unit in the plan.
 pub(super) fn unit_payload<'a>(scene: &StepContext<'a>, key: &UnitKey) -> &'a Value {
     let plan = scene.state.plan.as_ref();
     let unit = plan.and_then(|plan| plan.planned_units().iter().find(|unit| unit.key == *key));
     unit.map_or(&Value::Null, |unit| &unit.payload)
 }
 
-/// A unit for whoever says who does it.
+/// Builds the description of a unit for the assignment of a worker.
 fn to_ready_unit(scene: &StepContext<'_>, unit: &UnitView) -> ReadyUnit {
     let results = scene.position.units.iter().filter(|other| unit.depends_on.contains(&other.key));
     let results = results.filter(|other| other.state == UnitState::Done).map(|other| {
@@ -119,7 +119,7 @@ pub(super) async fn run_dispatch_step(
     })
 }
 
-/// Whether somebody must say who does this unit: the project manager planned it and left that open.
+/// Returns whether a worker must be assigned to the unit: the project manager planned it and left that open.
 pub(super) fn lacks_assignment(unit: &ReadyUnit) -> bool {
     unit.payload.get("kind").is_some() && unit.payload.get("work").is_none()
 }

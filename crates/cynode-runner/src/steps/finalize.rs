@@ -51,7 +51,7 @@ fn render_summary(input: FinalizeInput<'_>) -> FinalizeOutput {
     FinalizeOutput { summary: parts.into_iter().flatten().collect::<Vec<_>>().join("\n\n") }
 }
 
-/// Whether something would be lost if the task ended now.
+/// Returns whether undelivered work would be lost if the task ended now.
 fn requires_delivery(state: &RunState, units: &[UnitView]) -> bool {
     let left_commit = |unit: &UnitView| {
         let result = unit.job.as_ref().and_then(|job| job.result.as_ref());
@@ -65,7 +65,7 @@ fn requires_delivery(state: &RunState, units: &[UnitView]) -> bool {
         && units.iter().any(left_commit)
 }
 
-/// Asks a person about a check that cannot run on the machine.
+/// Builds the question about a check that cannot run on the machine.
 fn obstacle_question(evidence: &Evidence) -> String {
     let told = evidence.first_obstacle().map(|(result, why)| {
         let (check, why, remedy) = (
@@ -81,7 +81,7 @@ fn obstacle_question(evidence: &Evidence) -> String {
     )
 }
 
-/// What has to be shown first of what the task leaves: plans change, and so does which unit is the last.
+/// Checks the final units of the current plan before the task ends: a replan can change which units are final.
 fn check_final_units(scene: &StepContext<'_>) -> Result<Option<CheckpointDraft>, StepError> {
     let Some(plan) = scene.state.plan.as_ref() else { return Ok(None) };
     let mut checks = Vec::new();
@@ -97,13 +97,13 @@ fn check_final_units(scene: &StepContext<'_>) -> Result<Option<CheckpointDraft>,
         let has = |check: &EvidenceCheck| {
             view.is_some_and(|view| view.checks.iter().any(|it| it.check == *check))
         };
-        // Who took a result all the same took what was checked of it.
+        // A waiver covers the checks that had run when it was given.
         if view.is_some_and(|view| view.waived.is_some()) && due_checks(scene, key).iter().all(has)
         {
             continue;
         }
         match check_progress(scene, key, attempt, output) {
-            // Its anomalies were answered for when it was accepted.
+            // The anomalies were decided when the unit was accepted.
             CheckProgress::Known(Evidence { checks, .. })
                 if checks.iter().all(|it| it.tally.is_good()) => {}
             CheckProgress::Known(evidence) if evidence.commit.is_none() => {}
@@ -164,7 +164,7 @@ pub(super) async fn run_finalize_step(
     let without = is_end_without_answer(words);
     let request = SummaryRequest { units, answer, handed: scene.position.handoff.as_ref() };
     let (said, cost_micros) = if without {
-        // A person has the last word, also when nobody is there who could say more.
+        // A person's decision is final, even if no agent is available for a summary.
         (None, 0)
     } else {
         match scene.mind.summarize_run(request).await {
@@ -172,7 +172,7 @@ pub(super) async fn run_finalize_step(
             Ok(AgentReply::Later(request, about)) => return Ok(hand_off(state, *request, about)),
             Ok(AgentReply::Waiting) => return Ok(await_answer(state)),
             Ok(AgentReply::Ask(question, cost)) => return Ok(ask_person(state, question, cost)),
-            // What was brought is not lost because nobody could deliver it.
+            // Finished work must not be lost because the delivery failed.
             Err(StepError::Permanent(why) | StepError::Undecided(why) | StepError::Domain(why))
                 if requires_delivery(&state, units) =>
             {
@@ -183,7 +183,7 @@ pub(super) async fn run_finalize_step(
                 return Ok(ask_person(state, question, 0));
             }
             Err(error) if requires_delivery(&state, units) => return Err(error),
-            // Work that is done does not fail for want of words about it.
+            // Finished work does not fail because its summary is missing.
             Err(_) => (None, 0),
         }
     };

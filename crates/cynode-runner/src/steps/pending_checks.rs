@@ -15,23 +15,23 @@ use serde_json::Value;
 
 use super::StepContext;
 
-/// How often checks are begun anew when their sandbox comes to nothing.
+/// Maximum number of times that checks are restarted when their sandbox fails.
 const MAX_CHECK_ATTEMPTS: u32 = 5;
 
-/// How far the evidence about a result is.
+/// Progress of the evidence about a result.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum CheckProgress {
-    /// All that is due is known.
+    /// All due checks have results.
     Known(Evidence),
-    /// Checks are to be run.
+    /// Checks must be run.
     Missing(Vec<EvidenceCheck>),
-    /// Checks run.
+    /// Checks are running.
     Gathering,
-    /// They cannot be run here.
+    /// The checks cannot be run here.
     Unable(String),
 }
 
-/// The checks that are due of a unit: its own, and where it is what the whole task leaves, those of the task's criteria.
+/// Returns the due checks of a unit: its own, and for a final unit those of the task's criteria.
 pub(super) fn due_checks(scene: &StepContext<'_>, unit: &UnitKey) -> Vec<EvidenceCheck> {
     let Some(plan) = scene.state.plan.as_ref() else { return Vec::new() };
     let Some(planned) = plan.planned_units().iter().find(|it| it.key == *unit) else {
@@ -54,14 +54,14 @@ pub(super) fn due_checks(scene: &StepContext<'_>, unit: &UnitKey) -> Vec<Evidenc
             }
         }
     }
-    // More than anybody runs would never be known. What people asked for is never left out.
+    // Checks above the limit would never run. Checks that people asked for are never left out.
     due.retain(|check| !criteria.contains(check));
     due.truncate(MAX_CHECKS.saturating_sub(criteria.len()));
     due.extend(criteria);
     due
 }
 
-/// The units whose work is what the whole plan leaves.
+/// Returns the final units: those whose work is the result of the whole plan.
 pub(super) fn final_units(plan: &Plan) -> Vec<&UnitKey> {
     let steps = plan.planned_units();
     let left: BTreeSet<UnitKey> = steps
@@ -73,7 +73,7 @@ pub(super) fn final_units(plan: &Plan) -> Vec<&UnitKey> {
     find_final_units(&graph.collect::<Vec<_>>(), &left)
 }
 
-/// How far the evidence about a result is.
+/// Returns the progress of the evidence about a result.
 pub(super) fn check_progress(
     scene: &StepContext<'_>,
     unit: &UnitKey,
@@ -85,14 +85,14 @@ pub(super) fn check_progress(
     let commit = output["commit"].as_str().or(output["base"].as_str()).map(ToOwned::to_owned);
     let mut due = due_checks(scene, unit);
     if commit.is_none() {
-        // What a plan thought up, or a project says of itself, counts where it can be run.
+        // Checks that the plan or the project proposes count only where they can run.
         due.retain(|check| !check.if_runnable && !check.unless_before);
     }
     if due.is_empty() {
         return CheckProgress::Known(Evidence { commit, checks: Vec::new(), anomalies });
     }
     if commit.is_none() {
-        // There is no repository in which they could run: nobody can show anything.
+        // Without a repository the checks cannot run, so there is no evidence.
         let none = due.into_iter().map(|check| CheckResult {
             check,
             tally: CheckTally::Again,
@@ -127,7 +127,7 @@ pub(super) fn check_progress(
     }
 }
 
-/// Has the checks run again that could not run on the machine.
+/// Runs the checks again that could not run on the machine.
 pub(super) fn regather_evidence(
     scene: &StepContext<'_>,
     unit: &UnitKey,
@@ -140,7 +140,7 @@ pub(super) fn regather_evidence(
     effect
 }
 
-/// Has the checks run.
+/// Runs the checks.
 pub(super) fn gather_evidence(
     scene: &StepContext<'_>,
     unit: &UnitKey,

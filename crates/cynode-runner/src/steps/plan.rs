@@ -20,14 +20,14 @@ use super::{
 };
 use crate::agent_backend::{AgentReply, PlanRequest, StepError};
 
-/// Where planning stands.
+/// State of the planning.
 enum PlanInput<'a> {
-    /// A plan is to be made; the text is what a person said when the last was refused. It is kept with the state: the run may wait
-    /// for the plan, and be woken by something else.
+    /// A plan must be made. The text is a person's note on rejecting the last plan. It is kept in the state: the run may wait for the plan
+    /// and be woken by another event.
     Make { refused: Option<&'a str> },
     /// The plan was approved.
     Approved,
-    /// Nobody said yes in time.
+    /// The approval expired.
     TooLate,
 }
 
@@ -43,7 +43,7 @@ enum PlanOutput {
 fn plan_input<'a>(state: &'a RunState, ended: Option<&'a EndedWait>) -> PlanInput<'a> {
     let approval = ended.filter(|wait| wait.reason == WaitReason::Approval);
     match (approval.map(|wait| (wait.resolution, wait.answer.as_deref())), &state.plan) {
-        // A yes to a plan about which more was said since is no yes to the next.
+        // An approval does not apply if feedback arrived after it: the next plan needs its own.
         (Some((WaitResolution::Approved, _)), Some(_)) if state.feedback.is_empty() => {
             PlanInput::Approved
         }
@@ -72,14 +72,14 @@ async fn request_plan(
         return Ok(PlanOutput::GiveUp(why));
     }
     let answer = person_answer(scene);
-    // A no to a plan is kept as well: whoever is asked once more must not go on from what was refused.
+    // A rejection is kept in the state too: a repeated request must not continue from the rejected plan.
     let holds = |wait: &&EndedWait| {
         wait.reason == WaitReason::HumanInput || wait.resolution == WaitResolution::Rejected
     };
     if let Some(wait) = answer.filter(holds) {
         state.planning_answer = Some(wait.clone());
     }
-    // What failed is not under way: whoever plans anew may leave it out.
+    // A failed unit does not count as started: a replan may leave it out.
     let failed = |key: &UnitKey| {
         let mut units = scene.position.units.iter();
         units.any(|unit| unit.key == *key && unit.state == UnitState::Failed)
@@ -107,7 +107,7 @@ async fn request_plan(
 pub(super) async fn run_plan_step(scene: &StepContext<'_>) -> Result<CheckpointDraft, StepError> {
     let mut state = scene.state.clone();
     if let Some(trial) = base_checks::open_trial(&state) {
-        // What was said since is about another plan.
+        // Later feedback is about another plan.
         if state.feedback.is_empty() {
             return Ok(base_checks::resume_trial(scene, state));
         }
@@ -127,11 +127,11 @@ pub(super) async fn run_plan_step(scene: &StepContext<'_>) -> Result<CheckpointD
         PlanOutput::Planned { plan, cost_micros } => {
             let effects = vec![StepEffect::PlanUnits { units: plan.planned_units().to_vec() }];
             state.plan = Some(plan);
-            // What a review or tests sent back is mended in the plan that a person said yes to.
+            // A revision that a review or tests requested needs no new approval: it mends the plan that a person approved.
             let own = |said: &PlanFeedback| PlanRevision::from_feedback(said).is_some();
             let asks = scene.limits.approve_plan
                 && (state.feedback.is_empty() || !state.feedback.iter().all(own));
-            // The plan was made with it.
+            // The feedback is part of the new plan.
             state.feedback.clear();
             state.planning_answer = None;
             let step = base_checks::begin_trial(scene, state, asks);
@@ -140,7 +140,7 @@ pub(super) async fn run_plan_step(scene: &StepContext<'_>) -> Result<CheckpointD
     })
 }
 
-/// The plan stands: a person is asked about it, or it is carried out.
+/// Presents the plan: a person approves it, or it is executed.
 pub(super) fn present_plan(
     state: RunState,
     approve: bool,

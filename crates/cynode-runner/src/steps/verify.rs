@@ -27,12 +27,12 @@ struct VerifyInput<'a> {
 }
 
 enum VerifyOutput {
-    /// With the anomalies that a person was shown.
+    /// The verdict, the anomalies that a person was shown, and the cost.
     Judged(VerificationResult, Vec<ChangeAnomaly>, u64),
     Ask(String, u64),
     HandOff(Box<HandoffRequest>, String),
     Await,
-    /// Checks are run first.
+    /// Checks must run first.
     Checks(Option<StepEffect>),
 }
 
@@ -62,7 +62,7 @@ async fn request_verification(
         }
         CheckProgress::Unable(why) => return Err(StepError::Permanent(why)),
     };
-    // Somebody mended the machine: nobody works again for that.
+    // A person has fixed the machine: the checks run again, and no worker does.
     if evidence.first_obstacle().is_some() && requests_retry(unit_answer(scene, &unit.key)) {
         return Ok(VerifyOutput::Checks(Some(regather_evidence(scene, &unit.key, result.attempt))));
     }
@@ -91,7 +91,7 @@ async fn request_verification(
     })
 }
 
-/// A finding that is sent back to be mended is only a note on the accepted unit.
+/// Turns a finding for revision into a note on the accepted unit.
 fn demote_finding(finding: VerificationFinding) -> VerificationFinding {
     match finding.severity {
         FindingSeverity::Critical | FindingSeverity::Major => {
@@ -156,7 +156,7 @@ pub(super) async fn run_verify_step(scene: &StepContext<'_>) -> Result<Checkpoin
             };
             (noted(CheckpointDraft::new(StepVerdict::Pass, state)), accept)
         }
-        // The unit did its part; what it found is for whoever plans what follows.
+        // The unit did its part; its findings are for the next plan.
         VerifyOutcome::Revise => {
             let (of, found) = (unit.clone(), findings.clone());
             let revision =

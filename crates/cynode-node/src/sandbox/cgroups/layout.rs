@@ -4,20 +4,20 @@ use std::path::{Path, PathBuf};
 
 use crate::sandbox::SandboxError;
 
-/// Controllers without which there are no limits; `cpuacct` only counts.
+/// Required controllers of the limits; `cpuacct` is optional and only measures.
 const REQUIRED_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 const USED_CONTROLLERS: [&str; 4] = ["cpu", "cpuacct", "memory", "pids"];
 
-/// A hierarchy that is used, and the directory of the node in it.
+/// A hierarchy in use, and the node's directory in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CgroupHierarchy {
-    /// Where it is mounted.
+    /// Mount point.
     pub(super) root: PathBuf,
-    /// The directory of the node.
+    /// Directory of the node.
     pub(super) directory: PathBuf,
-    /// Which of the controllers that are used it has.
+    /// Required controllers that the hierarchy has.
     pub(super) controllers: Vec<String>,
-    /// Whether it is the unified one.
+    /// Whether it is the unified (v2) hierarchy.
     pub(super) unified: bool,
 }
 
@@ -27,19 +27,19 @@ impl CgroupHierarchy {
     }
 }
 
-/// What is mounted.
+/// Mounted cgroup hierarchies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CgroupLayout {
-    /// Mount point and controllers of each old hierarchy.
+    /// Mount point and controllers of each v1 hierarchy.
     old: Vec<(PathBuf, Vec<String>)>,
-    /// Mount point of the unified one and where in it this process is.
+    /// Mount point of the v2 hierarchy, and the path of this process in it.
     unified: Option<(PathBuf, PathBuf)>,
-    /// Mount points of old ones that limit nothing here.
+    /// Mount points of v1 hierarchies without required controllers.
     others: Vec<PathBuf>,
 }
 
 impl CgroupLayout {
-    /// From `/proc/self/mountinfo` and `/proc/self/cgroup`.
+    /// Parses `/proc/self/mountinfo` and `/proc/self/cgroup`.
     pub(super) fn parse_mounts(mounts: &str, own: &str) -> Self {
         let mut layout = Self { old: Vec::new(), unified: None, others: Vec::new() };
         for line in mounts.lines() {
@@ -56,7 +56,7 @@ impl CgroupLayout {
                     let known = |name: &&str| USED_CONTROLLERS.contains(name);
                     let controllers: Vec<String> =
                         options.split(',').filter(known).map(str::to_owned).collect();
-                    // One hierarchy can be mounted twice.
+                    // The same hierarchy can be mounted twice.
                     let new = !layout.old.iter().any(|(_, others)| *others == controllers);
                     if controllers.is_empty() {
                         layout.others.push(point);
@@ -70,9 +70,9 @@ impl CgroupLayout {
         layout
     }
 
-    /// The hierarchies that a node called `name` uses. In the old ones it is at the top, as other makers of containers are; in the
-    /// unified one it is below where it was put, which is what it was given. Where the old ones have all that is needed the unified
-    /// one is left alone: to join it takes a lock of the whole machine, which alone can take longer than all else.
+    /// Returns the hierarchies for a node with this name. In v1, the node's directory is at the top, as container runtimes do it. In v2,
+    /// it is below the cgroup of this process, which is the delegated subtree. If v1 has all required controllers, v2 is not used:
+    /// joining a v2 cgroup takes a machine-wide lock, which can take longer than all other steps together.
     pub(super) fn node_hierarchies(
         &self,
         name: &str,
@@ -107,14 +107,14 @@ impl CgroupLayout {
         Ok(all)
     }
 
-    /// Where makers of containers leave directories below that of the node, too.
+    /// Returns the directories that container runtimes may leave below the node's name in other hierarchies.
     pub(super) fn extra_directories(&self, name: &str) -> Vec<PathBuf> {
         let unified = self.unified.iter().filter(|_| !self.old.is_empty()).map(|(point, _)| point);
         self.others.iter().chain(unified).map(|point| point.join(name)).collect()
     }
 }
 
-/// Where a process is that was moved into a cgroup of its own before: above that.
+/// Returns the parent of the node's own cgroup, if this process was moved into it before.
 fn strip_own_cgroup<'a>(own: &'a Path, name: &str) -> &'a Path {
     let moved = own.file_name().is_some_and(|last| last == format!("{name}.node").as_str());
     if moved { own.parent().unwrap_or(own) } else { own }

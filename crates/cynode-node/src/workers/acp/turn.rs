@@ -26,35 +26,35 @@ use super::{
     wire::AgentMessage,
 };
 
-/// How often lines are told that wait for more.
+/// Interval at which pending lines are flushed.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
-/// The most questions to people that are open at once.
+/// Maximum number of open permission requests.
 const MAX_OPEN_QUESTIONS: usize = 8;
-/// What an agent is told after a pause.
+/// Prompt after a pause.
 const RESUME_PROMPT: &str = "You were paused. Go on where you stopped, and do nothing twice.";
 
-/// What comes after a prompt has ended.
+/// Next state after a prompt has ended.
 enum PromptOutcome {
     /// The turn is over.
     Over(TurnOutcome),
-    /// The agent is told this next.
+    /// The agent gets this prompt next.
     Tell(String),
-    /// It waits until it may go on.
+    /// The agent waits until it is resumed.
     Pause,
 }
 
-/// Why the agent was told to stop.
+/// Reason of a stop request to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum StopCause {
-    /// For this reason, and then the turn is over.
+    /// The turn ends with this stop reason.
     Stop(&'static str),
-    /// To be told something else.
+    /// The agent gets another prompt.
     Tell(String),
-    /// To wait.
+    /// The agent pauses.
     Pause,
 }
 
-/// A question to a person.
+/// An open permission request.
 struct PermissionQuestion {
     id: Value,
     request: String,
@@ -62,21 +62,21 @@ struct PermissionQuestion {
     options: Vec<PermissionOption>,
 }
 
-/// What is known in the course of a prompt.
+/// State of a prompt.
 struct PromptState {
     prompt: u64,
     updates: UpdateCollector,
     repetition: RepetitionDetector,
     questions: FuturesUnordered<BoxFuture<'static, (u64, bool)>>,
     asked: Vec<(u64, PermissionQuestion)>,
-    /// Why it was told to stop, and until when it may take.
+    /// Reason of the stop request, and the end of its grace period.
     ending: Option<(StopCause, Option<Instant>)>,
     heard: Instant,
     tick: Interval,
 }
 
 impl AcpSession {
-    /// Has the agent work until its turn is over, with as many prompts as people's orders make of it.
+    /// Runs the agent until its turn is over, with as many prompts as people's instructions require.
     pub(super) async fn run_turn(
         &mut self,
         text: &str,
@@ -100,7 +100,7 @@ impl AcpSession {
         }
     }
 
-    /// Waits while there is a pause: what the agent is told after it, or why there is no after.
+    /// Waits while paused. Returns the next prompt, or the outcome if the turn ends.
     async fn wait_for_resume(
         &mut self,
         orders: &mut mpsc::Receiver<WorkerInstruction>,
@@ -151,7 +151,7 @@ impl AcpSession {
         after
     }
 
-    /// Waits for whatever comes next and deals with it; what comes after the prompt, when it is over.
+    /// Handles the next message, instruction or timeout. Returns the next state if the prompt is over.
     async fn handle_next(
         &mut self,
         course: &mut PromptState,
@@ -201,7 +201,7 @@ impl AcpSession {
                     self.reject_request(&id, &method);
                 }
             }
-            // Noise is no sign of work.
+            // Stray output does not count as activity.
             AgentMessage::Stray(told) => self.send_events(told).await,
             AgentMessage::TooLong(bytes) => {
                 send_event(&self.events, JobEventData::Truncated { bytes }).await;
@@ -223,7 +223,7 @@ impl AcpSession {
         let Ok(update) = serde_json::from_value::<SessionNotification>(params) else {
             return;
         };
-        // Agents below the agent have sessions of their own; what they do shows in what they change.
+        // Subagents have their own sessions; their work is visible in its effects.
         if update.session_id != self.session {
             return;
         }
@@ -238,7 +238,7 @@ impl AcpSession {
         }
     }
 
-    /// Asks a person what the agent asks, be it told to ask or not: nobody says yes in a person's place.
+    /// Forwards a permission request to a person, in both modes: the node never grants a permission itself.
     async fn handle_permission_request(
         &mut self,
         course: &mut PromptState,
@@ -278,7 +278,7 @@ impl AcpSession {
         course.asked.push((number, question));
     }
 
-    /// Passes on what a person answered.
+    /// Forwards a person's answer to the agent.
     async fn handle_permission_answer(
         &mut self,
         course: &mut PromptState,
@@ -295,7 +295,7 @@ impl AcpSession {
         send_event(&self.events, permission_event(&question.request, &question.title, state)).await;
     }
 
-    /// Tells the agent whether it may.
+    /// Sends a permission decision to the agent.
     fn send_permission_decision(
         &mut self,
         id: &Value,
@@ -306,7 +306,7 @@ impl AcpSession {
             Some(option) => {
                 RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(option))
             }
-            // It offers no way to say so: then it may not.
+            // The agent offers no matching option, so the request is denied.
             None => RequestPermissionOutcome::Cancelled,
         };
         self.wire.send_response(id, &RequestPermissionResponse::new(outcome));
@@ -323,7 +323,7 @@ impl AcpSession {
         }
     }
 
-    /// Tells the agent to stop, and why that is for us.
+    /// Requests that the agent stops, and records why.
     fn request_stop(&mut self, course: &mut PromptState, ending: StopCause) {
         self.cancel_prompt();
         for (_, question) in course.asked.drain(..) {
@@ -334,7 +334,7 @@ impl AcpSession {
         course.ending = Some((ending, Some(Instant::now() + self.limits.grace)));
     }
 
-    /// Something took too long.
+    /// Handles the expiry of a deadline.
     fn handle_timeout(&mut self, course: &mut PromptState) -> Option<PromptOutcome> {
         let out_of_time = Instant::now() >= self.limits.until;
         match &mut course.ending {
@@ -342,7 +342,7 @@ impl AcpSession {
                 let stop = *stop;
                 return Some(PromptOutcome::Over(build_turn_outcome(course, stop)));
             }
-            // It did not stop, so it is told when it has ended by itself.
+            // The agent did not stop in time; it gets the next prompt when it has ended by itself.
             Some((_, grace @ Some(_))) if !out_of_time => *grace = None,
             _ => {
                 let why = if out_of_time { stops::TIMEOUT } else { stops::INACTIVE };
@@ -352,7 +352,7 @@ impl AcpSession {
         None
     }
 
-    /// The agent says that the prompt is over.
+    /// Handles the agent's answer to the prompt.
     fn handle_prompt_end(
         &mut self,
         course: &PromptState,
@@ -379,7 +379,7 @@ impl AcpSession {
         PromptOutcome::Over(turn)
     }
 
-    /// The agent ended in the middle.
+    /// Builds the outcome of an agent that exited during the turn.
     fn crash_outcome(&mut self, updates: &UpdateCollector) -> TurnOutcome {
         let strays = self.wire.stray_tail();
         let why = if strays.is_empty() { updates.last_message().to_owned() } else { strays };
@@ -393,7 +393,7 @@ impl AcpSession {
 }
 
 impl PromptState {
-    /// When something has taken too long. Whoever waits for a person is not inactive.
+    /// Returns the next deadline. Waiting for a person does not count as inactivity.
     fn next_deadline(&self, until: Instant, inactive: Duration) -> Instant {
         match &self.ending {
             Some((StopCause::Stop(_), Some(grace))) => *grace,
@@ -404,7 +404,7 @@ impl PromptState {
     }
 }
 
-/// A turn that is over for a reason.
+/// Builds the outcome of a turn with a stop reason.
 fn build_turn_outcome(course: &PromptState, stop: &str) -> TurnOutcome {
     TurnOutcome {
         stop: stop.into(),
@@ -423,7 +423,7 @@ const fn stop_reason_of(reason: StopReason) -> &'static str {
     }
 }
 
-/// The option that says what the person said, and only for this time where there is such a one.
+/// Selects the option that matches the person's answer, preferably one that applies once.
 fn select_option(options: &[PermissionOption], allowed: bool) -> Option<PermissionOptionId> {
     use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
     let wanted = if allowed { [AllowOnce, AllowAlways] } else { [RejectOnce, RejectAlways] };

@@ -14,45 +14,45 @@ use serde_json::{Value, json};
 
 use crate::chunking::{MAX_LINE_BYTES, safe_cut_length};
 
-/// From this many bytes on, words are not waited with.
+/// Size from which text is flushed without waiting for more.
 const TEXT_FLUSH_BYTES: usize = 4 * 1024;
-/// The most bytes of an input in an event; questions to people have all of it.
+/// Maximum size of an input in an event; permission requests contain all of it.
 const MAX_INPUT_BYTES: usize = 16 * 1024;
-/// The most bytes of what a command wrote in an event: its beginning and its end.
+/// Maximum size of a command's output in an event: its beginning and its end.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024;
-/// The most of what was said last that is kept.
+/// Maximum size of the last message that is kept.
 const MAX_LAST_MESSAGE_BYTES: usize = 64 * 1024;
-/// The most uses of tools that are remembered at once.
+/// Maximum number of tracked tool calls.
 const MAX_TRACKED_CALLS: usize = 1000;
-/// The most bytes of one use that are remembered.
+/// Maximum size of one tracked tool call.
 const MAX_CALL_BYTES: usize = 1024 * 1024;
-/// The most bytes of all uses that are remembered at once.
+/// Maximum size of all tracked tool calls.
 const MAX_TOTAL_CALL_BYTES: usize = 8 * MAX_CALL_BYTES;
 
-/// Words of which kind.
+/// Kind of an agent's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AgentTextKind {
     Said,
     Thought,
 }
 
-/// Collects what an agent tells in one turn.
+/// Collects the updates of one turn.
 #[derive(Debug, Default)]
 pub(super) struct UpdateCollector {
     words: Option<(AgentTextKind, String)>,
     said: String,
     used_tool: bool,
-    /// Uses that have not ended, the oldest first.
+    /// Tool calls that have not ended, the oldest first.
     calls: VecDeque<(String, ToolCallState)>,
-    /// Whether one of them was forgotten.
+    /// Whether a tool call was evicted.
     forgot: bool,
-    /// Uses that have ended, the oldest first: what is told of them afterwards is no news.
+    /// Ids of ended tool calls, the oldest first: later updates of them are ignored.
     ended: VecDeque<String>,
-    /// Every use of a tool that ended, by what was done.
+    /// Hash of every ended tool call, by its action.
     pub(super) done: Vec<u64>,
 }
 
-/// A use of a tool, as far as it is known.
+/// State of a tool call, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ToolCallState {
     pub(super) title: String,
@@ -60,16 +60,16 @@ pub(super) struct ToolCallState {
     status: ToolCallStatus,
     input: Value,
     content: Vec<Value>,
-    /// What came of it, when the agent says so beside the content.
+    /// Result that the agent reports separately from the content.
     result: Value,
-    /// Whether this is not all that was told of it.
+    /// Whether details were dropped.
     shortened: bool,
-    /// Whether it was told on.
+    /// Whether the call was reported as an event.
     told: bool,
 }
 
 impl UpdateCollector {
-    /// Takes an update; what is to be told now.
+    /// Processes an update. Returns the events to send now.
     pub(super) fn collect_update(&mut self, update: SessionUpdate) -> Vec<JobEventData> {
         match update {
             SessionUpdate::AgentMessageChunk(chunk) => self.append_text(AgentTextKind::Said, chunk),
@@ -86,12 +86,12 @@ impl UpdateCollector {
                 let usage = serde_json::to_value(usage).unwrap_or_default();
                 self.flush_before(JobEventData::Usage { usage })
             }
-            // What it could do, what it is called, what people said: none of it is news.
+            // Other updates, such as available commands, modes and echoed user messages, are ignored.
             _ => Vec::new(),
         }
     }
 
-    /// The words that have waited for more of them, as far as their lines have ended.
+    /// Returns the buffered text up to its last complete line.
     pub(super) fn flush_lines(&mut self) -> Option<JobEventData> {
         let (voice, text) = self.words.as_mut()?;
         let rest = text.split_off(safe_cut_length(text.as_bytes(), MAX_LINE_BYTES));
@@ -99,19 +99,19 @@ impl UpdateCollector {
         (!lines.is_empty()).then(|| to_text_event(voice, lines))
     }
 
-    /// All words that have waited for more of them.
+    /// Returns all buffered text.
     pub(super) fn flush_text(&mut self) -> Option<JobEventData> {
         let (voice, text) = self.words.take()?;
         (!text.is_empty()).then(|| to_text_event(voice, text))
     }
 
-    /// What was said last: after the last use of a tool, or before it when nothing came after.
+    /// Returns the last message: the text after the last tool call, or before it if there is none.
     pub(super) fn last_message(&self) -> &str {
         self.said.trim()
     }
 
-    /// What is asked for when permission for a use is asked: in the words of the request, and where those are missing, of the use.
-    /// Nothing when what was told of the use is not all known any more and the request does not say it: nobody can judge that.
+    /// Returns the title and input of a permission request. Missing fields are taken from the tracked tool call.
+    /// Returns `None` if details of the call were dropped and the request does not contain them: a person could not decide on it.
     pub(super) fn permission_subject(&self, request: &ToolCallUpdate) -> Option<(String, Value)> {
         let known = self.find_call(&request.tool_call_id.0).map(|at| self.calls[at].1.clone());
         let lost = known.as_ref().map_or(self.forgot, |call| call.shortened);
@@ -160,7 +160,7 @@ impl UpdateCollector {
         told
     }
 
-    /// Takes what is told of the use of a tool. It is told on once, when it is known what is done, and once more when it has ended.
+    /// Processes an update of a tool call. The call is reported once when its action is known, and once when it has ended.
     fn update_call(&mut self, update: &ToolCallUpdate, begins: bool) -> Vec<JobEventData> {
         self.used_tool = true;
         let id = update.tool_call_id.0.to_string();
@@ -202,7 +202,7 @@ impl UpdateCollector {
         if told.is_empty() { told } else { self.flush_text().into_iter().chain(told).collect() }
     }
 
-    /// Remembers a use, and forgets those that were not told of for longest when there are too many.
+    /// Tracks a tool call, and evicts the least recently updated ones if there are too many.
     fn track_call(&mut self, id: String, mut call: ToolCallState) {
         if call.memory_size() > MAX_CALL_BYTES {
             call.strip_details();
@@ -240,14 +240,14 @@ impl ToolCallState {
             self.result.clone_from(result);
         }
         if let Some(content) = &fields.content {
-            // A terminal is only a name that is never the same; what it will do is in the input.
+            // A terminal is only an id that is different each time; its command is in the input.
             let shown = |it: &&ToolCallContent| !matches!(it, ToolCallContent::Terminal(_));
             let value = |it| serde_json::to_value(it).unwrap_or_default();
             self.content = content.iter().filter(shown).map(value).collect();
         }
     }
 
-    /// What a command wrote; none for other tools, whose results are files and the like.
+    /// Returns the output of a command; `None` for other tools, whose results are files and the like.
     fn command_output(&self) -> Option<String> {
         let command =
             ["command", "argv", "cmd"].into_iter().any(|name| !self.input[name].is_null());
@@ -272,7 +272,7 @@ impl ToolCallState {
         (!text.trim().is_empty()).then_some(text)
     }
 
-    /// Roughly how many bytes of memory it takes.
+    /// Returns the approximate memory usage in bytes.
     fn memory_size(&self) -> usize {
         self.title.len()
             + value_memory_size(&self.input)
@@ -280,7 +280,7 @@ impl ToolCallState {
             + self.content.iter().map(value_memory_size).sum::<usize>()
     }
 
-    /// Keeps what events need.
+    /// Drops all details that events do not need.
     fn strip_details(&mut self) {
         self.title.truncate(truncate_text(&self.title, MAX_INPUT_BYTES).len());
         self.input = truncate_input(&self.input);
@@ -290,7 +290,7 @@ impl ToolCallState {
     }
 }
 
-/// A use that is told for the first time, in the form of all later times.
+/// Converts a new tool call to the form of an update.
 fn as_update(call: ToolCall) -> ToolCallUpdate {
     let fields = ToolCallUpdateFields::new()
         .title(call.title)
@@ -302,7 +302,7 @@ fn as_update(call: ToolCall) -> ToolCallUpdate {
     ToolCallUpdate::new(call.tool_call_id, fields)
 }
 
-/// Words in a voice.
+/// Builds the event for a text of the given kind.
 fn to_text_event(voice: AgentTextKind, text: String) -> JobEventData {
     match voice {
         AgentTextKind::Said => JobEventData::Said { text },
@@ -319,22 +319,22 @@ const fn status_name(status: ToolCallStatus) -> &'static str {
     }
 }
 
-/// Whether an input says anything.
+/// Returns whether an input is not empty.
 fn has_content(input: &Value) -> bool {
     !input.is_null() && input.as_object().is_none_or(|input| !input.is_empty())
 }
 
-/// An input that is not too long for an event.
+/// Truncates an input to the maximum size of an event.
 fn truncate_input(input: &Value) -> Value {
     let text = input.to_string();
     if text.len() <= MAX_INPUT_BYTES {
         return input.clone();
     }
-    // Written once more, what is between the quotes becomes at most twice as long; so this is short itself.
+    // The text is quoted again, which can double its size; so it is truncated to half.
     json!({ "truncated": text.len(), "begins": truncate_text(&text, MAX_INPUT_BYTES / 2 - 64) })
 }
 
-/// Roughly how many bytes of memory a value takes.
+/// Returns the approximate memory usage of a value in bytes.
 fn value_memory_size(value: &Value) -> usize {
     const VALUE_OVERHEAD_BYTES: usize = 64;
     VALUE_OVERHEAD_BYTES
@@ -348,7 +348,7 @@ fn value_memory_size(value: &Value) -> usize {
         }
 }
 
-/// The beginning of a text, at most so many bytes of it.
+/// Returns the beginning of a text, at most `most` bytes.
 fn truncate_text(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most.min(text.len()))]
 }

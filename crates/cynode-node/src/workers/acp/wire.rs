@@ -12,55 +12,55 @@ use tokio::{
 
 use super::super::process::{OutputStream, TailBuffer, read_some};
 
-/// The longest line that is read. Whole files may be in one.
+/// Maximum length of a line. It may contain whole files.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
-/// The most bytes that wait to be read by the agent.
+/// Maximum number of bytes that wait to be written to the agent.
 const MAX_PENDING_BYTES: usize = 32 * 1024 * 1024;
-/// The most bytes of stray output that are passed on.
+/// Maximum number of bytes of stray output that are forwarded.
 const MAX_STRAY_BYTES: usize = 256 * 1024;
-/// How much of the end of it is kept, to say why an agent failed.
+/// Bytes of the stray output's tail that are kept, to explain a failure of the agent.
 const STRAY_TAIL_BYTES: usize = 2 * 1024;
-/// How long the complaints of an agent that has ended are waited for.
+/// Time to wait for the standard error of an agent that has exited.
 const STDERR_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// What came from the agent.
+/// Message from the agent.
 #[derive(Debug, PartialEq)]
 pub(super) enum AgentMessage {
-    /// It answered a request of ours.
+    /// Response to a request of the node.
     Answer {
-        /// Which.
+        /// Id of the request.
         id: u64,
-        /// What.
+        /// Result or error.
         answer: Result<Value, String>,
     },
-    /// It asks something.
+    /// Request of the agent.
     Request {
-        /// Its name of the request.
+        /// The agent's id of the request.
         id: Value,
-        /// What is asked.
+        /// Method name.
         method: String,
-        /// The particulars.
+        /// Parameters of the request.
         params: Value,
     },
-    /// It says something.
+    /// Notification of the agent.
     Notification {
-        /// What is said.
+        /// Method name.
         method: String,
-        /// The particulars.
+        /// Parameters of the notification.
         params: Value,
     },
-    /// It wrote something that is no message.
+    /// Output that is not a message.
     Stray(Vec<cynode_core::nodes::JobEventData>),
-    /// A line was too long and was left out.
+    /// A line exceeded the maximum length and was skipped; its size.
     TooLong(u64),
-    /// It has ended, or does not read any more.
+    /// The agent has exited, or does not read any more.
     Gone,
 }
 
-/// A connection.
+/// JSON-RPC connection to an agent.
 pub(super) struct AcpConnection {
     stdin: Option<Writer>,
     stdout: Option<Reader>,
@@ -70,7 +70,7 @@ pub(super) struct AcpConnection {
     looked_at: usize,
     skipped: u64,
     last: u64,
-    /// Until when its complaints are waited for, once it has ended.
+    /// Deadline for the standard error after the agent has exited.
     last_words: Option<Instant>,
     out: OutputStream,
     err: OutputStream,
@@ -101,7 +101,7 @@ impl AcpConnection {
         }
     }
 
-    /// Asks the agent something; by the number its answer is known.
+    /// Sends a request and returns its id.
     pub(super) fn send_request(&mut self, method: &str, params: &impl Serialize) -> u64 {
         self.last += 1;
         let id = self.last;
@@ -111,17 +111,17 @@ impl AcpConnection {
         id
     }
 
-    /// Tells the agent something.
+    /// Sends a notification.
     pub(super) fn send_notification(&mut self, method: &str, params: &impl Serialize) {
         self.queue_message(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
 
-    /// Answers the agent.
+    /// Sends a response.
     pub(super) fn send_response(&mut self, id: &Value, result: &impl Serialize) {
         self.queue_message(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
     }
 
-    /// Refuses the agent something.
+    /// Sends an error response.
     pub(super) fn send_error(&mut self, id: &Value, code: i32, message: &str) {
         let error = json!({ "code": code, "message": message });
         self.queue_message(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
@@ -133,17 +133,17 @@ impl AcpConnection {
         }
     }
 
-    /// The end of what the agent wrote that was no message.
+    /// Returns the tail of the stray output.
     pub(super) fn stray_tail(&mut self) -> String {
         self.tail.read_text().trim().to_owned()
     }
 
-    /// What has waited for the end of its line, when that is not waited for any more.
+    /// Returns pending partial lines without waiting for their end.
     pub(super) fn flush_strays(&mut self) -> Vec<cynode_core::nodes::JobEventData> {
         self.out.flush().into_iter().chain(self.err.flush()).collect()
     }
 
-    /// What comes next. It can be given up at any time and loses nothing.
+    /// Returns the next message. It is cancel-safe.
     pub(super) async fn next(&mut self) -> AgentMessage {
         loop {
             if let Some(incoming) = self.next_line() {
@@ -176,7 +176,7 @@ impl AcpConnection {
                 },
                 written = write_some(&mut self.stdin, &self.waiting) => match written {
                     Ok(length) => drop(self.waiting.drain(..length)),
-                    // It may still have something to say.
+                    // The agent may still have output.
                     Err(_) => self.stdin = None,
                 },
                 () = async {
@@ -189,7 +189,7 @@ impl AcpConnection {
         }
     }
 
-    /// The next line, when it is all there.
+    /// Returns the next complete line as a message.
     fn next_line(&mut self) -> Option<AgentMessage> {
         loop {
             let found = self.line[self.looked_at..].iter().position(|byte| *byte == b'\n');
@@ -226,7 +226,7 @@ impl AcpConnection {
     }
 }
 
-/// Writes some of what waits. Waits for ever when there is nothing to write or nobody to read it.
+/// Writes pending bytes. Without pending bytes or a writer it never returns.
 async fn write_some(to: &mut Option<Writer>, waiting: &[u8]) -> io::Result<usize> {
     match to {
         Some(to) if !waiting.is_empty() => match to.write(waiting).await? {
@@ -237,7 +237,7 @@ async fn write_some(to: &mut Option<Writer>, waiting: &[u8]) -> io::Result<usize
     }
 }
 
-/// The message on a line, when it is one.
+/// Parses a line as a message.
 fn parse_message(line: &[u8]) -> Option<AgentMessage> {
     let mut message: Value = serde_json::from_slice(line).ok()?;
     let object = message.as_object_mut()?;
@@ -259,7 +259,7 @@ fn parse_message(line: &[u8]) -> Option<AgentMessage> {
     Some(AgentMessage::Answer { id, answer })
 }
 
-/// An error in words. Agents put what matters now into the message and now into the data beside it.
+/// Formats a JSON-RPC error. Agents put the relevant text into the message or into the data.
 fn format_rpc_error(error: &Value) -> String {
     let message = error["message"].as_str().unwrap_or("it gave no reason");
     let data = match &error["data"] {

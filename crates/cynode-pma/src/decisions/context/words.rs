@@ -8,16 +8,16 @@ use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, T
 
 use crate::decisions::{fence, unit::is_repository_path};
 
-/// Most characters of the file that are kept and read.
+/// Maximum length of the file that is read.
 const MAX_GUIDE_CHARS: usize = 20_000;
-/// Most characters of the architecture.
+/// Maximum length of the architecture.
 const MAX_ARCHITECTURE_CHARS: usize = 2_000;
-/// Most entries of each kind.
+/// Maximum number of entries of each kind.
 const MAX_ENTRIES: usize = 30;
-/// Most characters of an entry.
+/// Maximum length of an entry.
 const MAX_ENTRY_CHARS: usize = 300;
 
-/// A piece of the file, in order.
+/// A block of the file, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MarkdownBlock {
     Heading(HeadingLevel, String),
@@ -27,7 +27,7 @@ enum MarkdownBlock {
     Code { language: String, text: String },
 }
 
-/// What a heading is about.
+/// Topic of a heading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum HeadingTopic {
     Architecture,
@@ -38,7 +38,7 @@ enum HeadingTopic {
 
 type HeadingTopics = BTreeSet<HeadingTopic>;
 
-/// What a project's words say.
+/// Parses a project's instructions for agents.
 pub fn parse_agent_guide(text: &str) -> ProjectContext {
     let text: String = text.chars().take(MAX_GUIDE_CHARS).collect();
     let blocks = parse_blocks(&text);
@@ -49,7 +49,7 @@ pub fn parse_agent_guide(text: &str) -> ProjectContext {
             above.retain(|(higher, _)| higher < level);
             let mut about = topics_of_heading(title);
             if about.is_empty() {
-                // A heading that says nothing is about what the one above it is about.
+                // A heading without a topic inherits that of its parent.
                 about = above.last().map(|(_, topics)| topics.clone()).unwrap_or_default();
             }
             above.push((*level, about));
@@ -132,7 +132,7 @@ impl GuideContents {
             && (topics.contains(&HeadingTopic::Paths)
                 || topics.contains(&HeadingTopic::Architecture))
         {
-            // A table may name the thing first and its place second.
+            // A table may name the thing in its first column and the path in its second.
             insert_entry(&mut self.key_paths, &path, if what.is_empty() { &bare } else { &what });
         } else if topics.contains(&HeadingTopic::Patterns) {
             insert_entry(&mut self.patterns, &bare, &rest.join("; "));
@@ -166,7 +166,7 @@ fn insert_entry(map: &mut BTreeMap<String, String>, name: &str, text: &str) {
     }
 }
 
-/// What a heading is about, by its words.
+/// Returns the topics of a heading, by its words.
 fn topics_of_heading(title: &str) -> HeadingTopics {
     use HeadingTopic::{Architecture, Commands, Paths, Patterns};
     let words = title.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
@@ -189,7 +189,7 @@ fn topics_of_heading(title: &str) -> HeadingTopics {
         .collect()
 }
 
-/// The code spans of a text.
+/// Returns the code spans of a text.
 fn code_spans(text: &str) -> impl Iterator<Item = String> {
     text.split('`').skip(1).step_by(2).map(|span| span.trim().to_owned())
 }
@@ -246,7 +246,7 @@ fn looks_like_path(text: &str) -> bool {
         && (text.contains('/') || dotted)
 }
 
-/// A path at the start of a text (or the only one in it), and what is said of it.
+/// Parses a path at the start of a text, or the only one in it, and its description.
 fn parse_path_entry(text: &str) -> Option<(String, String)> {
     let path = code_spans(text).find(|span| looks_like_path(span));
     if let Some(path) = path {
@@ -259,13 +259,13 @@ fn parse_path_entry(text: &str) -> Option<(String, String)> {
         .then(|| (first.to_owned(), trim_separators(rest)))
 }
 
-/// A text without the dashes and colons that stood between it and what it is about.
+/// Strips separating dashes and colons.
 fn trim_separators(text: &str) -> String {
     let edge = |c: char| c.is_whitespace() || matches!(c, ':' | '-' | '–' | '—' | '→' | '=' | ',');
     text.trim_matches(edge).trim_end_matches('.').to_owned()
 }
 
-/// A rule with its name: the words before a colon or a dash, or else its first words.
+/// Splits a rule into its name and text: the words before a colon or dash, or else its first words.
 fn split_rule_name(text: &str) -> (String, String) {
     for separator in [": ", " – ", " — ", " - "] {
         if let Some((name, how)) = text.split_once(separator)
@@ -278,7 +278,7 @@ fn split_rule_name(text: &str) -> (String, String) {
     (name.join(" "), text.to_owned())
 }
 
-/// The commands of a script, one a line.
+/// Parses the commands of a script, one per line.
 fn parse_commands(text: &str) -> Vec<String> {
     let joined = text.replace("\\\n", " ");
     let lines = joined.lines().map(|line| {
@@ -293,7 +293,7 @@ fn parse_commands(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The file as a list of pieces.
+/// Parses the file into blocks.
 fn parse_blocks(text: &str) -> Vec<MarkdownBlock> {
     let mut blocks = Vec::new();
     let mut reader = MarkdownReader::default();
@@ -337,7 +337,7 @@ impl MarkdownReader {
         std::mem::take(&mut self.text).trim().to_owned()
     }
 
-    /// Ends the item that is being read, when there is one.
+    /// Ends the current list item, if there is one.
     fn finish_item(&mut self, blocks: &mut Vec<MarkdownBlock>) {
         let text = self.take_text();
         if self.depth > 0 && !text.is_empty() {

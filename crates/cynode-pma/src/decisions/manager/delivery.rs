@@ -14,18 +14,18 @@ use serde_json::{Value, json};
 use super::super::fence;
 use crate::decision_context::{DecisionContext, DecisionError};
 
-/// The tool that opens it.
+/// Tool that opens a pull request.
 const OPEN_PULL_REQUEST_TOOL: &str = "git.pull_request.open";
 
-/// What became of it.
+/// Outcome of the delivery.
 pub(super) enum DeliveryOutcome {
-    /// This, or nothing because nothing was to be delivered.
+    /// The pull request, or `None` if there was nothing to deliver.
     As(Option<PullRequestRef>),
-    /// A person must say what is to be done.
+    /// A question that a person must answer.
     Ask(String),
 }
 
-/// Delivers what the units brought, if they brought something and it is wanted. What may pass is tried again with the handoff.
+/// Delivers the changes of the units, if there are any and delivery is wanted. A transient error is retried with the handoff.
 pub(super) async fn deliver_changes(
     desk: &DecisionContext<'_>,
     units: &[EndedUnit],
@@ -71,7 +71,7 @@ fn parse_pull_request(opened: &Value) -> Option<PullRequestRef> {
     Some(PullRequestRef { number, url: opened["url"].as_str()?.to_owned() })
 }
 
-/// What people read: what came of it, what was done, what was noted.
+/// Renders the description of the pull request: the summary, the units, and the notes.
 fn render_body(summary: &str, units: &[EndedUnit]) -> String {
     let mut text = format!("{summary}\n\n## What was done\n\n");
     for unit in units {

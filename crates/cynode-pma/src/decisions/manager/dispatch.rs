@@ -32,26 +32,26 @@ use crate::{
     llm,
 };
 
-/// The coding agent that is sent when nobody says which.
+/// Default coding agent.
 pub const DEFAULT_WORKER: &str = "goose";
 
 const WORKER_PREFERENCE_PREFIX: &str = "agents.project_manager.workers";
 const PLACEMENT_PREFERENCE_PREFIX: &str = "agents.project_manager.placement";
 
-/// How a reviewer's report is to look, so that code can read it.
+/// Report format for reviewers, so that code can parse it.
 const REVIEW_REPORT_FORMAT: &str = "Report `review_approved` or `review_changes_requested` with `details` of this form: \
     {\"critical_issues\": [], \"major_issues\": [], \"minor_issues\": [], \"summary\": \"\"}; an issue is \
     {\"description\": \"\", \"file_location\": \"path:line\", \"how_to_fix\": \"\"}. Critical must be mended, major should be, minor could be.";
-/// How a tester's report is to look.
+/// Report format for testers.
 const TEST_REPORT_FORMAT: &str = "Run what the project has; do not mend anything. Report `tests_passed` or `tests_failed` with `details` of this form: \
     {\"passed\": 0, \"failed\": 0, \"command\": \"\", \"failures\": []}.";
 
-/// Where the architect writes down how something is built.
+/// Returns the path of the architect's specification.
 pub fn spec_path(task: &TaskFacts) -> String {
     artifact_path("specs", task)
 }
 
-/// Where the designer writes down what people see.
+/// Returns the path of the designer's document.
 pub fn design_path(task: &TaskFacts) -> String {
     artifact_path("designs", task)
 }
@@ -87,7 +87,7 @@ struct DispatchContext<'a> {
     project: ProjectContext,
     options: ReviewOptions,
     preferences: &'a BTreeMap<DottedKey, Value>,
-    /// The models that are open.
+    /// Available models.
     models: &'a [String],
 }
 
@@ -116,12 +116,13 @@ impl DispatchContext<'_> {
         })
     }
 
-    /// The model of the tier, or the nearest that is open; where none is, the tier: one may be offered before the work begins.
+    /// Returns the model of the tier, or the nearest available one. If none is available it returns the tier itself: a model may become
+    /// available before the work starts.
     fn model_for_tier(&self, tier: Tier) -> String {
         llm::select_model(self.models, tier).map_or_else(|| tier.tier_model_id(), ToOwned::to_owned)
     }
 
-    /// The worker that preferences name for the role, else for the kind of worker, else the default.
+    /// Selects the worker that preferences name for the role, else for the worker kind, else the default.
     fn select_worker(&self, assignment: UnitAssignment) -> WorkerChoice {
         let keys = [assignment.role.as_str(), assignment.worker.as_str()];
         for key in keys.map(|name| format!("{WORKER_PREFERENCE_PREFIX}.{name}")) {
@@ -144,7 +145,7 @@ impl DispatchContext<'_> {
         WorkerChoice::Acp { agent: DEFAULT_WORKER.to_owned() }
     }
 
-    /// Where people want it to run. Among the machines that are left, the registry takes turns.
+    /// Returns the preferred placement. The registry balances among the matching nodes.
     fn preferred_placement(&self) -> PlacementSpec {
         let text = |value: &Value| {
             value.as_str().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -210,8 +211,8 @@ impl DispatchContext<'_> {
         }
     }
 
-    /// Whether a unit must show what the whole task must show. One of several answers for its own part, and whoever mends for what
-    /// was found.
+    /// Returns whether a unit must meet the criteria of the whole task. One of several units answers for its own part only, and a fix for
+    /// its findings.
     fn covers_task_criteria(&self, kind: UnitKind, iteration: u32) -> bool {
         match kind {
             UnitKind::Init | UnitKind::Integration => false,
@@ -225,7 +226,7 @@ impl DispatchContext<'_> {
         }
     }
 
-    /// What is to be done, in one or two sentences.
+    /// Renders the work of a unit in one or two sentences.
     fn render_summary(&self, unit: &ReadyUnit, kind: UnitKind) -> String {
         let title = fence::sanitize_line(&unit.title, 400);
         let task = fence::sanitize_line(&self.task.description, 400);
@@ -256,7 +257,7 @@ impl DispatchContext<'_> {
         }
     }
 
-    /// Whether a unit of that kind is done that this one builds on.
+    /// Returns whether the unit builds on a completed unit of that kind.
     fn has_result_of_kind(&self, unit: &ReadyUnit, kind: UnitKind) -> bool {
         let Some(plan) = self.plan else { return false };
         unit.results.keys().filter_map(|key| key.parse().ok()).any(|key| {
@@ -265,7 +266,7 @@ impl DispatchContext<'_> {
         })
     }
 
-    /// What the last attempt, or the review, got wrong.
+    /// Builds the feedback on the last attempt or from the review.
     fn build_feedback(&self, unit: &ReadyUnit, brief: &UnitBrief) -> Option<RevisionFeedback> {
         let kept = |finding: &&VerificationFinding| match finding.severity {
             FindingSeverity::Critical | FindingSeverity::Major | FindingSeverity::Note => true,
@@ -288,7 +289,7 @@ impl DispatchContext<'_> {
     }
 }
 
-/// The role whose report decides about a unit of that kind.
+/// Returns the role whose report decides about a unit.
 pub(super) fn reporting_role(payload: &UnitPayload) -> AgentRole {
     assign_unit(payload.scope, payload.kind).role
 }

@@ -38,7 +38,7 @@ pub(super) async fn decide_failure(
             note,
             by_person: false,
         },
-        // An attempt that is not left cannot be made, nor can it become smaller for ever.
+        // Without attempts left, the unit can neither be retried nor be reduced again.
         FailureDecision::Retry | FailureDecision::ReduceScope | FailureDecision::Escalate => {
             let (title, reason) =
                 (fence::sanitize_line(title, 200), fence::sanitize_line(reason, 600));
@@ -51,7 +51,7 @@ pub(super) async fn decide_failure(
     })
 }
 
-/// A person who was asked has the last word. `escalate` then means that it is given up: nobody is asked twice.
+/// Applies a person's answer, which is final. `escalate` then means that the unit is abandoned: nobody is asked twice.
 fn apply_person_answer(said: PersonAnswer, answer: Option<&EndedWait>) -> HandoffAnswer {
     let (decision, note) = match said {
         PersonAnswer::Stop(why) => (

@@ -31,16 +31,16 @@ use crate::decision_context::{DecisionContext, DecisionError};
 mod build;
 mod extend;
 
-/// What a model is told that asks again instead of planning.
+/// Validation error for a proposal that asks again instead of planning.
 const REPEATED_QUESTION_COMPLAINT: &str = "a person was asked already: give at least one unit, and say in `assumptions` what you take for granted";
 
-/// What a model is told that leaves out what is not there.
+/// Validation error for a proposal without units.
 const NO_UNITS_COMPLAINT: &str = "there is no plan yet: give at least one unit, or a question";
 
-/// Most tools that a plan is said to be about.
+/// Maximum number of tools in the trace.
 const MAX_TRACED_TOOLS: usize = 5;
 
-/// What a plan is asked from.
+/// Input of planning.
 pub(super) struct PlanningRequest<'a> {
     pub(super) before: Option<&'a Plan>,
     pub(super) feedback: &'a [PlanFeedback],
@@ -49,7 +49,7 @@ pub(super) struct PlanningRequest<'a> {
     pub(super) begun: &'a [UnitKey],
 }
 
-/// What is known when units are asked for.
+/// Facts for the proposal of units.
 struct PlanningFacts {
     class: WorkClass,
     scope: IssueScope,
@@ -79,7 +79,7 @@ pub(super) async fn plan_task(
     let made = match make_plan(desk, task, &request).await {
         Ok(made) => made,
         Err(trouble) => {
-            // Whether it is tried again is for the workflow, not for the planner.
+            // The workflow decides about a retry, not the planner.
             trace.record_failure();
             return Err(trouble);
         }
@@ -111,7 +111,7 @@ async fn make_plan(
         let why = format!("a person gave it up: {}", fence::sanitize_line(&why, 300));
         return Err(DecisionError::Permanent(why));
     }
-    // A plan that was refused before anything of it was begun is made afresh, with what was said.
+    // A plan that was rejected before any unit was started is made anew, with the feedback.
     let refused = request.begun.is_empty()
         && request.answer.is_some_and(|wait| wait.resolution == WaitResolution::Rejected);
     match request.before {
@@ -120,7 +120,7 @@ async fn make_plan(
     }
 }
 
-/// The first plan: looks at the files, classifies, gathers context, assesses the scope, and asks for units.
+/// Makes the first plan: reads the files, classifies, gathers context, assesses the scope, and requests units.
 async fn make_first_plan(
     desk: &DecisionContext<'_>,
     task: &TaskFacts,
@@ -157,7 +157,8 @@ async fn make_first_plan(
     Ok(PlanningResult::Plan { plan, known: Box::new(known), stop })
 }
 
-/// How many units a first plan may have: the limit, and room for what reviews and tests send back.
+/// Returns the maximum number of units of a first plan: the limit, with room below the hard maximum for revisions
+/// by reviews and tests.
 fn max_plan_units(desk: &DecisionContext<'_>) -> usize {
     let hard = usize::try_from(PLANNER_MAX_STEPS.max).unwrap_or(1);
     let rounds = usize::try_from(review_options(desk).max_review_iterations).unwrap_or(0);
@@ -193,7 +194,7 @@ async fn gather_facts(
     Ok(PlanningFacts { class, scope, project, tree, brief: brief.unwrap_or_default() })
 }
 
-/// Asks for units, and again where they are not `useful`.
+/// Requests units, and requests them again if `useful` rejects them.
 async fn propose_units(
     desk: &DecisionContext<'_>,
     task: &TaskFacts,
@@ -235,13 +236,13 @@ async fn propose_units(
     desk.make_checked_decision::<PlanProposal>(&question, tier, useful).await
 }
 
-/// What is to be asked, if anything. Once a person was asked, the plan goes by what it assumes.
+/// Returns the question to ask, if there is one. After one question, the plan uses its assumptions.
 fn open_question(made: &PlanProposal, answer: Option<&EndedWait>) -> Option<String> {
     let question = fence::sanitize_text(&made.question, 1_000);
     (!question.is_empty() && answers::parse_free_answer(answer).is_none()).then_some(question)
 }
 
-/// A plan that is made anew: what reviews and tests found is added by rule; what people said is thought about.
+/// Revises a plan. Findings of reviews and tests are applied by rule; for people's feedback a model is asked.
 async fn revise_plan(
     desk: &DecisionContext<'_>,
     task: &TaskFacts,
@@ -275,7 +276,7 @@ async fn revise_plan(
         }
         None => gather_facts(desk, task).await?,
     };
-    // Room for a review of what is added.
+    // One unit is reserved for a review of the added units.
     let most = max_plan_units(desk).saturating_sub(plan.planned_units().len() + 1).max(1);
     let units: Vec<String> =
         plan.planned_units().iter().map(|unit| format!("{}: {}", unit.key, unit.title)).collect();
@@ -302,7 +303,7 @@ async fn revise_plan(
     Ok(PlanningResult::Plan { plan, known: Box::new(known), stop })
 }
 
-/// What was known when the plan was made.
+/// Restores the facts that were stored with the plan.
 fn restore_facts(desk: &DecisionContext<'_>, plan: &Plan) -> PlanningFacts {
     let scope =
         plan.planned_units().iter().find_map(UnitPayload::from_unit).map(|payload| payload.scope);

@@ -21,7 +21,7 @@ pub(super) async fn answer_report(
 ) -> Result<HandoffAnswer, DecisionError> {
     let task = super::handoff_task(desk)?;
     let (kind, text) = match report.kind {
-        // Who asks for a person gets one; no model answers in their place.
+        // A request for a person gets a person; no model answers instead.
         ReportKind::RequestHumanInput => (InstructionKind::Pause, render_waiting_text(report)),
         ReportKind::NeedsClarification => clarify_report(desk, task, report).await?,
         ReportKind::WorkBlocked => unblock_report(desk, report).await?,

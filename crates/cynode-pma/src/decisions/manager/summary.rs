@@ -73,7 +73,7 @@ pub(super) async fn create_scheduled_tasks(
         });
         match desk.call_tool("db.task.create", arguments).await {
             Ok(made) => tasks.extend(task_id_of(&made)),
-            // Made before, by somebody who began this handoff and did not end it.
+            // An earlier attempt of this handoff has created the task already.
             Err(trouble) if failed_with(&trouble, "db.task.create", "already_exists") => {
                 tasks.extend(find_existing_task(desk, &name).await?);
             }
@@ -83,7 +83,8 @@ pub(super) async fn create_scheduled_tasks(
     Ok(HandoffAnswer::Interpreted { tasks, note: fence::sanitize_text(&note, 1_000) })
 }
 
-/// The same name whenever the handoff is worked on, whatever words a model finds, and another the next time that the schedule is due.
+/// Returns the name of a scheduled task. It is the same in every attempt of the handoff, independent of the model's text, and different
+/// for the next time that the schedule is due.
 fn scheduled_task_name(
     desk: &DecisionContext<'_>,
     schedule: &str,

@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 use super::super::{rank::RankedTool, unit::UnitPayload};
 use crate::decision_context::DecisionContext;
 
-/// Why planning ended.
+/// Reason why planning ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlanningStop {
     /// The plan covers the goal.
     GoalMet,
-    /// No more steps may be planned.
+    /// The maximum number of steps is reached.
     MaxSteps,
-    /// A tool or a model came to nothing; nothing more of this attempt is done.
+    /// A tool or a model failed; this attempt ends.
     ToolFailure,
-    /// There was nothing to look at: the plan rests on the words alone.
+    /// No tool is relevant: the plan is based on the text alone.
     NoRelevantTool,
 }
 
@@ -30,7 +30,7 @@ impl PlanningStop {
     }
 }
 
-/// The trace of one planning.
+/// Trace of one planning attempt.
 pub(super) struct PlanningTrace {
     id: String,
     profile: String,
@@ -56,14 +56,14 @@ impl PlanningTrace {
         trace
     }
 
-    /// The tools that the goal is about.
+    /// Records the tools that are relevant for the goal.
     pub(super) fn record_tools(&mut self, ranked: &[RankedTool<'_>], of: usize) {
         let selected: Vec<_> =
             ranked.iter().map(|tool| json!({ "name": tool.name, "score": tool.score })).collect();
         self.record_event("plan:tools", 0, json!({ "selected": selected, "of": of }));
     }
 
-    /// The units: what was looked at, why, and what is to be done.
+    /// Records each unit of the plan: its dependencies, title and kind.
     fn record_units(&mut self, plan: &Plan) {
         for (index, unit) in plan.planned_units().iter().enumerate() {
             let kind = UnitPayload::from_unit(unit).map(|payload| payload.kind.as_str());
@@ -75,12 +75,12 @@ impl PlanningTrace {
         }
     }
 
-    /// Planning failed: said in the log, since there is no plan to keep it with.
+    /// Logs a failed attempt, because there is no plan to store the trace with.
     pub(super) fn record_failure(mut self) {
         self.record_stop(PlanningStop::ToolFailure);
     }
 
-    /// Planning came to an end.
+    /// Completes the trace.
     pub(super) fn finish_trace(mut self, plan: &Plan, stop: PlanningStop) -> Vec<TraceEvent> {
         self.record_units(plan);
         self.record_stop(stop);

@@ -35,10 +35,10 @@ use super::{
 };
 use crate::decision_context::{DecisionContext, DecisionError};
 
-/// How a finding begins that asks for tests after a good review.
+/// Prefix of a finding that requests tests after an approved review.
 pub const TESTS_REQUIRED_PREFIX: &str = "tests are wanted: ";
 
-/// Most findings of one judgement.
+/// Maximum number of findings of one verdict.
 const MAX_FINDINGS: usize = 40;
 
 pub(super) async fn verify_result(
@@ -65,7 +65,7 @@ pub(super) async fn verify_result(
         | UnitKind::Design
         | UnitKind::Implementation
         | UnitKind::Fix => verify_unit(desk, judge).await,
-        // Nobody made anything: what was put together is checked, and that is all.
+        // A merge has no worker: only its checks count.
         UnitKind::Integration => {
             let note = "what was made beside each other was put together";
             Ok(verification_outcome(VerifyOutcome::Accept, Vec::new(), Vec::new(), note))
@@ -74,11 +74,12 @@ pub(super) async fn verify_result(
     Ok(with_evidence(outcome?, &shown, waived))
 }
 
-/// Why a result is taken though checks do not hold, when the installation wants it so.
+/// Waiver of failed checks, if the preferences make them optional.
 const CHECKS_OPTIONAL_WAIVER: &str =
     "checks need not pass here (agents.project_manager.review.require_tests_pass)";
 
-/// What follows a result that evidence speaks against. No model and no analyst is asked: it is not done. `None` when checks need not pass.
+/// Decides about a result with failing evidence. No model and no analyst is asked, because the unit is not done. Returns `None` if
+/// checks need not pass.
 fn handle_failing_evidence(
     desk: &DecisionContext<'_>,
     judge: &ResultVerification,
@@ -87,9 +88,10 @@ fn handle_failing_evidence(
     let (used, options) = limit_revisions(desk, judge);
     let findings = shown.to_findings();
     let failing = findings.iter().filter(|it| it.severity == FindingSeverity::Critical).count();
-    // Where there are no files no attempt can show anything: only a person can decide.
+    // Without a repository no attempt can produce evidence: only a person can decide.
     let nowhere = shown.commit.is_none() && shown.anomalies.is_empty();
-    // What cannot run on the machine no attempt can mend; what failed twice in the same words would fail so a third time.
+    // A check that cannot run on the machine cannot be fixed by an attempt. A check that failed twice with the same output would fail a
+    // third time.
     let stuck = shown.first_obstacle().is_some() || shown.first_repeated().is_some();
     let next = match decide_after_tests(true, used, &options) {
         ReviewNextStep::Revise if nowhere || stuck => ReviewNextStep::Escalate,
@@ -156,11 +158,11 @@ fn handle_failing_evidence(
     }
 }
 
-/// What a person answers who made it possible for a check to run.
+/// Hint for a person who has made a check runnable.
 const RERUN_CHECKS_HINT: &str =
     "Answer `again` when it can run: the checks are run again, and no agent works for it.";
 
-/// How often a unit went back already, and the options with no more revisions than there are attempts.
+/// Returns the number of revisions so far, and the options with at most as many revisions as there are attempts.
 fn limit_revisions(desk: &DecisionContext<'_>, judge: &ResultVerification) -> (u32, ReviewOptions) {
     let options = review_options(desk);
     let used = judge.unit_attempt.saturating_sub(1);
@@ -169,7 +171,7 @@ fn limit_revisions(desk: &DecisionContext<'_>, judge: &ResultVerification) -> (u
     (used, ReviewOptions { max_review_iterations, ..options })
 }
 
-/// A judgement with what the checks noted beside it.
+/// Adds the findings of the checks to a verdict.
 fn with_evidence(
     outcome: HandoffOutcome,
     shown: &Evidence,
@@ -199,7 +201,7 @@ fn with_waiver(mut outcome: HandoffOutcome, waived: Option<String>) -> HandoffOu
     outcome
 }
 
-/// Why an output is no success by its own words.
+/// Returns why an output reports a failure itself.
 fn reported_failure(output: &Value) -> Option<String> {
     let field = |name: &str| output.get(name).and_then(Value::as_str).map(str::to_lowercase);
     let bad = |word: &String| {
@@ -261,7 +263,7 @@ fn question_outcome(question: String) -> HandoffOutcome {
     to_outcome(HandoffAnswer::Ask { question })
 }
 
-/// What a person decided about a result that nobody else could decide about.
+/// Builds the verdict from a person's decision about a result.
 fn outcome_by_person(
     judge: &ResultVerification,
     said: PersonAnswer,
@@ -357,8 +359,8 @@ async fn verify_review(
     })
 }
 
-/// What follows a result without a report that can be read: it is tried again, and then a person is asked. What was built is not lost for
-/// want of words about it.
+/// Decides about a result without a readable report: the unit is retried, and then a person is asked. Work is not discarded because a
+/// report is missing.
 fn handle_missing_report(
     desk: &DecisionContext<'_>,
     judge: &ResultVerification,
@@ -389,7 +391,7 @@ fn handle_missing_report(
     ))
 }
 
-/// Whether an answer is the bare word that takes the work.
+/// Returns whether an answer is exactly the word that accepts the work.
 fn is_acceptance(words: &str) -> bool {
     words.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case("accept")
 }
@@ -410,7 +412,7 @@ fn escalate_findings(
     ))
 }
 
-/// The findings that are more than minor, as a list for a person.
+/// Renders the critical and major findings as a list for a person.
 fn render_findings(findings: &[VerificationFinding]) -> String {
     findings
         .iter()
@@ -422,7 +424,7 @@ fn render_findings(findings: &[VerificationFinding]) -> String {
         .collect()
 }
 
-/// The verdict of a review, from the reviewer's last report.
+/// Returns the verdict of a review, from the reviewer's last report.
 fn review_verdict(
     desk: &DecisionContext<'_>,
     judge: &ResultVerification,
@@ -452,7 +454,7 @@ fn count_issues(findings: &[VerificationFinding]) -> IssueCounts {
     }
 }
 
-/// A good review: are tests needed? Not asked where the workflow has a stage for them.
+/// Handles an approved review: asks whether tests are needed, unless the workflow has a test stage.
 async fn handle_approved_review(
     desk: &DecisionContext<'_>,
     judge: &ResultVerification,
@@ -508,7 +510,7 @@ fn verify_tests(
             "there is no report of the kind tests_passed or tests_failed that can be read";
         return handle_missing_report(desk, judge, "tester", missing, "the tests have no result");
     };
-    // A yes with failures is no yes.
+    // A success report with failures counts as a failure.
     let bad = said == ReportKind::TestsFailed || results.failed > 0 || !results.failures.is_empty();
     let findings = test_failure_findings(&results, &summary, bad, options);
     match decide_after_tests(bad, payload.iteration, &options) {
@@ -573,7 +575,7 @@ fn line_or_default(text: &str, otherwise: &str) -> String {
     if text.is_empty() { otherwise.to_owned() } else { text }
 }
 
-/// A unit that nobody else judges: an analyst does, or the project manager itself where there are none.
+/// Verifies a unit without a review of its own: by an analyst, or by the project manager if analysts are disabled.
 async fn verify_unit(
     desk: &DecisionContext<'_>,
     judge: &ResultVerification,
@@ -581,7 +583,7 @@ async fn verify_unit(
     if let Some(said) = answers::parse_answer(judge.answer.as_ref()) {
         return Ok(outcome_by_person(judge, said, VerifyOutcome::Redo, Vec::new()));
     }
-    // An agent whose last word was a question is not done.
+    // An agent whose last report is a question is not done.
     let unit = judge.unit.as_str();
     if let Some(report) = last_report(desk, unit, |_| true, |_| true)
         && report.kind.needs_decision()
@@ -600,7 +602,7 @@ async fn verify_unit(
             &desk.handoff.context.preferences,
             "agents.project_manager.analysts.enabled",
         );
-        // Only a plain no switches them off.
+        // Only an explicit `false` disables analysts.
         if enabled.and_then(Value::as_bool).unwrap_or(true) {
             return Ok(HandoffOutcome::Delegate);
         }
@@ -614,7 +616,7 @@ async fn verify_unit(
     Ok(merge_analyses(desk, judge, delegated))
 }
 
-/// What follows what analysts found: the worst decides.
+/// Combines the verdicts of analysts: the worst one decides.
 fn merge_analyses(
     desk: &DecisionContext<'_>,
     judge: &ResultVerification,
@@ -666,7 +668,7 @@ fn merge_analyses(
     verification_outcome(VerifyOutcome::Accept, findings, actions, "an analyst found it good")
 }
 
-/// What follows a result that an analyst found not good: it goes back, or what is wanted when it went back often enough.
+/// Decides about a result that an analyst rejected: it is revised, or the configured limit action applies.
 fn handle_rejected_result(
     desk: &DecisionContext<'_>,
     judge: &ResultVerification,

@@ -19,13 +19,13 @@ use crate::decisions::{
     types::{Classified, FailureHandled, ReviewFinding, Reviewed, Routed, Scoped},
 };
 
-/// Data, and the answer to it.
+/// Renders data and its answer.
 fn render_example(data: &[(&'static str, &str)], answer: &impl Serialize) -> String {
     let data: String = data.iter().map(|(label, text)| fence_untrusted(label, text, 500)).collect();
     format!("{data}Answer: {}\n\n", to_spaced_json(answer))
 }
 
-/// JSON in one line with blanks between, as models write it by themselves.
+/// Renders JSON in one line with spaces, as models write it by default.
 fn to_spaced_json(value: &impl Serialize) -> String {
     let mut out = Vec::new();
     let written =
@@ -49,7 +49,7 @@ impl Formatter for SpacedFormatter {
     }
 }
 
-/// Inputs of each class.
+/// Returns examples of each class.
 pub(super) fn classify_examples() -> String {
     let worked = |(text, reason, class): (&str, &str, WorkClass)| {
         render_example(&[("Text", text)], &Classified { reason: reason.into(), class })
@@ -95,7 +95,7 @@ pub(super) fn classify_examples() -> String {
     .concat()
 }
 
-/// Inputs of each scope.
+/// Returns examples of each scope.
 pub(super) fn assess_scope_examples() -> String {
     let worked = |(text, facts, reason, components, files, scope): (
         &str,
@@ -151,7 +151,7 @@ pub(super) fn assess_scope_examples() -> String {
     .concat()
 }
 
-/// Work for each role.
+/// Returns examples of work for each role.
 pub(super) fn route_examples() -> String {
     let worked = |(work, reason, role): (&str, &str, AgentRole)| {
         render_example(&[("Work", work)], &Routed { reason: reason.into(), role })
@@ -188,7 +188,7 @@ pub(super) fn route_examples() -> String {
     .concat()
 }
 
-/// Results of each status.
+/// Returns examples of results of each status.
 pub(super) fn review_examples() -> String {
     let worked = |(must, result, reason, status, wrong): (
         &str,
@@ -250,7 +250,7 @@ pub(super) fn review_examples() -> String {
     .concat()
 }
 
-/// Failures of each kind.
+/// Returns examples of failures of each kind.
 pub(super) fn handle_failure_examples() -> String {
     let worked = |(why, reason, note, decision): (&str, &str, &str, FailureDecision)| {
         let answer = FailureHandled { reason: reason.into(), note: note.into(), decision };

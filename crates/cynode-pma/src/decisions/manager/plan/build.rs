@@ -31,18 +31,18 @@ use super::{
 };
 use crate::decision_context::{DecisionContext, DecisionError};
 
-/// What is said of an answer that leaves everything out.
+/// Validation error for a proposal that removes all units.
 pub(super) const EMPTY_PLAN_COMPLAINT: &str =
     "nothing would be left of the plan: give at least one unit";
 
-/// Most items of a list that an agent is given.
+/// Maximum number of items of a list in a brief.
 pub(super) const MAX_BRIEF_ITEMS: usize = 40;
 
 /// A plan under construction.
 pub(super) struct PlanBuilder {
     pub(super) units: Vec<PlannedUnit>,
     assumptions: Vec<Prose>,
-    /// Keys that nothing new may have: they were those of something else.
+    /// Keys of removed units, which new units must not reuse.
     gone: BTreeSet<UnitKey>,
 }
 
@@ -60,12 +60,12 @@ impl PlanBuilder {
         self.units.iter().map(|unit| &unit.key).chain(&self.gone).cloned().collect()
     }
 
-    /// A key from a title.
+    /// Derives a key from a title.
     pub(super) fn key_for_title(&self, title: &str) -> UnitKey {
         derive_unit_key(title, &self.used_keys())
     }
 
-    /// The first free of `name`, `name-2`, … or, counting from above, of `name-n`, `name-n+1`, …
+    /// Returns the first free key of `name`, `name-2`, … or, with a start number, of `name-n`, `name-n+1`, …
     pub(super) fn numbered_key(&self, name: &str, number: u32) -> UnitKey {
         first_free_key(&UnitKey::derive_name(name), number, &self.used_keys())
     }
@@ -97,8 +97,8 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// What a unit is to name that builds on these: where they are beside each other, also the unit that puts them together, which is
-    /// added where it is missing.
+    /// Returns the dependencies of a unit that builds on the given units. If these are parallel, a merge unit is among them, which is
+    /// added if it is missing.
     pub(super) fn join_dependencies(
         &mut self,
         mut after: Vec<UnitKey>,
@@ -147,7 +147,7 @@ impl PlanBuilder {
         Ok(after)
     }
 
-    /// The plan. What it leaves as a whole is checked by the project's own commands.
+    /// Completes the plan. The project's own commands check its final result.
     pub(super) fn finish_plan(mut self, commands: &[String]) -> Result<Plan, DecisionError> {
         let left: BTreeSet<UnitKey> = self.file_units().into_iter().collect();
         let graph = self.units.iter().map(|unit| (&unit.key, unit.depends_on.as_slice()));
@@ -165,7 +165,7 @@ impl PlanBuilder {
                         unless_before: true,
                         ..EvidenceCheck::from_shell_line(line)
                     };
-                    // What the unit itself is checked by need not run twice.
+                    // A check that the unit already has need not run twice.
                     if !payload.checks.iter().any(|own| own.command_line() == check.command_line())
                     {
                         payload.checks.push(check);
@@ -186,7 +186,7 @@ impl PlanBuilder {
         })
     }
 
-    /// The units that leave files, in order.
+    /// Returns the units that leave files, in order.
     fn file_units(&self) -> Vec<UnitKey> {
         let leaves = |unit: &&PlannedUnit| {
             UnitPayload::from_unit(unit).is_none_or(|payload| payload.kind.leaves_files())
@@ -202,7 +202,7 @@ fn to_prose(text: &str, otherwise: &str) -> Result<Prose, DecisionError> {
         .map_err(|error| DecisionError::Permanent(format!("a text of a plan: {error}")))
 }
 
-/// The first plan. Where putting things together would need more steps than there may be, everything is done one after the other.
+/// Builds the first plan. If merge units would exceed the maximum number of steps, all units run in sequence.
 pub(super) async fn build_plan(
     desk: &DecisionContext<'_>,
     task: &TaskFacts,
@@ -222,7 +222,7 @@ pub(super) async fn build_plan(
     build_stages(builder, task, known, &proposed, most, false)
 }
 
-/// The stages of the workflow with the units that were thought up; beside each other where they may be.
+/// Builds the stages of the workflow with the proposed units, in parallel where possible.
 fn build_stages(
     mut builder: PlanBuilder,
     task: &TaskFacts,
@@ -231,7 +231,7 @@ fn build_stages(
     most: usize,
     beside_each_other: bool,
 ) -> Result<Plan, DecisionError> {
-    // The units of each stage, as later stages name them.
+    // Units of each stage, as later stages refer to them.
     let mut stages: Vec<(UnitKind, UnitKey)> = Vec::new();
     for stage in workflow_stages(known.class, known.scope) {
         let before = |done: &[(UnitKind, UnitKey)]| -> Vec<UnitKey> {
@@ -245,7 +245,7 @@ fn build_stages(
             let earlier = before(&stages);
             let mut beside: Vec<(&UnitProposal, UnitKey)> = Vec::new();
             for (unit, kind) in proposed.iter().take(count) {
-                // A fix is a fix, whatever it was thought to be.
+                // In a fix stage every unit is a fix, regardless of its proposed kind.
                 let kind = if stage.kind == UnitKind::Fix { UnitKind::Fix } else { *kind };
                 let payload = UnitPayload::new(kind, known.scope, brief_of_proposal(unit));
                 let own = beside
@@ -267,13 +267,13 @@ fn build_stages(
             stages.push((stage.kind, key));
         }
     }
-    // What the whole leaves is one thing, also where nobody judges it.
+    // The final result is one commit, even if no stage verifies it.
     let files = builder.file_units();
     builder.join_dependencies(files, known.scope)?;
     builder.finish_plan(&known.project.build_commands)
 }
 
-/// Whether a unit must come after another: it says so, or both may change the same files.
+/// Returns whether a unit must follow another: it depends on it, or both may change the same files.
 fn must_follow(unit: &UnitProposal, other: &UnitProposal) -> bool {
     let (mine, theirs) =
         (brief_of_proposal(unit).files_to_modify, brief_of_proposal(other).files_to_modify);
@@ -283,7 +283,7 @@ fn must_follow(unit: &UnitProposal, other: &UnitProposal) -> bool {
         || mine.iter().any(|path| theirs.contains(path))
 }
 
-/// A plan with more units than before, and without those that are not wanted any more.
+/// Adds units to a plan and removes units that are no longer wanted.
 pub(super) async fn extend_plan(
     desk: &DecisionContext<'_>,
     before: &Plan,
@@ -295,7 +295,7 @@ pub(super) async fn extend_plan(
     let mut builder = PlanBuilder::from(before);
     let unwanted = removable_units(before, made, begun);
     builder.units.retain(|unit| !unwanted.contains(&unit.key));
-    // Whoever judges what is left out judges what comes in its place.
+    // A unit that verified a removed unit verifies its replacement.
     let mut bereft: BTreeSet<UnitKey> = BTreeSet::new();
     for unit in &mut builder.units {
         let named = unit.depends_on.len();
@@ -324,7 +324,7 @@ pub(super) async fn extend_plan(
             judge.depends_on.push(key.clone());
         }
     }
-    // What was reviewed before is reviewed again with what was added; a quick fix stays one.
+    // If the previous plan had a review, the added units are reviewed too; a quick fix stays without one.
     let reviewed = before
         .planned_units()
         .iter()
@@ -340,7 +340,8 @@ pub(super) async fn extend_plan(
     builder.finish_plan(&known.project.build_commands)
 }
 
-/// The units that are not wanted any more. Only what leaves files and was not begun can go: nobody talks a review or a test away.
+/// Returns the units to remove. Only a unit that leaves files and was not started can be removed: a proposal cannot remove a review or
+/// a test.
 pub(super) fn removable_units(
     before: &Plan,
     made: &PlanProposal,
@@ -352,12 +353,12 @@ pub(super) fn removable_units(
     keys
 }
 
-/// Whether a unit puts others together.
+/// Returns whether a unit is a merge unit.
 fn is_integration(plan: &Plan, key: &UnitKey) -> bool {
     find_unit(plan, key).is_some_and(|(_, payload)| payload.kind == UnitKind::Integration)
 }
 
-/// The units that were thought up, in an order in which they can be done, each with its kind.
+/// Orders the proposed units by their dependencies, each with its kind.
 async fn order_proposals<'a>(
     desk: &DecisionContext<'_>,
     builder: &mut PlanBuilder,
@@ -386,7 +387,7 @@ async fn order_proposals<'a>(
             ProposalKind::Unsure => {
                 let work = format!("{}\n{}", unit.title, unit.requirements.join("\n"));
                 let routed = desk.make_decision::<Routed>(&prompts::route_prompt(&work)).await?;
-                // Reviews and tests are the workflow's to add; their place is not among the changes.
+                // The workflow adds reviews and tests; they are not among the changes.
                 let kind = unit_kind_for_role(routed.role).unwrap_or(UnitKind::Implementation);
                 if kind.leaves_files() { kind } else { UnitKind::Implementation }
             }
@@ -396,7 +397,7 @@ async fn order_proposals<'a>(
     Ok(units)
 }
 
-/// What the agent of a proposed unit is told. Paths that lead elsewhere are left out.
+/// Builds the brief of a proposed unit. Invalid paths are left out.
 fn brief_of_proposal(unit: &UnitProposal) -> UnitBrief {
     let paths = |paths: &[String]| -> Vec<String> {
         let mut kept: Vec<String> = Vec::new();
@@ -426,7 +427,7 @@ fn brief_of_proposal(unit: &UnitProposal) -> UnitBrief {
                 if_runnable: true,
                 ..EvidenceCheck::new(argv(&check.argv))
             })
-            // A sentence is no program.
+            // A sentence is not a command.
             .filter(|check| {
                 check.validation_error().is_none() && !check.argv[0].contains(char::is_whitespace)
             })
@@ -441,7 +442,7 @@ pub(super) fn sanitize_lines(texts: &[String]) -> Vec<String> {
     texts.take(MAX_BRIEF_ITEMS).collect()
 }
 
-/// A unit that the workflow adds: its title, and what its agent is told.
+/// Builds a unit that the workflow adds: its title and brief.
 fn workflow_unit(
     kind: UnitKind,
     task: &TaskFacts,
@@ -492,7 +493,7 @@ fn workflow_unit(
     }
 }
 
-/// What a reviewer is told.
+/// Builds the brief of a reviewer.
 fn review_brief(proposed: &[(&UnitProposal, UnitKind)]) -> UnitBrief {
     let briefs: Vec<UnitBrief> = proposed.iter().map(|(unit, _)| brief_of_proposal(unit)).collect();
     let all = |of: fn(&UnitBrief) -> &Vec<String>| -> Vec<String> {
@@ -512,7 +513,7 @@ fn review_brief(proposed: &[(&UnitProposal, UnitKind)]) -> UnitBrief {
     }
 }
 
-/// What a tester is told.
+/// Builds the brief of a tester.
 pub(super) fn test_brief(commands: &[String]) -> UnitBrief {
     let requirements = sanitize_lines(commands)
         .iter()

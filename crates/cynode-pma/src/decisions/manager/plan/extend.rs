@@ -18,7 +18,7 @@ use super::{
 };
 use crate::decision_context::DecisionError;
 
-/// The plan with what a judgement sends back.
+/// Applies a revision to a plan.
 pub(super) fn apply_revision(
     before: &Plan,
     revision: &PlanRevision,
@@ -32,7 +32,7 @@ pub(super) fn apply_revision(
     };
     let round = RevisionRound {
         judged: &judged.key,
-        // What was judged: the units that left files, and nothing of those that judge.
+        // Verified units: those that left files, without reviews and tests.
         files: judged
             .depends_on
             .iter()
@@ -58,7 +58,7 @@ pub(super) fn apply_revision(
     builder.finish_plan(commands)
 }
 
-/// One judgement that sends something back.
+/// One revision that a verdict requested.
 struct RevisionRound<'a> {
     judged: &'a UnitKey,
     files: Vec<UnitKey>,
@@ -67,7 +67,7 @@ struct RevisionRound<'a> {
 }
 
 impl RevisionRound<'_> {
-    /// Tests, after a review that found the change good.
+    /// Adds tests after an approved review.
     fn add_tests(
         &self,
         builder: &mut PlanBuilder,
@@ -81,7 +81,7 @@ impl RevisionRound<'_> {
         builder.add_unit(key, "Test the change", after, &payload)
     }
 
-    /// Somebody who makes two changes fit together, and then all is put together again.
+    /// Adds a unit that resolves a conflict between two changes; afterwards everything is merged again.
     fn add_conflict_fix(
         &self,
         builder: &mut PlanBuilder,
@@ -124,7 +124,7 @@ impl RevisionRound<'_> {
         let key = builder.numbered_key("fit", 1);
         let files = fence::sanitize_line(&conflict.files.join(", "), 200);
         let title = format!("Make two changes fit together: {files}");
-        // It comes before the unit that needs it, as in any plan.
+        // The unit comes before the one that needs it, as in any plan.
         builder.add_unit(key.clone(), &title, after, &payload)?;
         for unit in builder.units.iter_mut().filter(|unit| unit.key == *self.judged) {
             unit.depends_on.push(key.clone());
@@ -132,7 +132,7 @@ impl RevisionRound<'_> {
         Ok(())
     }
 
-    /// Somebody who mends what was found, and the same judgement again.
+    /// Adds a unit that fixes the findings, and repeats the verification.
     fn add_fix(
         &self,
         builder: &mut PlanBuilder,
@@ -167,7 +167,7 @@ impl RevisionRound<'_> {
         };
         let mut files = self.files.clone();
         if self.payload.kind.leaves_files() {
-            // What was judged is work itself: it is mended, and nobody has to judge anew who has not judged before.
+            // The verified unit is work itself: it is fixed, and no review unit has to be repeated.
             files.push(self.judged.clone());
         }
         builder.add_unit(fix.clone(), &title, files, &payload)?;
@@ -182,7 +182,7 @@ impl RevisionRound<'_> {
             return Ok(());
         }
 
-        // The same judgement again, of all that was judged and of what was mended.
+        // The verification is repeated, over all verified units and the fix.
         let mut again = self.payload.clone();
         again.iteration = iteration;
         again.brief.findings = findings_to_fix(&revision.findings, options);
@@ -201,7 +201,7 @@ impl RevisionRound<'_> {
         let key = builder.numbered_key(again.kind.as_str(), iteration + 1);
         builder.add_unit(key.clone(), title, after, &again)?;
 
-        // What waited for the judgement waits for the next one, and for what was mended.
+        // Units that waited for the verification also wait for the repeated one and for the fix.
         for unit in builder.units.iter_mut().filter(|unit| unit.depends_on.contains(self.judged)) {
             unit.depends_on.extend([fix.clone(), key.clone()]);
         }
@@ -210,7 +210,7 @@ impl RevisionRound<'_> {
 }
 
 impl PlanBuilder {
-    /// `fix-1`, `fix-2`, …
+    /// Returns `fix-1`, `fix-2`, …
     fn fix_key(&self, number: u32) -> UnitKey {
         let taken = |key: &UnitKey| self.units.iter().any(|unit| unit.key == *key);
         let key = UnitKey::derive_name(&format!("fix {number}"));
@@ -218,7 +218,7 @@ impl PlanBuilder {
     }
 }
 
-/// What is given to whoever mends, the worst first. Minor issues only when they are asked for.
+/// Returns the findings to fix, the worst first. Minor ones are included only if they are requested.
 fn findings_to_fix(
     findings: &[VerificationFinding],
     options: ReviewOptions,
