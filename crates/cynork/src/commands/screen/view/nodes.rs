@@ -1,4 +1,4 @@
-//! The nodes: which there are, how they are, what they have to do.
+//! The nodes, their health and load.
 
 use cynode_wire::nodes::{NodeState, NodeView};
 use ratatui::{
@@ -17,7 +17,7 @@ use crate::commands::screen::{
     text,
 };
 
-/// The cells of a bar of jobs.
+/// Width of the job bar.
 const JOBS_BAR_CELLS: usize = 8;
 
 fn node_sign(node: &NodeView) -> (&'static str, Style) {
@@ -111,7 +111,7 @@ impl ScreenPainter<'_> {
                 cynode_wire::tasks::work::SandboxBackend::Bubblewrap => "bubblewrap",
                 cynode_wire::tasks::work::SandboxBackend::Podman => "podman",
             };
-            // Some programs name themselves in their version.
+            // Some programs repeat their name in their version.
             if it.version.starts_with(name) {
                 it.version.clone()
             } else {
