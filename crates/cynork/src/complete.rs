@@ -1,7 +1,7 @@
-//! Completion of names in a shell: tasks, projects, models, nodes and providers, as the installation has them now.
+//! Shell completion of names: tasks, projects, models, nodes and providers, as the installation has them now.
 //!
-//! A shell waits for the answer while somebody types, so there is little time for it; whoever is not logged in, or whose
-//! installation does not answer in time, gets no names and no complaint.
+//! A shell waits for the candidates while a person types, so the timeout is short. Without a login, or without a response in
+//! time, there are no names and no error.
 
 use std::{
     ffi::OsString,
@@ -24,16 +24,16 @@ use crate::{
     terminal::first_line,
 };
 
-/// How long a shell waits.
+/// Timeout of a completion.
 const COMPLETION_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How many tasks are offered.
+/// Maximum number of tasks.
 const MAX_TASKS: u32 = 50;
 
-/// The most that a list gives.
+/// Maximum number of items of a list.
 const MAX_ITEMS: u32 = 200;
 
-/// A kind of thing that has names.
+/// A kind of named object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CompletionKind {
     Task,
@@ -44,7 +44,7 @@ enum CompletionKind {
 }
 
 impl CompletionKind {
-    /// The kind that an argument names, by what the argument is called.
+    /// Returns the kind of object that an argument names, by the argument's id.
     fn of_argument(id: &str) -> Option<Self> {
         match id {
             "task" | "after" => Some(Self::Task),
@@ -57,7 +57,7 @@ impl CompletionKind {
     }
 }
 
-/// The commands, with names for those of their arguments that take some.
+/// Adds name completion to the arguments that take names.
 pub(crate) fn with_name_completion(command: Command) -> Command {
     let command = command.mut_args(|argument| {
         match CompletionKind::of_argument(argument.get_id().as_str()) {
@@ -70,11 +70,11 @@ pub(crate) fn with_name_completion(command: Command) -> Command {
     command.mut_subcommands(with_name_completion)
 }
 
-/// What may be typed.
+/// Returns the candidates.
 fn completion_candidates(kind: CompletionKind) -> Vec<CompletionCandidate> {
     let line = CompletionLine::parse_arguments(std::env::args_os());
     let (sender, receiver) = mpsc::channel();
-    // A credential helper may take its time, too; the thread ends with the program.
+    // A credential helper may be slow, too; the thread ends with the program.
     std::thread::spawn(move || {
         let _ = sender.send(look_up_names(kind, line).unwrap_or_default());
     });
@@ -86,7 +86,7 @@ fn completion_candidates(kind: CompletionKind) -> Vec<CompletionCandidate> {
     names.into_iter().map(candidate).collect()
 }
 
-/// What the line says that is completed.
+/// The relevant arguments of the line that is being completed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct CompletionLine {
     url: Option<String>,
@@ -95,7 +95,7 @@ struct CompletionLine {
 }
 
 impl CompletionLine {
-    /// Reads it: the words behind `--` are those that were typed.
+    /// Parses the line: the words after `--` are those that were typed.
     fn parse_arguments(arguments: impl Iterator<Item = OsString>) -> Self {
         let words = arguments.skip_while(|word| word != "--").skip(1);
         let words: Vec<String> = words.filter_map(|word| word.into_string().ok()).collect();
@@ -115,7 +115,7 @@ impl CompletionLine {
     }
 }
 
-/// Asks the installation; each name with what it is.
+/// Fetches the names from the installation, each with a description.
 fn look_up_names(kind: CompletionKind, line: CompletionLine) -> Result<Vec<(String, String)>> {
     let environment = CliEnvironment::from_process();
     let (client, file) = cli::connect_client(line.url, line.config, &environment)?;
@@ -150,7 +150,7 @@ async fn fetch_names(
     Ok(extract_names(kind, &list, project.is_some()))
 }
 
-/// The names in a list. Tasks have theirs in one project only: elsewhere their ids are offered.
+/// Extracts the names from a list. Task names are unique only within a project: elsewhere their ids are offered.
 fn extract_names(kind: CompletionKind, list: &Value, in_project: bool) -> Vec<(String, String)> {
     let items = list["items"].as_array().into_iter().flatten();
     let text = |item: &Value, field: &str| item[field].as_str().map(first_line).unwrap_or_default();

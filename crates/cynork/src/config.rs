@@ -1,5 +1,5 @@
-//! Where the installation is and who asks: flags, then the environment, then a file that only its owner reads, then a
-//! helper that keeps secrets. The only place that reads the environment.
+//! The address of the installation and the session: flags, then the environment, then a file that only its owner may read, then
+//! a credential helper. This is the only place that reads the environment.
 
 use std::{
     ffi::OsString,
@@ -15,16 +15,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{CliError, CliErrorKind, Result};
 
-/// Where `cynode up` serves.
+/// The default address of `cynode up`.
 pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:12080";
 
-/// What the environment says.
+/// The relevant environment variables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CliEnvironment {
     pub(crate) url: Option<String>,
     pub(crate) token: Option<SecretString>,
     pub(crate) no_colour: bool,
-    /// The terminal only takes lines, one below the other.
+    /// Whether the terminal only supports plain lines.
     pub(crate) dumb: bool,
     pub(crate) editor: Option<String>,
     pub(crate) pager: Option<String>,
@@ -32,7 +32,7 @@ pub(crate) struct CliEnvironment {
 }
 
 impl CliEnvironment {
-    /// Reads it.
+    /// Reads the environment.
     #[expect(
         clippy::disallowed_methods,
         reason = "this module is the one that reads the environment"
@@ -55,25 +55,25 @@ impl CliEnvironment {
     }
 }
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoredConfig {
-    /// Where the installation is.
+    /// Address of the installation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<String>,
-    /// The session, unless a helper keeps it.
+    /// The session token, unless a helper stores it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
-    /// A program and its arguments that keeps the session.
+    /// The credential helper: a program and its arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credential_helper: Option<Vec<String>>,
-    /// The project that is meant when none is named.
+    /// The default project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) project: Option<String>,
 }
 
-/// The file and what it holds.
+/// The file and its content.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigFile {
     path: PathBuf,
@@ -81,7 +81,7 @@ pub(crate) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the file, if it is there.
+    /// Reads the file, if it exists.
     pub(crate) fn load_config(
         named: Option<PathBuf>,
         environment: &CliEnvironment,
@@ -116,12 +116,12 @@ impl ConfigFile {
         Ok(Self { path, kept })
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub(crate) fn file_path(&self) -> &Path {
         &self.path
     }
 
-    /// The session that is kept.
+    /// Returns the stored session token.
     pub(crate) fn load_token(&self) -> Result<Option<SecretString>> {
         if let Some(token) = &self.kept.token {
             return Ok(Some(token.clone().into()));
@@ -131,7 +131,7 @@ impl ConfigFile {
         Ok(answer.secret.map(SecretString::from))
     }
 
-    /// Keeps a session, or none; in the helper if there is one.
+    /// Stores or removes the session token; in the helper if there is one.
     pub(crate) fn store_token(&mut self, token: Option<&SecretString>) -> Result<()> {
         let secret = token.map(|token| token.expose_secret().to_owned());
         if let Some(helper) = &self.kept.credential_helper {
@@ -144,7 +144,7 @@ impl ConfigFile {
         self.write_config()
     }
 
-    /// Writes the file anew, whole or not at all; only its owner may read it.
+    /// Writes the file atomically; only its owner may read it.
     pub(crate) fn write_config(&self) -> Result<()> {
         let failed = |error: std::io::Error| {
             CliError::internal_error(format!("{} cannot be written: {error}", self.path.display()))
@@ -167,7 +167,7 @@ impl ConfigFile {
     }
 }
 
-/// A file with a session that others may read is not used.
+/// Refuses a file with a session token that others may read.
 fn ensure_private(path: &Path) -> Result<()> {
     let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
     if mode & 0o077 != 0 {
@@ -178,7 +178,7 @@ fn ensure_private(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a helper is asked, as one line of JSON.
+/// The request to a helper, as one line of JSON.
 #[derive(Serialize)]
 struct HelperRequest {
     action: &'static str,
@@ -186,7 +186,7 @@ struct HelperRequest {
     secret: Option<String>,
 }
 
-/// What a helper answers, as one line of JSON.
+/// The response of a helper, as one line of JSON.
 #[derive(Default, Deserialize)]
 struct HelperResponse {
     secret: Option<String>,
@@ -209,7 +209,7 @@ fn run_helper(helper: &[String], asked: &HelperRequest) -> Result<HelperResponse
         .map_err(|error| failed(format!("{program}: {error}")))?;
     let line = serde_json::to_string(asked).map_err(|error| failed(error.to_string()))?;
     if let Some(mut input) = child.stdin.take() {
-        // A helper that does not read what it is told fails below.
+        // A helper that does not read its input fails below.
         let _ = writeln!(input, "{line}");
     }
     let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;

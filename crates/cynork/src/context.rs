@@ -1,4 +1,4 @@
-//! What every command has: the way to the installation, the way to the person, what is kept.
+//! The context of every command: the client, the output, the configuration.
 
 use std::{
     io::IsTerminal,
@@ -24,33 +24,33 @@ use crate::{
     output::{CliOutput, CliOutputFormat},
 };
 
-/// What a command has.
+/// The context of a command.
 #[derive(Debug)]
 pub(crate) struct CliContext {
     pub(crate) client: ApiClient,
     pub(crate) out: CliOutput,
     pub(crate) file: ConfigFile,
     pub(crate) environment: CliEnvironment,
-    /// Every question is answered with yes.
+    /// Whether every question is answered with yes.
     pub(crate) yes: bool,
-    /// What money is counted in, once somebody has asked.
+    /// The currency of amounts, once it is fetched.
     pub(crate) currency: OnceLock<Currency>,
-    /// The project that the command is about, by id and name, once it is known.
+    /// Id and name of the command's project, once it is known.
     pub(crate) subject: OnceLock<(ProjectId, String)>,
 }
 
 impl CliContext {
-    /// Asks and reads a value, whatever it is.
+    /// Sends a request and returns the response as a JSON value.
     pub(crate) async fn send_request(&self, call: &ApiRequest) -> Result<Value> {
         self.client.send(call).await
     }
 
-    /// What money is counted in, as far as [`CliContext::fetch_currency`] found it out.
+    /// Returns the currency, as far as [`CliContext::fetch_currency`] fetched it.
     pub(crate) fn currency(&self) -> Currency {
         self.currency.get().copied().unwrap_or_default()
     }
 
-    /// Finds out what money is counted in, before money is shown to a person. Nothing fails for want of it.
+    /// Fetches the currency, before amounts are shown to a person. A failure is ignored.
     pub(crate) async fn fetch_currency(&self) {
         if self.out.form != CliOutputFormat::Readable || self.currency.get().is_some() {
             return;
@@ -61,12 +61,12 @@ impl CliContext {
         }
     }
 
-    /// The project that is meant where no path is named: see [`CliContext::meant`].
+    /// Returns the project for a command without a path: see [`CliContext::resolve_project`].
     pub(crate) fn require_project(&self, named: Option<String>) -> Result<String> {
         self.require_project_at(named, Path::new("."))
     }
 
-    /// The project that is meant with a path.
+    /// Returns the project for a command with a path.
     pub(crate) fn require_project_at(&self, named: Option<String>, path: &Path) -> Result<String> {
         self.resolve_project(named, path).ok_or_else(|| {
             CliError::new(CliErrorKind::Usage, "which project?").with_fix(
@@ -75,18 +75,19 @@ impl CliContext {
         })
     }
 
-    /// The project that was named, else the one of the repository that a path is in, else the one chosen with `project use`.
+    /// Returns the named project, else the one of the repository that contains the path, else the one chosen with `project
+    /// use`.
     pub(crate) fn resolve_project(&self, named: Option<String>, path: &Path) -> Option<String> {
         let meant = named.or_else(|| project_of_repository(path));
         meant.or_else(|| self.file.kept.project.clone())
     }
 
-    /// Notes which project the command is about.
+    /// Records the project of the command.
     pub(crate) fn record_project(&self, project: &ProjectView) {
         let _ = self.subject.set((project.id, project.slug.to_string()));
     }
 
-    /// What must be said behind a name so that a command typed here means this project: nothing where it is meant anyway.
+    /// Returns the flag that a command needs to refer to this project; `None` if it is the default.
     fn project_flag(&self, project: ProjectId) -> Option<String> {
         let name = self.subject.get().filter(|(id, _)| *id == project).map(|(_, name)| name);
         let meant = self.resolve_project(None, Path::new("."));
@@ -96,26 +97,26 @@ impl CliContext {
         name.map(|name| format!(" --project {name}"))
     }
 
-    /// How a task is named in a command that is typed next: by its name where that is enough, else by its id.
+    /// Returns how the next command refers to a task: by its name if that is enough, else by its id.
     pub(crate) fn task_reference(&self, task: &TaskView) -> String {
         let flag = self.project_flag(task.project_id).filter(|_| task.name.as_str() != "last");
         flag.map_or_else(|| task.id.to_string(), |flag| format!("{}{flag}", task.name))
     }
 
-    /// The same of a pull request: by its number, else by its id.
+    /// Returns the same for a pull request: by its number, else by its id.
     pub(crate) fn pull_request_reference(&self, pull: &PullRequestView) -> String {
         let flag = self.project_flag(pull.project_id);
         flag.map_or_else(|| pull.id.to_string(), |flag| format!("{}{flag}", pull.number))
     }
 
-    /// Whether there is a person who can be asked.
+    /// Returns whether there is a person who can be asked.
     pub(crate) fn is_interactive(&self) -> bool {
         self.out.form == CliOutputFormat::Readable
             && std::io::stdin().is_terminal()
             && std::io::stdout().is_terminal()
     }
 
-    /// Asks the person before something that cannot be taken back; without a person it must have been said with `--yes`.
+    /// Asks the person before an irreversible action; without a person `--yes` is required.
     pub(crate) fn confirm_action(&self, question: &str) -> Result<()> {
         if self.yes {
             return Ok(());
@@ -132,10 +133,10 @@ impl CliContext {
     }
 }
 
-/// Asks, and takes the first key that is an answer. The cursor is not hidden meanwhile: whoever leaves must find it.
+/// Asks a question and accepts the first valid key. The cursor stays visible, so that it is there after an interruption.
 fn prompt_yes_no(question: &str) -> std::io::Result<Result<(), CliErrorKind>> {
     let terminal = Term::stderr();
-    // Without one no key would ever come.
+    // Without a terminal no key would ever arrive.
     if !terminal.is_term() {
         return Err(std::io::ErrorKind::NotConnected.into());
     }
@@ -150,7 +151,7 @@ fn prompt_yes_no(question: &str) -> std::io::Result<Result<(), CliErrorKind>> {
     Ok(answer)
 }
 
-/// What a key means where something is to be done or not.
+/// Interprets a key as yes, no or interruption.
 fn parse_answer_key(key: &Key) -> Option<Result<(), CliErrorKind>> {
     match key {
         Key::Char('y' | 'Y') => Some(Ok(())),
@@ -160,7 +161,7 @@ fn parse_answer_key(key: &Key) -> Option<Result<(), CliErrorKind>> {
     }
 }
 
-/// The project that the repository around a path belongs to, as `cynork` noted it there.
+/// Returns the project that `cynork` recorded in the repository around a path.
 pub(crate) fn project_of_repository(repository: &Path) -> Option<String> {
     let mut git = Command::new("git");
     git.arg("-C").arg(repository).args(["config", "--get", "cynork.project"]);

@@ -1,5 +1,6 @@
-//! What every command promises to programs: its words, the operations it may call, and the form of its `--json` answer.
-//! `docs/cynork.json` is this, written down; tests hold both together, and `prove/conformance/cli-contract` holds them to a real server.
+//! The contract of every command with programs: its words, the operations it may call, and the form of its `--json` output.
+//! `docs/cynork.json` is its written form; tests compare both, and `prove/conformance/cli-contract` compares them with a real
+//! server.
 
 use std::fmt::Write as _;
 
@@ -10,35 +11,35 @@ use crate::operations::{self, Operation};
 
 mod forms;
 
-/// What a command writes with `--json`.
+/// The output of a command with `--json`.
 #[derive(Clone, Copy, Debug)]
 pub enum JsonAnswer {
     /// One value of this schema of the OpenAPI document.
     Document(&'static str),
-    /// A value of this schema of the OpenAPI document in each line.
+    /// One value per line, of this schema of the OpenAPI document.
     Lines(&'static str),
-    /// One value of a form of its own.
+    /// One value of a schema of its own.
     Own(fn() -> Value),
-    /// `null`: it was done.
+    /// `null`: the command succeeded.
     Nothing,
-    /// Whatever the server says.
+    /// The unchanged response of the server.
     Anything,
 }
 
-/// What one command promises.
+/// The contract of one command.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandContract {
     /// Its words, without `cynork`.
     pub command: &'static str,
-    /// The operations it may call; the last is the one that answers.
+    /// The operations it may call; the response of the last one is the output.
     pub operations: &'static [Operation],
-    /// What it writes with `--json`.
+    /// Its output with `--json`.
     pub answer: JsonAnswer,
 }
 
 macro_rules! promises {
     ($($command:literal calls [$($operation:ident)*] gives $answer:expr;)*) => {
-        /// Every promise, by noun.
+        /// Every contract, by noun.
         pub const PROMISES: &[CommandContract] = &[$(CommandContract {
             command: $command,
             operations: &[$(operations::$operation),*],
@@ -224,16 +225,16 @@ promises! {
     "contract" calls [] gives Own(forms::object_schema);
 }
 
-/// A command that does something, with its words.
+/// An executable command, with its words.
 #[derive(Clone, Debug)]
 pub struct LeafCommand {
     /// Its words, without `cynork`.
     pub command: String,
-    /// As it is parsed.
+    /// Its definition.
     pub parsed: Command,
 }
 
-/// Every command that does something, in the order of the help.
+/// Returns every executable command, in the order of the help.
 pub fn list_leaf_commands() -> Vec<LeafCommand> {
     let mut root = crate::build_command();
     root.build();
@@ -244,7 +245,7 @@ fn collect_leaf_commands(command: &Command, above: &str) -> Vec<LeafCommand> {
     let words = format!("{above} {}", command.get_name()).trim().to_owned();
     let inner = command.get_subcommands().flat_map(|it| collect_leaf_commands(it, &words));
     let mut found: Vec<LeafCommand> = inner.collect();
-    // One with others below it does something of its own only if it can stand alone.
+    // A command with subcommands is executable only if it works without one.
     if !command.has_subcommands() || !command.is_subcommand_required_set() {
         found.insert(0, LeafCommand { command: words, parsed: command.clone() });
     }
@@ -252,19 +253,19 @@ fn collect_leaf_commands(command: &Command, above: &str) -> Vec<LeafCommand> {
 }
 
 impl LeafCommand {
-    /// Its example, as it is typed.
+    /// Returns its usage example.
     pub fn usage_example(&self) -> Option<String> {
         let help = self.parsed.get_after_help()?.to_string();
         help.lines().find_map(|line| line.strip_prefix("Example: ")).map(str::to_owned)
     }
 
-    /// What it promises.
+    /// Returns its contract.
     pub fn find_contract(&self) -> Option<&'static CommandContract> {
         PROMISES.iter().find(|promise| promise.command == self.command)
     }
 }
 
-/// Whether an argument is taken by every command.
+/// Returns whether every command takes an argument.
 fn is_global_argument(argument: &Arg) -> bool {
     argument.is_global_set() || matches!(argument.get_id().as_str(), "help" | "version")
 }
@@ -309,7 +310,7 @@ fn answer_schema(answer: JsonAnswer) -> Value {
     json!({ "form": form, "schema": schema })
 }
 
-/// All of it, as `docs/cynork.json` has it.
+/// Returns the whole contract, as in `docs/cynork.json`.
 pub fn contract_document() -> Value {
     let mut root = crate::build_command();
     root.build();
@@ -338,7 +339,7 @@ pub fn contract_document() -> Value {
     })
 }
 
-/// The commands as a table of Markdown, as `docs/reference/cynork.md` has it.
+/// Returns the commands as a Markdown table, as in `docs/reference/cynork.md`.
 pub fn commands_table() -> String {
     let mut text = "| command | what it does |\n|---|---|\n".to_owned();
     for leaf in list_leaf_commands().iter().filter(|leaf| !leaf.parsed.is_hide_set()) {

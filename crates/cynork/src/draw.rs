@@ -1,4 +1,4 @@
-//! Drawings of what there is to see: a plan as a tree, evidence as a table, what happened as a list. Pure.
+//! Text rendering: a plan as a tree, evidence as a table, a timeline as a list. Pure.
 
 mod change;
 mod job;
@@ -30,18 +30,18 @@ use crate::terminal::{
     truncate_to_width,
 };
 
-/// How much of the note of a step is shown.
+/// Maximum length of a step's note.
 const MAX_NOTE_COLUMNS: usize = 220;
 
-/// Most lines of what a check wrote.
+/// Maximum number of output lines of a check.
 const MAX_EXCERPT_LINES: usize = 6;
 
-/// A plan: each unit below what it waits for, with what must hold and what shows it.
+/// Renders a plan: each unit below its dependencies, with its criteria and checks.
 pub fn render_plan(plan: &Plan, paint: Colorizer) -> Vec<String> {
     render_plan_status(plan, &[], paint)
 }
 
-/// A plan and where its units stand.
+/// Renders a plan with the states of its units.
 pub fn render_plan_status(plan: &Plan, units: &[UnitView], paint: Colorizer) -> Vec<String> {
     let leaves: Vec<PlanTreeItem> = plan
         .planned_units()
@@ -63,7 +63,7 @@ pub fn render_plan_status(plan: &Plan, units: &[UnitView], paint: Colorizer) -> 
     lines
 }
 
-/// The units of a plan, where nothing more is known of it.
+/// Renders the units of a plan of which nothing more is known.
 pub fn render_units(units: &[UnitView], paint: Colorizer) -> Vec<String> {
     let leaf = |unit: &UnitView| PlanTreeItem {
         key: unit.key.as_str().to_owned(),
@@ -82,7 +82,7 @@ fn unit_key_names(keys: &[UnitKey]) -> Vec<String> {
     keys.iter().map(|key| key.as_str().to_owned()).collect()
 }
 
-/// One unit as it is drawn.
+/// One unit in the tree.
 struct PlanTreeItem {
     key: String,
     title: String,
@@ -91,7 +91,7 @@ struct PlanTreeItem {
     notes: Vec<(&'static str, String)>,
 }
 
-/// Draws the units that wait for `parent` last, and what waits for them.
+/// Renders the units whose last dependency is `parent`, and their dependents.
 fn render_subtree(
     units: &[PlanTreeItem],
     parent: Option<&str>,
@@ -126,7 +126,7 @@ fn render_subtree(
     }
 }
 
-/// How the state of a unit is marked.
+/// Returns the mark and style of a unit's state.
 const fn unit_state_mark(state: UnitState) -> (&'static str, TextStyle) {
     match state {
         UnitState::Pending => ("·", TextStyle::Dim),
@@ -138,7 +138,7 @@ const fn unit_state_mark(state: UnitState) -> (&'static str, TextStyle) {
     }
 }
 
-/// What the plan says of a unit, as far as people want to see it.
+/// Returns the details of a unit that are relevant to people.
 fn unit_notes(payload: &Value) -> Vec<(&'static str, String)> {
     let texts = |value: &Value| -> Vec<String> {
         let texts = value.as_array().into_iter().flatten();
@@ -167,7 +167,7 @@ fn unit_notes(payload: &Value) -> Vec<(&'static str, String)> {
     notes
 }
 
-/// What the checks came to before any change, and what to do about those that cannot run.
+/// Renders the results of the checks before any change, and the fix for those that cannot run.
 pub fn render_base_checks(base: &BaseChecks, paint: Colorizer) -> Vec<String> {
     let commit = base.commit.as_deref().map_or("none", |commit| &commit[..commit.len().min(10)]);
     let mut lines = vec![format!("checks before any change, commit {commit}:")];
@@ -192,7 +192,7 @@ pub fn render_base_checks(base: &BaseChecks, paint: Colorizer) -> Vec<String> {
     lines
 }
 
-/// What the checks of one commit came to.
+/// Renders the check results of one commit.
 pub fn render_evidence(view: &EvidenceView, paint: Colorizer) -> Vec<String> {
     let commit = view.commit.as_deref().map_or("none", |commit| &commit[..commit.len().min(10)]);
     let mut lines = vec![format!(
@@ -240,7 +240,7 @@ fn render_check_row(result: &CheckResult, width: usize, paint: Colorizer) -> Str
     format!("  {word}  {told:<width$}  {exit}, {} ms{runs}", result.milliseconds)
 }
 
-/// What happened, step by step, without those that only waited.
+/// Renders the steps, without those that only waited.
 pub fn render_timeline(timeline: &TaskTimeline, paint: Colorizer) -> Vec<String> {
     let Some(first) = timeline.steps.first().map(|step| step.at) else { return Vec::new() };
     let told = timeline.steps.iter().filter(|step| step.verdict != "wait");
@@ -251,7 +251,7 @@ pub fn render_timeline(timeline: &TaskTimeline, paint: Colorizer) -> Vec<String>
     told.collect()
 }
 
-/// What a step of the workflow does, for people; the word of the wire when it is not known here.
+/// Returns the label of a workflow step; the wire name if it is unknown.
 pub fn step_label(name: &str) -> String {
     let words = match name {
         "load_task_context" => "read the task",
@@ -281,7 +281,7 @@ fn render_step(step: &StepEntry, after: &str, paint: Colorizer) -> String {
     line.trim_end().to_owned()
 }
 
-/// What agents reported, each with what goes with it.
+/// Renders the reports of agents, each with its details.
 pub fn render_reports(reports: &[ReportView], paint: Colorizer) -> Vec<String> {
     let mut lines = Vec::new();
     for report in reports {

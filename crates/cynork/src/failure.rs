@@ -1,4 +1,4 @@
-//! Why a command came to nothing, what to do next, and the number that programs see.
+//! Errors of commands: the reason, the fix, and the exit code.
 
 use std::fmt;
 
@@ -6,78 +6,78 @@ use cynode_wire::platform::problem::ProblemDetails;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What kind of failure it was. Its number is the exit code, which never changes its meaning.
+/// Kind of an error. Its number is the exit code, whose meaning is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CliErrorKind {
-    /// The command was done, and what it waited for failed: a task failed, a check did not hold.
+    /// The command was executed, and the awaited result is a failure: a task failed, a check did not pass.
     Failed = 1,
-    /// The command line cannot be understood.
+    /// The command line is invalid.
     Usage = 2,
     /// Not logged in, or not allowed.
     Refused = 3,
-    /// There is no such thing, or not for you.
+    /// The object does not exist, or is not visible to the user.
     NotFound = 4,
-    /// Somebody else was there first, or it is not in the state for it.
+    /// Another writer was first, or the state does not allow it.
     Conflict = 5,
-    /// What was given is not right.
+    /// An argument is invalid.
     Invalid = 6,
-    /// Nobody answers, or not now.
+    /// The server does not respond, or not now.
     Unreachable = 7,
-    /// Something is wrong on this side or on the other.
+    /// An internal error of this program or of the server.
     Internal = 8,
-    /// A person interrupted it with Ctrl-C; what was begun goes on.
+    /// A person interrupted the command with Ctrl-C; the work on the server continues.
     Interrupted = 130,
 }
 
-/// Why a command came to nothing.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CliError {
-    /// What kind.
+    /// Kind of the error.
     pub kind: CliErrorKind,
-    /// What went wrong.
+    /// Description of the error.
     pub detail: String,
-    /// What to do next.
+    /// The next action of the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// The status of the server's answer.
+    /// HTTP status of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The server's word for it.
+    /// Problem code of the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The trace to name when asking for help.
+    /// Trace id, for support.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
 }
 
-/// What every fallible part of this crate gives.
+/// The result type of this crate.
 pub type Result<T, E = CliError> = std::result::Result<T, E>;
 
 impl CliError {
-    /// A failure with a sentence.
+    /// Creates an error with a description.
     pub fn new(kind: CliErrorKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), fix: None, status: None, code: None, trace_id: None }
     }
 
-    /// The same, with what to do next.
+    /// Adds the next action.
     #[must_use]
     pub fn with_fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
     }
 
-    /// What was given is not right.
+    /// Creates an error about an invalid argument.
     pub fn invalid_input(detail: impl Into<String>) -> Self {
         Self::new(CliErrorKind::Invalid, detail)
     }
 
-    /// Something is wrong here.
+    /// Creates an internal error.
     pub fn internal_error(detail: impl Into<String>) -> Self {
         Self::new(CliErrorKind::Internal, detail)
     }
 
-    /// What a server said.
+    /// Parses the error response of a server.
     pub fn from_response(status: u16, body: &[u8]) -> Self {
         let kind = match status {
             401..=403 => CliErrorKind::Refused,
@@ -87,7 +87,7 @@ impl CliError {
             400..=499 => CliErrorKind::Invalid,
             _ => CliErrorKind::Internal,
         };
-        // Where models are asked, failures are told as clients of models expect them.
+        // Inference endpoints return errors in the formats of model clients.
         if let Ok(told) = serde_json::from_slice::<Value>(body)
             && let Some(message) = told["error"]["message"].as_str()
         {
@@ -120,8 +120,8 @@ impl CliError {
     }
 }
 
-/// What is wrong with what was given, without where in the body that was: whoever gave it wrote no body. One that a person wrote
-/// has lines, and those are told.
+/// Removes the position in the request body from an error message: the user wrote no body. A body that a person wrote has
+/// several lines, and then the position stays.
 fn strip_body_position(detail: &str) -> &str {
     let Some(told) = detail.strip_prefix("the body is wrong: ") else { return detail };
     match told.rsplit_once(" at line 1 column ") {
@@ -131,7 +131,7 @@ fn strip_body_position(detail: &str) -> &str {
 }
 
 impl CliError {
-    /// Whether the same call may succeed in a moment, because nobody was there or somebody was in trouble.
+    /// Returns whether the same request may succeed in a moment, because the server was unreachable or overloaded.
     pub fn is_transient(&self) -> bool {
         self.kind == CliErrorKind::Unreachable || self.status.is_some_and(|status| status >= 500)
     }

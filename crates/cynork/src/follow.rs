@@ -1,7 +1,7 @@
-//! What happens to a task, as it happens: each thing once and in order, from its class to its pull request.
+//! The updates of a task as they happen: each once and in order, from its class to its pull request.
 //!
-//! The event stream says that something has happened, the task itself says what: whoever is killed on the way, the question is asked
-//! again, and the stream goes on behind the last event that was heard.
+//! The event stream signals that something has changed, and the poller reads the task itself. After any failure the request is
+//! repeated, and the stream resumes after the last received event.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -46,69 +46,70 @@ use crate::{
     operations,
 };
 
-/// How often the task is looked at though nothing was heard of it.
+/// Interval at which the task is polled without an event.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The pause before the stream is asked for again.
+/// Delay before the stream is reopened.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Most events of a job in one answer.
+/// Maximum number of job events in one response.
 const MAX_JOB_EVENTS: usize = 500;
 
-/// After how many looks it is asked for what may have changed though nothing shows it: the cost of work, what thinking waits for.
+/// Number of polls between two requests for values that change without an event: the cost of work, and the blocker of a
+/// decision.
 const POLLS_PER_SLOW_POLL: u32 = 5;
 
-/// Something new about a task.
+/// An update of a task.
 #[derive(Clone, Debug)]
 pub enum TaskUpdate {
-    /// What kind of work it is, and why.
+    /// Its class of work, and the reason.
     Class(WorkClass, String),
-    /// How much it touches, and why.
+    /// Its scope, and the reason.
     Scope(IssueScope, String),
-    /// The stages that such work has.
+    /// The stages of its workflow.
     Workflow(&'static [PipelineStage]),
-    /// The plan, or another one in its place.
+    /// The plan, or a replacement.
     Plan(Box<PlanAnswer>),
-    /// Who does which unit, and with what models.
+    /// The workers and models of the units.
     Assigned(Vec<WorkAssignment>),
     /// A step of its run.
     Step(StepEntry),
-    /// It waits; again after a look at it that found another question.
+    /// A wait began; repeated if its question changed.
     Wait(WaitEntry),
     /// That wait has ended.
     Waited(WaitEntry),
-    /// Something happened in a job.
+    /// An event of a job.
     Job(Box<JobUpdate>),
-    /// What an agent says. A claim.
+    /// A report of an agent. A report is a claim.
     Report(Box<ReportView>),
-    /// What the checks came to before any change.
+    /// Results of the checks before any change.
     BaseChecks(Box<BaseChecks>),
-    /// What checks showed.
+    /// Results of checks.
     Evidence(Box<EvidenceView>),
-    /// A call of a tool waits for a person; with its arguments.
+    /// A tool call waits for approval; with its arguments.
     Approval(Box<ApprovalView>),
-    /// What it was delivered as, or another state of it.
+    /// Its pull request, or a new state of it.
     PullRequest(PullRequestEntry),
-    /// What it has cost so far, in millionths.
+    /// Its cost so far, in millionths.
     Cost(u64),
-    /// Why the project manager gets nowhere for now, or that it goes on; it tries again by itself.
+    /// Why the project manager is blocked, or that it continues; it retries by itself.
     Held(Option<String>),
-    /// Where it stands, whenever that has changed.
+    /// Its timeline, whenever it has changed.
     Standing(Box<TaskTimeline>),
-    /// Nobody answers; it is asked again.
+    /// The server does not respond; requests are retried.
     Away(String),
-    /// Somebody answers again.
+    /// The server responds again.
     Back,
-    /// It has ended; nothing follows.
+    /// It has ended; no update follows.
     Ended(Box<TaskTimeline>),
 }
 
-/// News, and when it happened.
+/// An update and its time.
 #[derive(Clone, Debug)]
 pub struct TimedUpdate {
-    /// When; none for what holds now.
+    /// Time of the update; `None` for the present state.
     pub at: Option<OffsetDateTime>,
-    /// What.
+    /// The update.
     pub news: TaskUpdate,
 }
 
@@ -122,18 +123,18 @@ impl TaskUpdate {
     }
 }
 
-/// Something that happened in a job.
+/// An event of a job.
 #[derive(Clone, Debug)]
 pub struct JobUpdate {
     /// The job.
     pub job: JobEntry,
-    /// What people call it: its unit, or the checks of its unit.
+    /// Name of the job: its unit, or the checks of its unit.
     pub name: String,
-    /// What happened.
+    /// The event.
     pub event: JobEventView,
 }
 
-/// A task that is followed. Dropped, nothing is asked any more.
+/// The updates of a followed task. Dropping it stops all requests.
 #[derive(Debug)]
 pub struct TaskUpdateStream {
     news: mpsc::UnboundedReceiver<Result<TimedUpdate>>,
@@ -141,7 +142,7 @@ pub struct TaskUpdateStream {
 }
 
 impl TaskUpdateStream {
-    /// Follows a task, by its id.
+    /// Follows a task by its id.
     pub fn follow_task(client: ApiClient, task: impl Into<String>) -> Self {
         let (tell, news) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
@@ -164,22 +165,22 @@ impl TaskUpdateStream {
         Self { news, _stop: stop.drop_guard() }
     }
 
-    /// The next news; `None` behind the end. Given up in between, nothing is lost.
+    /// Returns the next update; `None` after the end. Cancellation-safe.
     pub async fn next(&mut self) -> Option<Result<TimedUpdate>> {
         self.news.recv().await
     }
 }
 
-/// What the stream of a task brings.
+/// A signal of a task's event stream.
 #[derive(Debug)]
 pub enum StreamSignal {
-    /// Something has happened.
+    /// An event arrived.
     Event,
-    /// The server ended the stream and said why.
+    /// The server ended the stream with an error.
     Interrupted(CliError),
 }
 
-/// Says that something has happened to a task. Cut off, it goes on behind the last event that was heard.
+/// Signals events of a task. After a disconnection, it resumes after the last received event.
 pub async fn forward_task_events(
     client: ApiClient,
     task: String,
@@ -196,7 +197,7 @@ pub async fn forward_task_events(
         let mut events = match client.open_event_stream(&call).await {
             Ok(events) => events.with_idle_timeout(STREAM_IDLE_TIMEOUT),
             Err(failure) if failure.is_transient() => continue,
-            // Whoever may not listen can still look.
+            // A person who may not subscribe can still poll.
             Err(_) => return,
         };
         while let Some(heard) = events.next().await {
@@ -213,16 +214,16 @@ pub async fn forward_task_events(
     }
 }
 
-/// Who looks at the task.
+/// Polls a task.
 struct TaskPoller {
     client: ApiClient,
     task: String,
     tell: mpsc::UnboundedSender<Result<TimedUpdate>>,
     seen: UpdateDedup,
-    /// What was found in this look.
+    /// The updates of this poll.
     found: Vec<TimedUpdate>,
     looks: u32,
-    /// The stream was ended by a failure, and nobody has answered since.
+    /// Whether the stream was ended by an error, and no response has arrived since.
     interrupted: AtomicBool,
 }
 
@@ -262,7 +263,7 @@ impl TaskPoller {
         }
     }
 
-    /// An interruption is told once; the next answer says that it is over.
+    /// Reports an interruption once; the next response reports its end.
     fn handle_signal(&self, signal: StreamSignal) {
         if let StreamSignal::Interrupted(failure) = signal
             && failure.is_transient()
@@ -272,7 +273,7 @@ impl TaskPoller {
         }
     }
 
-    /// Asks, again and again while nobody answers; that nobody does, and that somebody does again, is told once.
+    /// Sends a request and retries while there is no response; the outage and its end are reported once.
     async fn fetch_with_retry<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T> {
         let mut away = self.interrupted.swap(false, Ordering::SeqCst);
         let answer = self.client.send_with_retry_hook(call, |failure| {
@@ -288,7 +289,7 @@ impl TaskPoller {
         answer
     }
 
-    /// Looks at everything that may have changed; whether it has ended.
+    /// Polls everything that may have changed. Returns whether the task has ended.
     async fn poll_changes(&mut self, project: &str) -> Result<bool> {
         let timeline: TaskTimeline = self
             .fetch_with_retry(&ApiRequest::with_path_params(
@@ -338,16 +339,16 @@ impl TaskPoller {
         Ok(ended)
     }
 
-    /// Tells what was found in the order in which it happened; what holds now comes last.
+    /// Sends the updates in order of time; those of the present state come last.
     fn send_updates(&mut self) {
         self.found.sort_by_key(|told| (told.at.is_none(), told.at));
         for told in self.found.drain(..) {
-            // Nobody listens any more: then nobody looks any more either.
+            // Without a receiver the poller stops.
             let _ = self.tell.send(Ok(told));
         }
     }
 
-    /// What the project manager thought: class, scope, plans, who does what.
+    /// Polls the decisions of the project manager: class, scope, plans, assignments.
     async fn poll_handoffs(&mut self, project: &str) -> Result<()> {
         let call = ApiRequest::with_path_params(operations::LIST_HANDOFFS, [project])
             .with_query("task_id", Some(&self.task))
@@ -367,7 +368,7 @@ impl TaskPoller {
         Ok(())
     }
 
-    /// What happened in a job since the last look; whether anything did.
+    /// Polls the events of a job. Returns whether there were any.
     async fn poll_job_events(&mut self, job: &JobEntry) -> Result<bool> {
         let mut happened = false;
         loop {
@@ -404,7 +405,7 @@ impl TaskPoller {
             return Ok(());
         };
         for id in self.seen.unreported_approvals(timeline, &waiting.items) {
-            // Answered in between, it need not be asked any more.
+            // A call that was decided in between needs no answer.
             let call = ApiRequest::with_path_params(operations::GET_APPROVAL, [&id]);
             if let Some(whole) =
                 skip_inaccessible(self.fetch_with_retry::<ApprovalView>(&call).await)?
@@ -417,7 +418,7 @@ impl TaskPoller {
         Ok(())
     }
 
-    /// What models were paid for it, or what its steps say if that is more.
+    /// Polls the cost of its model calls, or uses that of its steps if it is higher.
     async fn poll_cost(&mut self, steps: u64) -> Result<()> {
         let call = ApiRequest::with_path_params(operations::SUM_USAGE, [""; 0])
             .with_query("task_id", Some(&self.task))
@@ -429,7 +430,7 @@ impl TaskPoller {
     }
 }
 
-/// What was found; nothing when it is not there any more or not for this person.
+/// Returns `None` if the object is gone or not visible to the person.
 fn skip_inaccessible<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),

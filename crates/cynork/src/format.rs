@@ -1,4 +1,4 @@
-//! How things look to a person: times as distances from now, states in their colours, numbers that can be read.
+//! Formatting for people: relative times, coloured states, readable numbers.
 
 use cynode_core::budget::Currency;
 use serde_json::Value;
@@ -6,28 +6,28 @@ use time::{Duration, OffsetDateTime};
 
 use crate::terminal::{Colorizer, TextStyle};
 
-/// How things look now.
+/// Formats values at the current time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueFormatter {
     pub(crate) paint: Colorizer,
     pub(crate) now: OffsetDateTime,
-    /// What money is counted in.
+    /// Currency of amounts.
     pub(crate) currency: Currency,
 }
 
 impl ValueFormatter {
-    /// By the clock of this machine.
+    /// Uses the clock of this machine.
     #[expect(clippy::disallowed_methods, reason = "this is the clock of the command line")]
     pub(crate) fn with_current_time(paint: Colorizer, currency: Currency) -> Self {
         Self { paint, now: OffsetDateTime::now_utc(), currency }
     }
 
-    /// Money, from millionths; what is owed has a minus.
+    /// Formats an amount in millionths; a negative one has a minus.
     pub(crate) fn format_money(&self, micros: i64) -> String {
         format!("{} {}", format_signed_amount(micros), self.currency)
     }
 
-    /// How long ago, or in how long.
+    /// Formats a time relative to now.
     pub(crate) fn format_relative_time(&self, at: OffsetDateTime) -> String {
         let away = at - self.now;
         if away.is_positive() && away > Duration::seconds(1) {
@@ -39,12 +39,12 @@ impl ValueFormatter {
         }
     }
 
-    /// The same, if ever.
+    /// Formats an optional time relative to now.
     pub(crate) fn format_optional_time(&self, at: Option<OffsetDateTime>) -> String {
         at.map(|at| self.format_relative_time(at)).unwrap_or_default()
     }
 
-    /// A state in the colour of what it means.
+    /// Returns a state in the colour of its meaning.
     pub(crate) fn style_state(&self, word: &str) -> String {
         let style = match word {
             "active" | "allow" | "accepted" | "answered" | "approved" | "alive" | "completed"
@@ -60,7 +60,7 @@ impl ValueFormatter {
         self.paint.apply_style(style, word)
     }
 
-    /// Whether something holds.
+    /// Formats a boolean.
     pub(crate) fn format_yes_no(&self, holds: bool) -> String {
         if holds {
             self.paint.apply_style(TextStyle::Green, "yes")
@@ -69,18 +69,18 @@ impl ValueFormatter {
         }
     }
 
-    /// What matters most.
+    /// Emphasises a text.
     pub(crate) fn style_bold(&self, text: &str) -> String {
         self.paint.apply_style(TextStyle::Bold, text)
     }
 
-    /// What matters least.
+    /// De-emphasises a text.
     pub(crate) fn style_dim(&self, text: &str) -> String {
         self.paint.apply_style(TextStyle::Dim, text)
     }
 }
 
-/// A stretch of time in its largest unit, rounded.
+/// Formats a duration in its largest unit, rounded.
 fn format_duration(time: Duration) -> String {
     let seconds = time.whole_seconds();
     let rounded = |unit: i64| (seconds + unit / 2) / unit;
@@ -92,13 +92,13 @@ fn format_duration(time: Duration) -> String {
     }
 }
 
-/// An amount of money, from millionths, where the currency stands beside it; what is owed has a minus.
+/// Formats an amount in millionths without its currency; a negative one has a minus.
 pub(crate) fn format_signed_amount(micros: i64) -> String {
     let sign = if micros < 0 { "-" } else { "" };
     format!("{sign}{}", format_amount(micros.unsigned_abs()))
 }
 
-/// A number in groups of three.
+/// Formats a number in groups of three digits.
 pub(crate) fn group_digits(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut written = String::new();
@@ -111,14 +111,14 @@ pub(crate) fn group_digits(number: i64) -> String {
     if number < 0 { format!("-{written}") } else { written }
 }
 
-/// An amount of money, from millionths, where the currency stands beside it.
+/// Formats an amount in millionths without its currency.
 pub fn format_amount(micros: u64) -> String {
     let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
     format!("{whole}.{:04}", rest / 100)
 }
 
-/// A text of others with what a terminal would obey, or what cannot be seen, written out: nobody decides about what is
-/// hidden. Lines and tabs stay.
+/// Escapes control characters and invisible characters in untrusted text: a person must not decide about hidden content. Line
+/// breaks and tabs stay.
 pub(crate) fn escape_invisible(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for character in text.chars() {
@@ -140,7 +140,7 @@ pub(crate) fn escape_invisible(text: &str) -> String {
     written
 }
 
-/// The same for every text in a value.
+/// Does the same for every text in a JSON value.
 pub(crate) fn escape_invisible_in_json(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(escape_invisible(&text)),
@@ -153,12 +153,12 @@ pub(crate) fn escape_invisible_in_json(value: Value) -> Value {
     }
 }
 
-/// A value of JSON on one line, a text without its quotation marks.
+/// Formats a JSON value on one line, a text without its quotation marks.
 pub(crate) fn to_plain_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A value of JSON as people read it.
+/// Formats a JSON value for people.
 pub(crate) fn to_pretty_json(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }

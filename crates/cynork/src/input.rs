@@ -1,4 +1,4 @@
-//! What a person gives to a command: secrets that nobody sees, files, values, amounts, times.
+//! Input of commands: secrets without echo, files, values, amounts, times.
 
 use std::io::Read as _;
 
@@ -11,18 +11,18 @@ use crate::{
     failure::{CliError, CliErrorKind, Result},
 };
 
-/// How a secret is asked for. It is never an argument: arguments can be read by every process of the machine.
+/// How a secret is read. It is never an argument: every process of the machine can read arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SecretPrompt<'a> {
-    /// What the person reads.
+    /// The prompt.
     pub(crate) prompt: &'a str,
-    /// The flag that takes it from standard input.
+    /// The flag that reads it from standard input.
     pub(crate) flag: &'a str,
     /// Whether that flag was given.
     pub(crate) stdin: bool,
 }
 
-/// A secret that must be there: a line of standard input, or typed where nobody sees it.
+/// Reads a required secret: a line of standard input, or typed without echo.
 pub(crate) fn read_secret(context: &CliContext, ask: SecretPrompt<'_>) -> Result<SecretString> {
     if ask.stdin {
         return read_stdin_line();
@@ -32,10 +32,10 @@ pub(crate) fn read_secret(context: &CliContext, ask: SecretPrompt<'_>) -> Result
     Ok(typed.map_err(|error| CliError::invalid_input(error.to_string()))?.into())
 }
 
-/// How many characters a password has.
+/// Allowed length of a password.
 const PASSWORD_CHARACTERS: std::ops::RangeInclusive<usize> = 12..=256;
 
-/// Why something is no password, if it is none: the server's rule, said before anything is sent.
+/// Returns why a password is invalid: the server's rule, checked before anything is sent.
 fn password_error(typed: &str) -> Option<String> {
     let count = typed.chars().count();
     let (least, most) = (PASSWORD_CHARACTERS.start(), PASSWORD_CHARACTERS.end());
@@ -44,7 +44,7 @@ fn password_error(typed: &str) -> Option<String> {
     })
 }
 
-/// A new password: typed twice. One that breaks the rule is asked for again.
+/// Reads a new password, typed twice. An invalid one is asked for again.
 pub(crate) fn read_new_password(
     context: &CliContext,
     ask: SecretPrompt<'_>,
@@ -63,7 +63,7 @@ pub(crate) fn read_new_password(
     Ok(typed.into())
 }
 
-/// A secret that may be left out; a person leaves it out with an empty line.
+/// Reads an optional secret; an empty line skips it.
 pub(crate) fn read_optional_secret(
     context: &CliContext,
     ask: SecretPrompt<'_>,
@@ -82,7 +82,7 @@ pub(crate) fn read_optional_secret(
     Ok(Some(typed).filter(|typed| !typed.is_empty()).map(SecretString::from))
 }
 
-/// Somebody must be there to type it.
+/// Requires a person who can type it.
 fn require_interactive(context: &CliContext, ask: SecretPrompt<'_>) -> Result<()> {
     if context.is_interactive() {
         return Ok(());
@@ -92,7 +92,7 @@ fn require_interactive(context: &CliContext, ask: SecretPrompt<'_>) -> Result<()
         .with_fix(format!("give it on standard input with {}", ask.flag)))
 }
 
-/// The next line of standard input.
+/// Reads the next line of standard input.
 pub(crate) fn read_stdin_line() -> Result<SecretString> {
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line);
@@ -108,7 +108,7 @@ pub(crate) fn read_stdin_line() -> Result<SecretString> {
     }
 }
 
-/// What is in a file; `-` is standard input.
+/// Reads a file; `-` is standard input.
 pub(crate) fn read_file_bytes(path: &str) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| {
         CliError::new(CliErrorKind::Usage, format!("{path} cannot be read: {error}"))
@@ -121,29 +121,29 @@ pub(crate) fn read_file_bytes(path: &str) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(failed)
 }
 
-/// The text in a file; `-` is standard input.
+/// Reads a text file; `-` is standard input.
 pub(crate) fn read_file_text(path: &str) -> Result<String> {
     String::from_utf8(read_file_bytes(path)?)
         .map_err(|_| CliError::invalid_input(format!("{path} is no text")))
 }
 
-/// The JSON in a file; `-` is standard input.
+/// Reads a JSON file; `-` is standard input.
 pub(crate) fn read_file_json(path: &str) -> Result<Value> {
     serde_json::from_slice(&read_file_bytes(path)?)
         .map_err(|error| CliError::invalid_input(format!("{path} is not JSON: {error}")))
 }
 
-/// A text as it was said, or from a file after `@`; `@-` is standard input.
+/// Returns a text argument, or the content of a file after `@`; `@-` is standard input.
 pub(crate) fn read_text_argument(said: &str) -> Result<String> {
     said.strip_prefix('@').map_or_else(|| Ok(said.to_owned()), read_file_text)
 }
 
-/// A value: JSON, or the text itself when it is none.
+/// Parses a JSON value, or returns the text itself if it is not JSON.
 pub(crate) fn parse_json_or_text(said: &str) -> Value {
     serde_json::from_str(said).unwrap_or_else(|_| Value::from(said))
 }
 
-/// A body without what was not said.
+/// Removes `null` fields from a body.
 pub(crate) fn without_nulls(mut body: Value) -> Value {
     if let Some(fields) = body.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
@@ -151,7 +151,7 @@ pub(crate) fn without_nulls(mut body: Value) -> Value {
     body
 }
 
-/// A body of changes, of which there must be one.
+/// Requires at least one change in a body.
 pub(crate) fn require_changes(body: Value) -> Result<Value> {
     let body = without_nulls(body);
     if body.as_object().is_some_and(|fields| fields.is_empty()) {
@@ -161,7 +161,7 @@ pub(crate) fn require_changes(body: Value) -> Result<Value> {
     Ok(body)
 }
 
-/// Reads an amount of money, into millionths.
+/// Parses an amount of money into millionths.
 pub(crate) fn parse_money(text: &str) -> std::result::Result<u64, String> {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -176,23 +176,23 @@ pub(crate) fn parse_money(text: &str) -> std::result::Result<u64, String> {
     micros.ok_or_else(|| "that is too much".to_owned())
 }
 
-/// Reads `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 pub(crate) fn parse_name_value(text: &str) -> std::result::Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it like NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// A moment as people say it.
+/// A time argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeArgument {
-    /// That moment.
+    /// An absolute time.
     At(OffsetDateTime),
-    /// So long ago.
+    /// A duration before now.
     Ago(Duration),
 }
 
 impl TimeArgument {
-    /// As it is written on the wire.
+    /// Returns it in the wire format.
     pub(crate) fn to_rfc3339(self, now: OffsetDateTime) -> Result<String> {
         let at = match self {
             Self::At(at) => at,
@@ -202,7 +202,7 @@ impl TimeArgument {
     }
 }
 
-/// Reads a moment: `2026-11-15T12:00:00Z`, `2026-11-15`, or `90m`, `2h`, `3d` for so long ago.
+/// Parses a time: `2026-11-15T12:00:00Z`, `2026-11-15`, or `90m`, `2h`, `3d` for a duration before now.
 pub(crate) fn parse_time_argument(text: &str) -> std::result::Result<TimeArgument, String> {
     if let Some(number) = text.strip_suffix(['s', 'm', 'h', 'd'])
         && let Ok(number) = number.parse::<u32>()

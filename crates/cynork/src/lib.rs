@@ -1,7 +1,7 @@
-//! `cynork`: everything that an installation of CyNode can do, from a terminal.
+//! `cynork`: all operations of a CyNode installation, from a terminal.
 //!
-//! **Invariant**: no way to the database and no power of its own: what it does is a call of the public HTTP
-//! interface with the rights of whoever logged in. [`operations::ALL`] names each of those calls.
+//! **Invariant**: it has no access to the database and no privilege of its own: every action is a request to the public HTTP
+//! API with the rights of the logged-in user. [`operations::ALL`] lists those requests.
 
 pub mod client;
 pub mod contract;

@@ -1,5 +1,5 @@
-//! What people call things, and the ids behind it. Where the interface takes a name it is passed on; elsewhere it is looked
-//! for in the list that the person may see.
+//! Resolution of names to ids. If the API takes a name, it is passed on; otherwise it is looked up in the list that the person
+//! may see.
 
 use clap::Args;
 use serde_json::Value;
@@ -13,24 +13,24 @@ use crate::{
     operations::{self, Operation},
 };
 
-/// A kind of thing that is found by its name in a list.
+/// A kind of object that is found by its name in a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamedResource {
-    /// What it is.
+    /// Noun for messages.
     what: &'static str,
-    /// What its ids begin with.
+    /// Prefix of its ids.
     prefix: &'static str,
-    /// The list.
+    /// Operation that lists it.
     list: Operation,
-    /// Where its name is.
+    /// Field of its name.
     name: &'static str,
-    /// Where its id is.
+    /// Field of its id.
     id: &'static str,
     /// Whether the list has pages.
     paged: bool,
 }
 
-/// A person.
+/// A user.
 pub(crate) const USER: NamedResource = NamedResource {
     what: "user",
     prefix: "usr_",
@@ -40,7 +40,7 @@ pub(crate) const USER: NamedResource = NamedResource {
     paged: true,
 };
 
-/// A group of people.
+/// A group of users.
 pub(crate) const GROUP: NamedResource = NamedResource {
     what: "group",
     prefix: "grp_",
@@ -101,7 +101,7 @@ pub(crate) const API_KEY: NamedResource = NamedResource {
 };
 
 impl NamedResource {
-    /// The id behind a name; an id is taken as it is.
+    /// Resolves a name to an id; an id is returned unchanged.
     pub(crate) async fn resolve_id(self, context: &CliContext, named: &str) -> Result<String> {
         if named.starts_with(self.prefix) {
             return Ok(named.to_owned());
@@ -115,7 +115,7 @@ impl NamedResource {
         self.find_id_in_list(&list, named)
     }
 
-    /// The id behind a name in a list. Of two with the same name neither is meant.
+    /// Finds the id of a name in a list. A duplicate name is ambiguous and refused.
     fn find_id_in_list(self, list: &Value, named: &str) -> Result<String> {
         let items = list["items"].as_array().into_iter().flatten();
         let alive = items.filter(|item| item["revoked_at"].is_null());
@@ -145,7 +145,7 @@ pub(crate) struct ProjectSelector {
 }
 
 impl CliContext {
-    /// The id of a user: a handle, an id, or `me`.
+    /// Resolves a user: a handle, an id, or `me`.
     pub(crate) async fn user_id(&self, named: &str) -> Result<String> {
         if named == "me" {
             let me = self.send_request(&ApiRequest::for_operation(operations::ME)).await?;
@@ -154,7 +154,7 @@ impl CliContext {
         USER.resolve_id(self, named).await
     }
 
-    /// The id of a project: a name or an id.
+    /// Resolves a project: a name or an id.
     pub(crate) async fn project_id(&self, named: &str) -> Result<String> {
         if named.starts_with("prj_") {
             return Ok(named.to_owned());
@@ -165,7 +165,7 @@ impl CliContext {
         id_from_value(&project["id"])
     }
 
-    /// The ids of something optional.
+    /// Resolves an optional project.
     pub(crate) async fn optional_project_id(&self, named: Option<&str>) -> Result<Option<String>> {
         match named {
             Some(named) => self.project_id(named).await.map(Some),
@@ -173,12 +173,12 @@ impl CliContext {
         }
     }
 
-    /// The id of a task: a name in the project that is meant, an id or a beginning of one, or `last`.
+    /// Resolves a task: a name in the current project, an id or a prefix of one, or `last`.
     pub(crate) async fn task_id(&self, named: &str, project: Option<String>) -> Result<String> {
         task::TaskSelector::new(named, project).resolve_task_id(self).await
     }
 
-    /// The same, of something optional.
+    /// Resolves an optional task.
     pub(crate) async fn optional_task_id(
         &self,
         named: Option<&str>,
@@ -190,7 +190,7 @@ impl CliContext {
         }
     }
 
-    /// The id of a user, if one was named.
+    /// Resolves an optional user.
     pub(crate) async fn optional_user_id(&self, named: Option<&str>) -> Result<Option<String>> {
         match named {
             Some(named) => self.user_id(named).await.map(Some),

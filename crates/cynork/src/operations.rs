@@ -1,14 +1,14 @@
-//! The operations of the HTTP interface, each with the command that reaches it. A test compares them with the OpenAPI
-//! document, so that nothing can be done there that cannot be done here.
+//! The operations of the HTTP API, each with its command. A test compares them with the OpenAPI document, so that every
+//! operation has a command.
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Its name in the OpenAPI document.
+    /// Its operation id in the OpenAPI document.
     pub id: &'static str,
-    /// The method.
+    /// HTTP method.
     pub method: &'static str,
-    /// The path, with places for values in braces.
+    /// Path, with parameters in braces.
     pub path: &'static str,
     /// The command that calls it.
     pub command: &'static str,
@@ -22,12 +22,12 @@ macro_rules! operations {
                 Operation { id: $id, method: $method, path: $path, command: $command };
         )*
 
-        /// All of them, by name.
+        /// All operations, by name.
         pub const ALL: &[Operation] = &[$($name),*];
     };
 }
 
-/// Where models are asked. It is in no document of ours: clients of models know it.
+/// The inference endpoint. It is not in the OpenAPI document: clients of models know it.
 pub const COMPLETIONS: Operation = Operation {
     id: "chat_completions",
     method: "POST",

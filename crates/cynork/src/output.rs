@@ -1,5 +1,4 @@
-//! What is written: for people by default, for programs on request. Standard output holds what was asked for and
-//! nothing else.
+//! Output: for people by default, for programs on request. Standard output contains only the requested result.
 
 use std::{
     fmt::Write as _,
@@ -16,25 +15,25 @@ use crate::{
     terminal::{self, Colorizer, TextStyle},
 };
 
-/// How answers are written.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CliOutputFormat {
     /// For people.
     Readable,
     /// One JSON value.
     Json,
-    /// Names only, one in a line.
+    /// Only names, one per line.
     Quiet,
 }
 
-/// Where answers go.
+/// The output of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CliOutput {
     pub(crate) form: CliOutputFormat,
     pub(crate) paint: Colorizer,
 }
 
-/// Set once nothing can be written to standard output any more: to a failure, unless only its reader has gone away.
+/// Set once standard output cannot be written any more: to an error, unless only its reader has closed the pipe.
 static STDOUT_CLOSED: OnceLock<Result<()>> = OnceLock::new();
 
 /// Writes a line to standard output.
@@ -42,7 +41,7 @@ pub(crate) fn print_line(line: &str) {
     write_stdout(&format!("{line}\n"));
 }
 
-/// Writes words to standard output as they are. Behind something that could not be written comes nothing more.
+/// Writes text to standard output unchanged. After a failed write nothing more is written.
 pub(crate) fn write_stdout(words: &str) {
     if is_stdout_closed() {
         return;
@@ -53,17 +52,17 @@ pub(crate) fn write_stdout(words: &str) {
     }
 }
 
-/// Whether nothing can be written to standard output any more: what only tells has nothing left to do.
+/// Returns whether standard output is closed: a command that only prints can stop.
 pub(crate) fn is_stdout_closed() -> bool {
     STDOUT_CLOSED.get().is_some()
 }
 
-/// Whether all that was asked for was written.
+/// Returns an error if output was lost.
 pub(crate) fn check_stdout() -> Result<()> {
     STDOUT_CLOSED.get().cloned().unwrap_or(Ok(()))
 }
 
-/// Why standard output cannot be written. A reader that has gone away is no reason to fail.
+/// Converts a write error. A closed pipe is not an error.
 pub(crate) fn ignore_broken_pipe(error: &std::io::Error) -> Result<()> {
     match error.kind() {
         ErrorKind::BrokenPipe => Ok(()),
@@ -77,13 +76,13 @@ pub(crate) fn print_stderr_line(line: &str) {
 }
 
 impl CliOutput {
-    /// Output in a form; in colour only for a person at a terminal who wants it.
+    /// Creates an output of a format; in colour only on a terminal where colours are enabled.
     pub(crate) fn new(form: CliOutputFormat, colour: bool) -> Self {
         let colour = colour && form == CliOutputFormat::Readable && std::io::stdout().is_terminal();
         Self { form, paint: Colorizer(colour) }
     }
 
-    /// Writes one answer: the value for programs, its names when only those are wanted, a text for people.
+    /// Writes one result: the value for programs, its names in quiet mode, a text for people.
     pub(crate) fn print_answer<T: Serialize>(
         self,
         value: &T,
@@ -116,7 +115,7 @@ impl CliOutput {
         Ok(())
     }
 
-    /// Writes what was done, for people; programs are given `value`.
+    /// Writes a confirmation for people; programs get `value`.
     pub(crate) fn print_success<T: Serialize>(self, value: &T, sentence: &str) -> Result<()> {
         match self.form {
             CliOutputFormat::Json => Self::print_json(value)?,
@@ -129,7 +128,7 @@ impl CliOutput {
         Ok(())
     }
 
-    /// Writes why nothing came of it, and what to do next.
+    /// Writes an error and its fix.
     pub(crate) fn print_error(self, failure: &CliError) {
         if self.form == CliOutputFormat::Json
             && let Ok(text) = serde_json::to_string(failure)
@@ -144,7 +143,7 @@ impl CliOutput {
     }
 }
 
-/// Why nothing came of it, for people; what hides in the words of a server is written out.
+/// Renders an error for people; hidden characters in the text of a server are escaped.
 fn render_error_lines(failure: &CliError, paint: Colorizer) -> Vec<String> {
     let mut lines = vec![format!(
         "{} {}",
@@ -167,26 +166,26 @@ fn render_error_lines(failure: &CliError, paint: Colorizer) -> Vec<String> {
     lines
 }
 
-/// Least columns that a sentence is given where there is not room for all of it.
+/// Minimum width of a sentence column in a narrow table.
 const MIN_SENTENCE_COLUMNS: usize = 16;
 
-/// Widest word that stays whole: an id is narrower.
+/// Maximum width of a word that stays whole: an id is narrower.
 const MAX_WORD_COLUMNS: usize = 40;
 
-/// Columns between two.
+/// Columns between two table columns.
 const COLUMN_GAP: u16 = 2;
 
-/// How many columns a text takes, colours aside.
+/// Returns the width of a text without its colours.
 fn text_columns(text: &str) -> usize {
     terminal::sanitize_text(text).lines().map(terminal::display_width).max().unwrap_or(0)
 }
 
-/// Whether a text may be broken between lines: sentences may, while ids, names, addresses and times stay whole.
+/// Returns whether a text may be wrapped: sentences may; ids, names, addresses and times stay whole.
 fn is_wrappable(text: &str) -> bool {
     text.contains(' ') && text_columns(text) > MIN_SENTENCE_COLUMNS
 }
 
-/// Least columns that all of a column can be shown in, and whether that is less than it would take.
+/// Returns the minimum width of a column, and whether that is less than its natural width.
 fn min_column_width(head: &str, cells: &[&str]) -> (usize, bool) {
     if !cells.iter().any(|cell| is_wrappable(cell)) {
         return (
@@ -199,7 +198,7 @@ fn min_column_width(head: &str, cells: &[&str]) -> (usize, bool) {
     (words.max(MIN_SENTENCE_COLUMNS), true)
 }
 
-/// A table with a line of names above it.
+/// Renders a table with a header.
 pub(crate) fn render_table<const N: usize>(
     paint: Colorizer,
     heads: [&str; N],
@@ -218,8 +217,8 @@ pub(crate) fn render_table<const N: usize>(
     }
 }
 
-/// A table no wider than that. Where there is not room for it, the ids of what has names are left out; and where that does
-/// not help, each of its lines becomes a record, so that no id is broken.
+/// Renders a table of at most this width. If it does not fit, the ids of named objects are omitted; if it still does not fit,
+/// each row becomes a record, so that no id is broken.
 fn render_table_within(
     paint: Colorizer,
     heads: &[&str],
@@ -258,7 +257,7 @@ fn render_table_within(
     records.collect::<Vec<_>>().join("\n").trim_end_matches('\n').to_owned()
 }
 
-/// A table, its sentences broken where it would be wider than that.
+/// Lays out a table and wraps its sentences if it is wider than that.
 fn layout_table(
     paint: Colorizer,
     heads: &[&str],
@@ -300,7 +299,7 @@ fn layout_table(
     lines.join("\n")
 }
 
-/// One thing, a line for each of its sides; what is empty is left out.
+/// Renders one object, one line per field; empty fields are omitted.
 pub(crate) fn render_record(paint: Colorizer, sides: &[(&str, String)]) -> String {
     let width = sides.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let mut text = String::new();

@@ -1,4 +1,5 @@
-//! What the demonstration is played with, and whoever wants to try a first task without a model: a small repository, what the model answers, what the agents do.
+//! The sample of the demo and of a first task without a model: a small repository, the answers of the model, the moves of the
+//! agents.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +18,7 @@ use crate::{
     operations,
 };
 
-/// The repository: where each file is, what it says.
+/// The files of the repository: path and content.
 const REPOSITORY_FILES: [(&str, &str); 6] = [
     ("slug", include_str!("sample/repository/slug")),
     ("README.md", include_str!("sample/repository/README.md")),
@@ -27,43 +28,43 @@ const REPOSITORY_FILES: [(&str, &str); 6] = [
     ("tests/max_test.sh", include_str!("sample/repository/tests/max_test.sh")),
 ];
 
-/// The file that can be run.
+/// The executable file.
 const PROGRAM_FILE: &str = "slug";
 
-/// What the developer writes at first: it cuts names within words.
+/// The developer's first attempt: it cuts names within words.
 const FIRST_ATTEMPT_SOURCE: &str = include_str!("sample/first/slug");
 
-/// What the developer writes when told so.
+/// The developer's second attempt, after the finding.
 const SECOND_ATTEMPT_SOURCE: &str = include_str!("sample/second/slug");
 
 const README_SOURCE: &str = include_str!("sample/first/README.md");
 
 const MODEL_ANSWERS_JSON: &str = include_str!("sample/answers.json");
 
-/// What is asked for.
+/// The description of the task.
 pub const TASK_DESCRIPTION: &str =
     "Add an option --max LENGTH to slug: no name is longer, and names are cut between words.";
 
-/// What must be shown for it to be done, and by what command.
+/// The acceptance criterion, and its check command.
 pub const ACCEPTANCE_CRITERION: (&str, [&str; 2]) =
     ("`slug --max LENGTH` does what its tests say", ["sh", "tests/max_test.sh"]);
 
-/// The most that it may cost, in millionths.
+/// The budget of the task, in millionths.
 pub const BUDGET_MICROS: u64 = 500_000;
 
-/// How long an agent takes to think before it writes, so that there is something to watch.
+/// Simulated thinking time of an agent, so that the progress is visible.
 const THINKING_MILLISECONDS: u32 = 1500;
 
 /// One kind of question to the model.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScriptedAnswer {
-    /// How the question begins, as a pattern.
+    /// A pattern for the beginning of the question.
     asked: String,
     answer: Value,
 }
 
-/// The script of the model, as the provider takes it.
+/// Returns the script of the model, in the format of the provider.
 pub fn model_script() -> Result<Value> {
     let answers: BTreeMap<String, ScriptedAnswer> = serde_json::from_str(MODEL_ANSWERS_JSON)
         .map_err(|error| {
@@ -75,7 +76,7 @@ pub fn model_script() -> Result<Value> {
     Ok(json!({ "rules": rules.collect::<Vec<_>>() }))
 }
 
-/// The task, as it is asked for.
+/// Returns the request that creates the task.
 pub fn task_request(project: &str) -> Value {
     let (text, argv) = ACCEPTANCE_CRITERION;
     json!({
@@ -87,12 +88,12 @@ pub fn task_request(project: &str) -> Value {
     })
 }
 
-/// Who plays which role, as preferences name them.
+/// Returns the worker of each role, in the format of the preference.
 pub fn scripted_workers() -> [(&'static str, Value); 2] {
     [("developer", developer_script()), ("reviewer", reviewer_script())]
 }
 
-/// Says first that it is done and is not; then mends it.
+/// Returns the developer's moves: first a false claim of success, then the fix.
 fn developer_script() -> Value {
     let first = "Done: slug has --max, and the README says so. It works for all lengths.";
     let second = "The name was cut within words. It is cut between them now.";
@@ -162,7 +163,7 @@ fn completion_move(summary: &str) -> Value {
     json!({ "move": "tool", "name": "pm.report", "arguments": report })
 }
 
-/// The models of one project, one for each tier. They play a script, so no other project may ask them.
+/// Returns the models of one project, one for each tier. They answer from a script, so no other project may use them.
 fn scripted_models(slug: &str, project: &str) -> Vec<(String, Value)> {
     let prices = json!({ "input": 1_000_000, "cached": 100_000, "cache_write": 1_000_000, "output": 4_000_000 });
     let model = |tier: &str| {
@@ -176,8 +177,8 @@ fn scripted_models(slug: &str, project: &str) -> Vec<(String, Value)> {
     ["fast", "standard", "deep"].map(model).into()
 }
 
-/// A project with the sample, a scripted model for each tier that only it may ask, agents that play their moves, a person
-/// who is asked. Done again, it is done once.
+/// Creates a project with the sample, a scripted model for each tier that only it may use, scripted agents, and required plan
+/// approval. Idempotent.
 pub async fn set_up(
     client: &ApiClient,
     repository: &SampleRepository,
@@ -224,22 +225,22 @@ pub async fn set_up(
     Ok(project.to_owned())
 }
 
-/// No places in a path.
+/// A path without parameters.
 const NO_PATH_PARAMS: [&str; 0] = [];
 
 fn write_error(file: &Path, error: &std::io::Error) -> CliError {
     CliError::invalid_input(format!("{} cannot be written: {error}", file.display()))
 }
 
-/// The repository of the person who tries it: a working copy with one commit.
+/// The sample repository: a working copy with one commit.
 #[derive(Debug)]
 pub struct SampleRepository {
-    /// Where it is.
+    /// Path of the working copy.
     pub path: PathBuf,
 }
 
 impl SampleRepository {
-    /// Writes the sample into `path` and makes its first commit: always the same one.
+    /// Writes the sample into `path` and makes its first commit, which is deterministic.
     pub fn create_at(path: PathBuf) -> Result<Self> {
         for (name, text) in REPOSITORY_FILES {
             let file = path.join(name);
@@ -256,7 +257,7 @@ impl SampleRepository {
         Ok(repository)
     }
 
-    /// All of it, to be sent.
+    /// Returns a bundle of the repository.
     pub fn create_bundle(&self) -> Result<Vec<u8>> {
         self.run_git(&["bundle", "create", "--quiet", ".git/demo.bundle", "main"])?;
         let file = self.path.join(".git/demo.bundle");
@@ -264,14 +265,14 @@ impl SampleRepository {
         bundle.map_err(|error| write_error(&file, &error))
     }
 
-    /// Brings the working copy up to what was merged.
+    /// Updates the working copy to the merged state.
     pub fn pull_from(&self, from: &Path) -> Result<()> {
         let from = from.to_string_lossy();
         self.run_git(&["pull", "--quiet", "--ff-only", &from, "main"])?;
         Ok(())
     }
 
-    /// Runs git as nobody in particular and without the settings of whoever runs this.
+    /// Runs git with a neutral identity and without the user's settings.
     pub fn run_git(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new("git")
             .args(["-c", "user.name=CyNode demo", "-c", "user.email=demo@localhost"])

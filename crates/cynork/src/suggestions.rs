@@ -1,7 +1,6 @@
-//! What people type who know other tools, and the command that does it here. These are no commands: each is answered with
-//! a hint.
+//! Hints for words that other tools use as commands. They are not commands here: each leads to a hint.
 
-/// What was typed behind `cynork`, and what to say.
+/// The typed words after `cynork`, and the hint.
 const COMMAND_HINTS: &[(&str, &str)] = &[
     (
         "agent",
@@ -58,7 +57,7 @@ const COMMAND_HINTS: &[(&str, &str)] = &[
     ("task stop", "`cynork task pause last` or `cynork task cancel last`"),
 ];
 
-/// What to say to words that are no command.
+/// Returns the hint for words that are not a command.
 pub(crate) fn find_command_hint(words: &[&str]) -> Option<&'static str> {
     let typed = words.join(" ");
     COMMAND_HINTS.iter().find(|(guess, _)| *guess == typed).map(|(_, hint)| *hint)

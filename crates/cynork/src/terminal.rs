@@ -1,4 +1,5 @@
-//! The terminal: lines that stay, and below them a few that are drawn anew. Without a terminal only the lines that stay.
+//! The terminal: permanent lines, and below them a live area that is redrawn. Without a terminal there are only permanent
+//! lines.
 
 use std::{io::IsTerminal, time::Duration};
 
@@ -10,20 +11,20 @@ use tokio::sync::oneshot;
 
 use crate::{format::escape_invisible, output::write_stdout};
 
-/// Colours and weights, by their numbers.
+/// Text styles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextStyle {
-    /// Heavy.
+    /// Emphasis.
     Bold,
-    /// Faint.
+    /// De-emphasis.
     Dim,
-    /// It is good.
+    /// Success.
     Green,
-    /// It is bad.
+    /// Failure.
     Red,
-    /// It wants attention.
+    /// Attention.
     Yellow,
-    /// It goes on.
+    /// Progress.
     Cyan,
 }
 
@@ -40,12 +41,12 @@ impl TextStyle {
     }
 }
 
-/// Whether and how words are coloured.
+/// Applies styles, if they are enabled.
 #[derive(Clone, Copy, Debug)]
 pub struct Colorizer(pub bool);
 
 impl Colorizer {
-    /// A text in a style, if there are any.
+    /// Returns a text in a style, if styles are enabled.
     pub fn apply_style(self, style: TextStyle, text: &str) -> String {
         if self.0 && !text.is_empty() {
             format!("\u{1b}[{}m{text}\u{1b}[0m", style.ansi_code())
@@ -55,13 +56,14 @@ impl Colorizer {
     }
 }
 
-/// How many columns a text takes, when it holds nothing that a terminal obeys.
+/// Returns the width of a text without control sequences.
 pub fn display_width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// A text that others wrote, without anything that a terminal obeys or that hides: lines and words stay, tabs become
-/// spaces. For what is looked at in passing, such as what programs write in colours; see [`shown`] for what is decided by.
+/// Removes control sequences and hidden characters from untrusted text: line breaks and words stay, tabs become spaces. For
+/// text that is only glanced at, such as coloured program output; see [`escape_for_terminal`] for text that a person decides
+/// by.
 pub fn sanitize_text(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -88,24 +90,23 @@ pub fn sanitize_text(text: &str) -> String {
     kept
 }
 
-/// Whether a character turns the direction of others.
+/// Returns whether a character is a bidirectional control.
 const fn is_bidi_control(one: char) -> bool {
     matches!(one, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The first line of a text that others wrote, with what hides in it written out.
+/// Returns the first line of untrusted text, with hidden characters escaped.
 pub fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     escape_for_terminal(line.trim())
 }
 
-/// A text that others wrote and somebody decides by: what a terminal would obey, or what cannot be seen, is written out
-/// where it stands, and tabs become spaces.
+/// Escapes control characters and invisible characters in untrusted text that a person decides by; tabs become spaces.
 pub fn escape_for_terminal(text: &str) -> String {
     escape_invisible(&text.replace('\t', "    "))
 }
 
-/// A text cut to a number of columns; what was cut shows.
+/// Truncates a text to a number of columns, with a mark.
 pub fn truncate_to_width(text: &str, columns: usize) -> String {
     if display_width(text) <= columns {
         return text.to_owned();
@@ -125,7 +126,8 @@ pub fn truncate_to_width(text: &str, columns: usize) -> String {
     kept
 }
 
-/// A line broken between words where it is wider than the terminal; what follows stands below the first word. Colours take no place.
+/// Wraps a line between words at the width of the terminal; continuation lines are indented to the first word. Colours take no
+/// width.
 pub fn wrap_line(line: &str, columns: usize) -> String {
     let plain = sanitize_text(line);
     if display_width(&plain) <= columns {
@@ -151,26 +153,26 @@ pub fn wrap_line(line: &str, columns: usize) -> String {
     text
 }
 
-/// One line, made of pieces of which each has its style.
+/// One line of styled pieces.
 #[derive(Clone, Debug, Default)]
 pub struct StyledLine(Vec<(Option<TextStyle>, String)>);
 
 impl StyledLine {
-    /// With words as they are.
+    /// Appends plain text.
     #[must_use]
     pub fn with_text(mut self, text: impl AsRef<str>) -> Self {
         self.0.push((None, sanitize_text(text.as_ref()).replace('\n', " ")));
         self
     }
 
-    /// With words in a style.
+    /// Appends styled text.
     #[must_use]
     pub fn with_styled(mut self, style: TextStyle, text: impl AsRef<str>) -> Self {
         self.0.push((Some(style), sanitize_text(text.as_ref()).replace('\n', " ")));
         self
     }
 
-    /// With spaces up to a column, and what is behind it cut off.
+    /// Pads with spaces up to a column, or truncates there.
     #[must_use]
     pub fn pad_to_column(mut self, column: usize) -> Self {
         let taken: usize = self.0.iter().map(|(_, text)| display_width(text)).sum();
@@ -182,7 +184,7 @@ impl StyledLine {
         self
     }
 
-    /// The line, no wider than that.
+    /// Renders the line, at most this wide.
     pub fn render_fitted(self, columns: usize, paint: Colorizer) -> String {
         let pieces = self.truncate_pieces(columns);
         let mut text = String::new();
@@ -206,7 +208,7 @@ impl StyledLine {
                 break;
             }
             let wide = display_width(&text);
-            // The last piece that has a place shows that something is missing behind it.
+            // The last visible piece marks the truncation.
             let missing = all > columns && wide >= left;
             let text = if missing { truncate_to_width(&format!("{text}…"), left) } else { text };
             left = left.saturating_sub(wide);
@@ -216,41 +218,41 @@ impl StyledLine {
     }
 }
 
-/// Where it is told.
+/// The terminal with its live area.
 #[derive(Debug)]
 pub struct LiveTerminal {
-    /// How it is coloured.
+    /// The styles of the terminal.
     pub paint: Colorizer,
-    /// Whether there are lines below that are drawn anew.
+    /// Whether there is a live area.
     live: bool,
     below: Vec<String>,
     turn: usize,
-    /// How the terminal was before what is typed was kept from showing among what is drawn.
+    /// The terminal settings before echo was disabled.
     before: Option<Termios>,
 }
 
 const SPINNER_FRAMES: [&str; 8] = ["⠋", "⠙", "⠸", "⠴", "⠦", "⠇", "⠏", "⠹"];
 
 impl LiveTerminal {
-    /// The terminal that this program has; plain, or without one, nothing is drawn anew.
+    /// Opens the terminal of this process; in plain mode, or without a terminal, there is no live area.
     pub fn new(plain: bool, no_colour: bool) -> Self {
         let terminal = std::io::stdout().is_terminal() && !plain;
         let colour = terminal && !no_colour;
         Self { paint: Colorizer(colour), live: terminal, below: Vec::new(), turn: 0, before: None }
     }
 
-    /// Whether there are lines below that are drawn anew.
+    /// Returns whether there is a live area.
     pub const fn is_live(&self) -> bool {
         self.live
     }
 
-    /// How many columns a line below may take, and how many lines there may be.
+    /// Returns the maximum width and height of the live area.
     pub fn available_size(&self) -> (usize, usize) {
         let (columns, rows) = terminal_size();
         (columns.saturating_sub(4), rows.saturating_sub(2))
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub fn print_line(&mut self, line: &str) {
         let mut text = self.erase_sequence();
         text.push_str(&if self.live {
@@ -263,14 +265,14 @@ impl LiveTerminal {
         write_stdout(&text);
     }
 
-    /// A line that stays and heads what follows.
+    /// Prints a permanent heading.
     pub fn print_heading(&mut self, number: usize, title: &str) {
         self.print_line("");
         let title = self.paint.apply_style(TextStyle::Bold, &format!("{number}. {title}"));
         self.print_line(&title);
     }
 
-    /// What is shown below until the next; each line no wider than [`LiveTerminal::room`] says.
+    /// Replaces the live area; each line is at most as wide as [`LiveTerminal::available_size`] says.
     pub fn set_status_lines(&mut self, lines: Vec<String>) {
         if !self.live {
             return;
@@ -287,7 +289,7 @@ impl LiveTerminal {
         write_stdout(&text);
     }
 
-    /// Puts a question; the answer comes on the same line. What was typed before it could be read is no answer.
+    /// Asks a question; the answer is typed on the same line. Input from before the question is discarded.
     pub fn show_prompt(&mut self, question: &str) {
         self.restore_echo();
         let _ = tcflush(std::io::stdin(), QueueSelector::IFlush);
@@ -298,7 +300,7 @@ impl LiveTerminal {
         write_stdout(&text);
     }
 
-    /// Keeps what is typed from showing: it would stand in the middle of what is drawn.
+    /// Disables echo: typed text would appear in the middle of the live area.
     fn disable_echo(&mut self) {
         if self.before.is_some() {
             return;
@@ -309,14 +311,14 @@ impl LiveTerminal {
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &modes);
     }
 
-    /// Shows what is typed again.
+    /// Enables echo again.
     fn restore_echo(&mut self) {
         if let Some(before) = self.before.take() {
             let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &before);
         }
     }
 
-    /// What takes away the lines below. A terminal that has become narrower has broken them.
+    /// Returns the sequence that erases the live area. A terminal that has become narrower has wrapped its lines.
     fn erase_sequence(&self) -> String {
         if self.below.is_empty() {
             return String::new();
@@ -348,27 +350,28 @@ impl Drop for LiveTerminal {
     }
 }
 
-/// How wide and how high the terminal is.
+/// Returns the width and height of the terminal.
 pub fn terminal_size() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
     let rows = size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 4);
     (terminal_columns().unwrap_or(80), rows.unwrap_or(24))
 }
 
-/// How wide the terminal is; nothing without one, and where it does not say.
+/// Returns the width of the terminal; `None` without one, or if it is unknown.
 pub fn terminal_columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 20)
 }
 
-/// What the person types, line by line. A line is read only when one is asked for, so that an editor can have the terminal in between.
+/// The lines that the person types. A line is read only on request, so that an editor can use the terminal in between.
 #[derive(Debug, Default)]
 pub struct LineReader {
     reading: Option<oneshot::Receiver<Option<String>>>,
 }
 
 impl LineReader {
-    /// The next line; `None` when there is nobody to type any more. Given up in between, the line is the next one's.
+    /// Returns the next line; `None` at the end of input. Cancellation-safe: a line that was being read is returned by the next
+    /// call.
     pub async fn next_line(&mut self) -> Option<String> {
         let reading = self.reading.get_or_insert_with(spawn_line_reader);
         let line = reading.await.unwrap_or(None);
@@ -376,7 +379,7 @@ impl LineReader {
         line
     }
 
-    /// Forgets a line that was typed while none was asked for.
+    /// Discards a line that was typed without a request.
     pub fn discard_pending(&mut self) {
         let typed = self.reading.as_mut().is_some_and(|reading| reading.try_recv().is_ok());
         if typed {
@@ -385,19 +388,19 @@ impl LineReader {
     }
 }
 
-/// Reads one line in a thread of its own, since nobody can be made to stop reading.
+/// Reads one line in its own thread, since a blocking read cannot be cancelled.
 fn spawn_line_reader() -> oneshot::Receiver<Option<String>> {
     let (tell, reading) = oneshot::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
         let read = std::io::stdin().read_line(&mut line).unwrap_or(0);
-        // Whoever asked may be gone.
+        // The receiver may be gone.
         let _ = tell.send((read > 0).then(|| line.trim().to_owned()));
     });
     reading
 }
 
-/// Minutes and seconds.
+/// Formats minutes and seconds.
 pub fn format_clock(time: Duration) -> String {
     let seconds = time.as_secs();
     format!("{}:{:02}", seconds / 60, seconds % 60)

@@ -1,4 +1,4 @@
-//! `cynork settings`: what holds for the whole installation.
+//! `cynork settings`: settings of the whole installation.
 
 use clap::Subcommand;
 

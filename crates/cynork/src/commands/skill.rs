@@ -1,4 +1,4 @@
-//! `cynork skill`: instructions that agents of a project may be given.
+//! `cynork skill`: instructions for the agents of a project.
 
 use clap::{Args, Subcommand};
 use cynode_wire::manager::skills::{SkillSummary, SkillView};
@@ -85,7 +85,7 @@ pub(crate) struct SkillUpdateArgs {
 }
 
 impl SkillSelector {
-    /// The id behind a name.
+    /// Resolves the id of a name.
     async fn resolve_skill_id(&self, context: &CliContext) -> Result<String> {
         if self.skill.starts_with("skl_") {
             return Ok(self.skill.clone());

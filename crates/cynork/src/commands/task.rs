@@ -1,4 +1,4 @@
-//! `cynork task`: what was asked for and what became of it.
+//! `cynork task`: tasks and their results.
 
 mod create;
 mod logs;
@@ -32,10 +32,10 @@ use crate::{
     terminal::{Colorizer, TextStyle, first_line},
 };
 
-/// How many tasks are listed where nobody says how many.
+/// Default number of listed tasks.
 const DEFAULT_LIST_LIMIT: u32 = 20;
 
-/// Most tasks of others that are looked through for the newest of one's own.
+/// Maximum number of pages that are searched for the person's newest task.
 const MAX_SEARCH_PAGES: usize = 20;
 
 #[derive(Subcommand)]
@@ -181,10 +181,10 @@ impl TaskCommand {
     }
 }
 
-/// What ids of tasks begin with.
+/// Prefix of task ids.
 const TASK_ID_PREFIX: &str = "tsk_";
 
-/// How many tasks a short id may be of before the rest is not looked for any more.
+/// Maximum number of candidates of a short id before the search ends.
 const MAX_CANDIDATES: usize = 8;
 
 impl TaskSelector {
@@ -192,7 +192,7 @@ impl TaskSelector {
         Self { task: task.to_owned(), project }
     }
 
-    /// The id of the task.
+    /// Resolves the id of the task.
     pub(crate) async fn resolve_task_id(&self, context: &CliContext) -> Result<String> {
         if self.task.parse::<TaskId>().is_ok() {
             return Ok(self.task.clone());
@@ -200,7 +200,7 @@ impl TaskSelector {
         Ok(self.fetch_task(context).await?.id.to_string())
     }
 
-    /// The words that name it in another command.
+    /// Returns the arguments that name it in another command.
     pub(crate) fn command_words(&self) -> String {
         match &self.project {
             Some(project) => format!("{} --project {project}", self.task),
@@ -208,12 +208,12 @@ impl TaskSelector {
         }
     }
 
-    /// The task.
+    /// Fetches the task.
     pub(crate) async fn fetch_task(&self, context: &CliContext) -> Result<TaskView> {
         if self.task == "last" {
             return self.find_last_task(context).await;
         }
-        // No name has a `_`, so names and ids never meet.
+        // No name contains a `_`, so names and ids are disjoint.
         let is_short =
             self.task.starts_with(TASK_ID_PREFIX) && self.task.parse::<TaskId>().is_err();
         if is_short && self.task.len() > TASK_ID_PREFIX.len() {
@@ -227,7 +227,7 @@ impl TaskSelector {
         context.client.send(&call.with_query("project", Some(project))).await
     }
 
-    /// The newest that the person asked for: in the project that is meant here, else in all.
+    /// Finds the person's newest task: in the current project, else in all.
     async fn find_last_task(&self, context: &CliContext) -> Result<TaskView> {
         let me: MeView =
             context.client.send(&ApiRequest::with_path_params(operations::ME, [""; 0])).await?;
@@ -254,7 +254,7 @@ impl TaskSelector {
             .with_fix("name a task (`cynork task list`), another project with --project, or ask for one with `cynork run`"))
     }
 
-    /// The only task whose id begins so.
+    /// Finds the only task whose id begins with the prefix.
     async fn find_by_short_id(&self, context: &CliContext) -> Result<TaskView> {
         let begins = |task: &TaskView| task.id.to_string().starts_with(&self.task);
         let project = self.project.as_deref();
@@ -271,7 +271,7 @@ impl TaskSelector {
         }
     }
 
-    /// The newest tasks that are wanted, and whether all were looked at.
+    /// Returns the newest matching tasks, and whether all tasks were searched.
     async fn search_tasks(
         &self,
         context: &CliContext,
@@ -297,14 +297,14 @@ impl TaskSelector {
     }
 }
 
-/// More than one task is meant.
+/// Returns the error for an ambiguous task.
 fn ambiguous_failure<'a>(named: &str, tasks: impl Iterator<Item = &'a TaskView>) -> CliError {
     let tasks: Vec<String> = tasks.map(|task| format!("{} ({})", task.name, task.id)).collect();
     let what = format!("{named} could be any of {}", tasks.join(", "));
     CliError::new(CliErrorKind::Conflict, what).with_fix("write more of the id, or name the task")
 }
 
-/// A project, by id or name.
+/// Fetches a project by id or name.
 pub(crate) async fn fetch_project(context: &CliContext, named: &str) -> Result<ProjectView> {
     context.client.send(&ApiRequest::with_path_params(operations::GET_PROJECT, [named])).await
 }
@@ -333,7 +333,7 @@ impl TaskListArgs {
     }
 }
 
-/// A state in its colour.
+/// Returns a state in its colour.
 pub(crate) fn paint_state(state: TaskStateName, paint: Colorizer) -> String {
     let style = match state {
         TaskStateName::Queued => TextStyle::Dim,

@@ -1,4 +1,4 @@
-//! `cynork tool`: what agents may call, and the servers that offer it.
+//! `cynork tool`: the tools of agents, and tool servers.
 
 use clap::{Args, Subcommand};
 use cynode_wire::tools::{AllowlistView, PolicyExplanation, ToolView};
@@ -83,7 +83,7 @@ pub(crate) enum ToolCommand {
     Uninstall(server::ToolServerSelector),
 }
 
-/// Who may call a tool.
+/// The possible scopes of a tool.
 const TOOL_SCOPES: [&str; 3] = ["pm", "sandbox", "both"];
 
 #[derive(Args)]

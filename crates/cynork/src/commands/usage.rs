@@ -1,4 +1,4 @@
-//! `cynork usage`: what models were used for.
+//! `cynork usage`: usage of models.
 
 use clap::{Args, Subcommand};
 use cynode_wire::models::{UsageCall, UsageSum};

@@ -81,7 +81,7 @@ pub(crate) struct UserUpdateArgs {
     revoke_keys: bool,
 }
 
-/// How a password is asked for.
+/// The prompt for a password.
 const PASSWORD_PROMPT: SecretPrompt<'_> =
     SecretPrompt { prompt: "New password", flag: "--password-stdin", stdin: false };
 

@@ -1,4 +1,4 @@
-//! Values with versions: what `cynork prefs` and `cynork settings` have in common.
+//! Versioned values: the common part of `cynork prefs` and `cynork settings`.
 
 use clap::Args;
 use cynode_wire::platform::settings::{ChangeView, ValueView};
@@ -41,7 +41,7 @@ pub(crate) struct ExpectedVersionArgs {
 }
 
 impl ExpectedVersionArgs {
-    /// The version that was said, or the one that is there now.
+    /// Returns the given version, or the present one.
     async fn resolve_version(&self, context: &CliContext, get: &ApiRequest) -> Result<u64> {
         if let Some(version) = self.expected_version {
             return Ok(version);
@@ -79,7 +79,7 @@ pub(crate) async fn list_values(context: &CliContext, call: &ApiRequest) -> Resu
         .await
 }
 
-/// Shows one; names only, it is the value itself.
+/// Shows one value; with names only, the value itself.
 pub(crate) async fn show_value(context: &CliContext, call: &ApiRequest) -> Result<()> {
     let sides = |it: &ValueView, look: &ValueFormatter| {
         vec![
@@ -93,7 +93,7 @@ pub(crate) async fn show_value(context: &CliContext, call: &ApiRequest) -> Resul
     context.show_item(call, |it: &ValueView| to_plain_text(&it.value), sides).await
 }
 
-/// Writes one, if nobody wrote it in between.
+/// Writes a value, unless another writer changed it in between.
 pub(crate) async fn write_value(
     context: &CliContext,
     get: &ApiRequest,
@@ -109,7 +109,7 @@ pub(crate) async fn write_value(
     context.show_outcome(&call, value_key, sentence).await
 }
 
-/// Deletes one, if nobody wrote it in between.
+/// Deletes a value, unless another writer changed it in between.
 pub(crate) async fn delete_value(
     context: &CliContext,
     get: &ApiRequest,
@@ -124,7 +124,7 @@ pub(crate) async fn delete_value(
         .await
 }
 
-/// Lists every write of one, newest first.
+/// Lists every write of a value, newest first.
 pub(crate) async fn list_history(context: &CliContext, call: &ApiRequest) -> Result<()> {
     let name = |it: &ChangeView| it.version.to_string();
     context
@@ -147,7 +147,7 @@ pub(crate) async fn list_history(context: &CliContext, call: &ApiRequest) -> Res
         .await
 }
 
-/// A value of a map, and where it comes from.
+/// Returns the effective values of a map, with their source.
 pub(crate) fn effective_rows(
     effective: &Value,
     sources: &Value,

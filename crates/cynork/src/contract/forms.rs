@@ -1,13 +1,13 @@
-//! The forms of answers that are in no other document, as JSON Schemas.
+//! JSON Schemas of outputs that are in no other document.
 
 use serde_json::{Value, json};
 
-/// A reference into the OpenAPI document.
+/// Returns a reference into the OpenAPI document.
 fn schema_reference(name: &str) -> Value {
     json!({ "$ref": format!("openapi.json#/components/schemas/{name}") })
 }
 
-/// An object with just these fields, all of them there.
+/// Returns an object schema with exactly these fields, all required.
 fn strict_object_schema(properties: &Value) -> Value {
     let required: Vec<String> =
         properties.as_object().into_iter().flat_map(|it| it.keys().cloned()).collect();
@@ -30,7 +30,7 @@ fn array_schema(item: &Value) -> Value {
     json!({ "type": "array", "items": item })
 }
 
-/// Something, of a form that depends on what it is about.
+/// Returns the schema of any object.
 pub(super) fn object_schema() -> Value {
     json!({ "type": "object" })
 }
@@ -138,7 +138,7 @@ pub(super) fn config_schema() -> Value {
     }))
 }
 
-/// The exit codes, which never change their meaning.
+/// Returns the exit codes, whose meaning is stable.
 pub(super) fn exit_codes() -> Value {
     json!({
         "0": "success",

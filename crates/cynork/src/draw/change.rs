@@ -1,4 +1,4 @@
-//! What a task changed, and what was found about it.
+//! The changes of a task, and the findings about them.
 
 use cynode_core::workflow::findings::{FindingSeverity, ReviewFeedback};
 use cynode_wire::delivery::ChangedFiles;
@@ -8,10 +8,10 @@ use crate::{
     terminal::{Colorizer, TextStyle, display_width, escape_for_terminal},
 };
 
-/// Most signs of a file's bar.
+/// Maximum width of a file's bar.
 const MAX_BAR_COLUMNS: u64 = 24;
 
-/// A difference, with what came and what went; what hides in it is written out.
+/// Renders a diff with coloured additions and removals; hidden characters are escaped.
 pub fn render_diff(text: &str, paint: Colorizer) -> Vec<String> {
     let line = |(head, line): (bool, &str)| {
         let line = escape_invisible(line);
@@ -28,18 +28,18 @@ pub fn render_diff(text: &str, paint: Colorizer) -> Vec<String> {
     shown.map(line).collect()
 }
 
-/// The lines of a difference, each with whether it is in the head of a file: before the first change in it. Behind that,
-/// a line that begins like a head is one that came or went.
+/// Returns the lines of a diff, each with whether it is in the header of a file: before its first hunk. After that, a line that
+/// looks like a header is a changed line.
 pub fn mark_header_lines(text: &str) -> impl Iterator<Item = (bool, &str)> {
     let mut head = true;
     text.lines().map(move |line| {
-        // Lines of a file begin with a sign of their own.
+        // Content lines begin with a sign of their own.
         head = line.starts_with("diff ") || head && !line.starts_with("@@");
         (head, line)
     })
 }
 
-/// The files that are different, with how many lines came and went, and the sum of them.
+/// Renders the changed files, with their numbers of added and removed lines, and the totals.
 pub fn render_changed_files(changed: &ChangedFiles, paint: Colorizer) -> Vec<String> {
     let paths: Vec<String> = changed
         .files
@@ -84,7 +84,7 @@ fn count_or_zero(count: Option<u64>) -> u64 {
     count.unwrap_or(0)
 }
 
-/// What everybody found, worst first, and how many of each kind.
+/// Renders all findings, by severity, and their number per kind.
 pub fn render_findings(feedback: &ReviewFeedback, paint: Colorizer) -> Vec<String> {
     let found = feedback.to_findings();
     if found.is_empty() {

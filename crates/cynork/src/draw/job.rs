@@ -1,11 +1,11 @@
-//! What happens in jobs: what agents say and do, what programs write.
+//! Events of jobs: messages and actions of agents, output of programs.
 
 use cynode_wire::nodes::JobEventView;
 use serde_json::Value;
 
 use crate::terminal::{Colorizer, TextStyle, first_line, sanitize_text};
 
-/// What happened, with everything that was written; each line begins with nothing, whoever draws it says whose it is.
+/// Renders an event with its whole output; the caller adds the name of the job to each line.
 pub fn render_job_event(event: &JobEventView, paint: Colorizer) -> Vec<String> {
     let text = |name: &str| sanitize_text(event.data[name].as_str().unwrap_or_default());
     let all = |words: &str, style: Option<TextStyle>| -> Vec<String> {
@@ -38,7 +38,7 @@ pub fn render_job_event(event: &JobEventView, paint: Colorizer) -> Vec<String> {
     }
 }
 
-/// What an agent does with a tool: when it begins, and when it came to nothing.
+/// Renders a tool call of an agent: when it begins, and when it fails.
 fn render_tool_call(event: &JobEventView, paint: Colorizer) -> Option<String> {
     let title = first_line(event.data["title"].as_str().unwrap_or_default());
     match event.data["status"].as_str() {
@@ -51,7 +51,7 @@ fn render_tool_call(event: &JobEventView, paint: Colorizer) -> Option<String> {
     }
 }
 
-/// The exact command, when the title does not say it.
+/// Returns the exact command, if the title does not contain it.
 fn format_tool_input(input: &Value, title: &str) -> String {
     let words = input["argv"].as_array().or_else(|| input["command"].as_array());
     let command = match words {
@@ -79,7 +79,7 @@ fn render_plan_entries(entries: &Value, paint: Colorizer) -> Vec<String> {
     entries.as_array().into_iter().flatten().map(one).collect()
 }
 
-/// What is worth a line of its own when somebody watches: what agents say, and what they begin.
+/// Renders the events that deserve a permanent line: messages of agents, and the actions they begin.
 pub fn render_job_highlight(event: &JobEventView, paint: Colorizer) -> Vec<String> {
     match event.event.as_str() {
         "said" | "note" | "permission" => render_job_event(event, paint),

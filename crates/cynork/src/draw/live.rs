@@ -1,4 +1,4 @@
-//! A task at work: the lines that are drawn anew while somebody looks on.
+//! The live area of a running task: lines that are redrawn.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -19,39 +19,39 @@ use crate::terminal::{
     Colorizer, StyledLine, TextStyle, escape_for_terminal, first_line, format_clock,
 };
 
-/// Where it stands how often a unit was tried.
+/// Column of the attempt counter.
 const ATTEMPTS_COLUMN: usize = 14;
 
-/// Where the titles of units begin.
+/// Column of the titles.
 const TITLE_COLUMN: usize = 21;
 
-/// How many columns a bar takes.
+/// Width of a bar.
 const BAR_COLUMNS: usize = 10;
 
-/// What is known of a task at work.
+/// The progress of a running task.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskProgress<'a> {
-    /// Since when it is looked at.
+    /// Time since it was followed.
     pub elapsed: Duration,
-    /// Where it stands.
+    /// The timeline of the task.
     pub timeline: &'a TaskTimeline,
-    /// What it has cost, in millionths.
+    /// Cost so far, in millionths.
     pub spent: u64,
-    /// What it may cost.
+    /// The budget limit.
     pub most: Option<u64>,
-    /// In which currency.
+    /// Currency of the amounts.
     pub currency: Currency,
-    /// What is being done now.
+    /// The current action.
     pub action: Option<&'a str>,
-    /// The last that was said or written.
+    /// The last lines of output.
     pub tail: &'a [String],
-    /// Why the project manager gets nowhere for now.
+    /// Why the project manager is blocked.
     pub held: Option<&'a str>,
-    /// Why nobody answers, if nobody does.
+    /// Why the server does not respond, if it does not.
     pub away: Option<&'a str>,
 }
 
-/// The lines, each no wider than `columns` and no more than `rows`.
+/// Renders the lines, at most `columns` wide and at most `rows`.
 pub fn render_progress(
     view: &TaskProgress<'_>,
     columns: usize,
@@ -111,7 +111,7 @@ pub fn render_progress(
     lines
 }
 
-/// How many units are done, and what was spent.
+/// Renders the number of completed units, and the spending.
 fn render_totals(view: &TaskProgress<'_>) -> StyledLine {
     let all = view.timeline.units.len();
     let done = view.timeline.units.iter().filter(|unit| unit.state.is_final()).count();
@@ -143,7 +143,7 @@ fn render_totals(view: &TaskProgress<'_>) -> StyledLine {
     }
 }
 
-/// As many units as there is room for: those that are worked on first, then those that wait, then those that have ended.
+/// Renders as many units as fit: those in progress first, then waiting ones, then ended ones.
 fn render_unit_rows(units: &[UnitView], room: usize) -> Vec<StyledLine> {
     if units.len() <= room {
         return units.iter().map(render_unit_row).collect();
@@ -172,7 +172,7 @@ fn render_unit_row(unit: &UnitView) -> StyledLine {
         .with_text(first_line(unit.title.as_str()))
 }
 
-/// Where a task stands: what it waits for with all that is asked, else what the server says.
+/// Describes the state of a task: its wait with the whole question, else the server's description.
 pub fn describe_standing(timeline: &TaskTimeline) -> String {
     match describe_wait_with(timeline, escape_for_terminal)
         .filter(|_| timeline.state == TaskStateName::Running)
@@ -182,7 +182,7 @@ pub fn describe_standing(timeline: &TaskTimeline) -> String {
     }
 }
 
-/// What a task waits for and nobody takes: a sentence each, with what to type below it.
+/// Renders the stalls of a task: a sentence each, with the fix below it.
 pub fn render_stalls(timeline: &TaskTimeline, paint: Colorizer) -> Vec<String> {
     let mut lines = Vec::new();
     for stall in &timeline.stalls {
@@ -194,12 +194,12 @@ pub fn render_stalls(timeline: &TaskTimeline, paint: Colorizer) -> Vec<String> {
     lines
 }
 
-/// What a task waits for, in words, with the first line of what is asked; nothing when it works.
+/// Describes the wait of a task, with the first line of the question; `None` if it does not wait.
 pub fn describe_wait(timeline: &TaskTimeline) -> Option<String> {
     describe_wait_with(timeline, first_line)
 }
 
-/// What a task waits for, with what is asked in such words.
+/// Describes the wait of a task, with the question formatted by `words`.
 fn describe_wait_with(timeline: &TaskTimeline, words: fn(&str) -> String) -> Option<String> {
     let asked = |wait: &WaitEntry| words(wait.question.as_deref().unwrap_or("a question"));
     let wait = timeline.waits.last().filter(|wait| wait.resolved_at.is_none())?;
@@ -217,7 +217,7 @@ fn describe_wait_with(timeline: &TaskTimeline, words: fn(&str) -> String) -> Opt
     })
 }
 
-/// The jobs that are out.
+/// Describes the open jobs.
 fn describe_open_jobs(jobs: &[JobEntry]) -> String {
     let of = |state: &str| -> Vec<&str> {
         jobs.iter().filter(|job| job.state == state).map(|job| job.unit.as_str()).collect()

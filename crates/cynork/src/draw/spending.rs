@@ -1,4 +1,4 @@
-//! Money, and how much of what is allowed was spent.
+//! Amounts of money, and the used part of a budget.
 
 use std::fmt::Write as _;
 
@@ -12,12 +12,12 @@ use crate::{
     terminal::{Colorizer, TextStyle, first_line},
 };
 
-/// Money with its currency, from millionths.
+/// Formats an amount in millionths with its currency.
 pub fn format_money(micros: u64, currency: Currency) -> String {
     format!("{} {currency}", format_amount(micros))
 }
 
-/// A part of a whole, as a bar of so many columns: rounded, and full only for all of it.
+/// Renders a part of a whole as a bar: rounded, and full only for the whole.
 pub fn render_bar(part: u64, whole: u64, columns: usize) -> String {
     let (part, whole) = (u128::from(part), u128::from(whole.max(1)));
     let wide = u128::try_from(columns).unwrap_or(0);
@@ -27,7 +27,7 @@ pub fn render_bar(part: u64, whole: u64, columns: usize) -> String {
     format!("{}{}", "█".repeat(full), "░".repeat(columns - full))
 }
 
-/// What was spent, against what may be.
+/// Renders the spending and its limit.
 pub fn render_spending(
     micros: u64,
     most: Option<u64>,
@@ -47,7 +47,7 @@ pub fn render_spending(
     format!("cost {} of {}  {drawn} {share} %", format_amount(micros), format_money(most, currency))
 }
 
-/// What a task cost: by node and unit, by model.
+/// Renders the cost of a task: by step and unit, by model.
 pub fn render_task_cost(
     task: &TaskView,
     timeline: &TaskTimeline,
@@ -90,7 +90,7 @@ pub fn render_task_cost(
     text
 }
 
-/// What calls of models cost together, in millionths.
+/// Sums the cost of model calls, in millionths.
 pub fn sum_cost_micros(sums: &[UsageSum]) -> u64 {
     sums.iter().map(|sum| u64::try_from(sum.cost_micros).unwrap_or(0)).sum()
 }

@@ -1,4 +1,4 @@
-//! What of a task was told already, so that nothing is told twice. Pure: it is given what was found and says what of it is new.
+//! Deduplication of task updates. Pure: it takes the present data and returns the new updates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 
 use super::{JobUpdate, TaskUpdate, TimedUpdate};
 
-/// What was told already.
+/// The updates that were already reported.
 #[derive(Debug, Default)]
 pub(super) struct UpdateDedup {
     class: Option<WorkClass>,
@@ -32,7 +32,7 @@ pub(super) struct UpdateDedup {
     handoffs: BTreeSet<String>,
     last: Option<TaskTimeline>,
     steps: i64,
-    /// The waits that were told when they began and those that were told when they ended, by their time.
+    /// The waits whose begin was reported, and those whose end was, by time.
     waits: BTreeSet<OffsetDateTime>,
     waited: BTreeSet<OffsetDateTime>,
     jobs: BTreeMap<String, JobReadPosition>,
@@ -45,7 +45,7 @@ pub(super) struct UpdateDedup {
     held: Option<String>,
 }
 
-/// How far the events of a job were read.
+/// The read position in the events of a job.
 #[derive(Debug, Default)]
 struct JobReadPosition {
     next: u64,
@@ -53,20 +53,20 @@ struct JobReadPosition {
 }
 
 impl UpdateDedup {
-    /// Whether this is not what was seen last.
+    /// Returns whether the timeline differs from the last one.
     pub(super) fn has_changed(&self, timeline: &TaskTimeline) -> bool {
         self.last.as_ref() != Some(timeline)
     }
 
-    /// Whether a plan was told.
+    /// Returns whether a plan was reported.
     pub(super) const fn has_plan(&self) -> bool {
         self.planned
     }
 
-    /// Class and scope, from what the project manager has thought so far.
+    /// Returns class and scope from the decisions of the project manager so far.
     pub(super) fn collect_decisions(&mut self, handoffs: &[HandoffView]) -> Vec<TimedUpdate> {
         let mut news = Vec::new();
-        // They are listed newest first, and what was thought first counts first.
+        // The list is newest first, and the earliest decision counts.
         let plans = handoffs.iter().rev().filter(|it| it.kind == HandoffKind::Plan);
         for handoff in plans {
             let at = handoff.created_at;
@@ -93,7 +93,7 @@ impl UpdateDedup {
         news
     }
 
-    /// Why what was asked last gets nowhere for now: a budget that is used up, a provider that is away.
+    /// Returns the blocker of the latest handoff: an exhausted budget, an unavailable provider.
     fn collect_blocker(&mut self, handoffs: &[HandoffView]) -> Option<TimedUpdate> {
         let open = handoffs.iter().find(|it| it.ended_at.is_none());
         let why = open.and_then(|it| it.failure.clone());
@@ -125,14 +125,14 @@ impl UpdateDedup {
         Some(TaskUpdate::Scope(scope, why).at_time(at))
     }
 
-    /// The workflow follows from both.
+    /// Returns the workflow, which follows from class and scope.
     fn collect_workflow(&mut self, at: OffsetDateTime) -> Option<TimedUpdate> {
         let (class, scope) = (self.class?, self.scope?);
         (!std::mem::replace(&mut self.workflow, true))
             .then(|| TaskUpdate::Workflow(workflow_stages(class, scope)).at_time(at))
     }
 
-    /// The handoffs whose answers are to be told, oldest first.
+    /// Returns the handoffs whose answers are unreported, oldest first.
     pub(super) fn unreported_handoffs(&self, handoffs: &[HandoffView]) -> Vec<String> {
         let done = handoffs.iter().rev().filter(|it| {
             matches!(it.kind, HandoffKind::Plan | HandoffKind::Dispatch)
@@ -142,7 +142,7 @@ impl UpdateDedup {
         ids.filter(|id| !self.handoffs.contains(id)).collect()
     }
 
-    /// What came of a handoff.
+    /// Returns the updates of a handoff.
     pub(super) fn collect_handoff(&mut self, whole: &HandoffView) -> Vec<TimedUpdate> {
         self.handoffs.insert(whole.handoff_id.to_string());
         let at = whole.ended_at.unwrap_or(whole.created_at);
@@ -165,7 +165,7 @@ impl UpdateDedup {
         news
     }
 
-    /// Steps, waits, and what it was delivered as.
+    /// Returns steps, waits, and the pull request.
     pub(super) fn collect_timeline(&mut self, timeline: &TaskTimeline) -> Vec<TimedUpdate> {
         let mut news = Vec::new();
         for step in timeline.steps.iter().filter(|step| step.sequence > self.steps) {
@@ -194,21 +194,21 @@ impl UpdateDedup {
         news
     }
 
-    /// The jobs of which not everything was read.
+    /// Returns the jobs with unread events.
     pub(super) fn open_jobs(&self, timeline: &TaskTimeline) -> Vec<JobEntry> {
         let whole =
             |job: &&JobEntry| self.jobs.get(&job.job_id.to_string()).is_some_and(|read| read.whole);
-        // What nobody has begun has nothing to tell.
+        // A job that has not started has no events.
         let begun = timeline.jobs.iter().filter(|job| job.started_at.is_some());
         begun.filter(|job| !whole(job)).cloned().collect()
     }
 
-    /// The number of the event of a job that is next.
+    /// Returns the number of a job's next event.
     pub(super) fn next_event(&self, job: &JobEntry) -> u64 {
         self.jobs.get(&job.job_id.to_string()).map_or(0, |read| read.next)
     }
 
-    /// What happened in a job; `more` when there is more to be asked for.
+    /// Returns the new events of a job; `more` if there are more to fetch.
     pub(super) fn collect_job_events(
         &mut self,
         job: &JobEntry,
@@ -217,7 +217,7 @@ impl UpdateDedup {
     ) -> Vec<TimedUpdate> {
         let name = self.last.as_ref().map_or_else(|| job.unit.clone(), |it| job_name(it, job));
         let read = self.jobs.entry(job.job_id.to_string()).or_default();
-        // It had ended before it was asked for the rest, so that is the rest.
+        // The job had ended before the fetch, so this is the rest.
         read.whole = job.ended_at.is_some() && !more;
         let mut news = Vec::new();
         let from = read.next;
@@ -230,7 +230,7 @@ impl UpdateDedup {
         news
     }
 
-    /// What agents reported.
+    /// Returns the new reports of agents.
     pub(super) fn collect_reports(&mut self, reports: Vec<ReportView>) -> Vec<TimedUpdate> {
         let new = reports.into_iter().filter(|it| self.reports.insert(it.report_id.to_string()));
         let told = |report: ReportView| {
@@ -240,7 +240,7 @@ impl UpdateDedup {
         new.map(told).collect()
     }
 
-    /// What the checks came to before any change; again when they were tried again.
+    /// Returns the results of the checks before any change; again after a retry.
     pub(super) fn collect_base_checks(&mut self, base: BaseChecks) -> Option<TimedUpdate> {
         if base.state == EvidenceState::Gathering || self.base_checks.as_ref() == Some(&base) {
             return None;
@@ -250,7 +250,7 @@ impl UpdateDedup {
         Some(TaskUpdate::BaseChecks(Box::new(base)).at_time(at))
     }
 
-    /// What checks showed; once when they are through, and once more when a person has taken it otherwise.
+    /// Returns check results: once when they are complete, and again when a person has overridden them.
     pub(super) fn collect_evidence(&mut self, shown: Vec<EvidenceView>) -> Vec<TimedUpdate> {
         let new = shown.into_iter().filter(|view| {
             let name = (view.evidence_id.to_string(), view.waived.is_some());
@@ -263,7 +263,8 @@ impl UpdateDedup {
         new.map(told).collect()
     }
 
-    /// The calls of this task that wait and that nobody was asked about yet; of jobs that still run, since nobody else waits for them.
+    /// Returns the unreported tool calls of this task that wait for approval; only of running jobs, since ended ones do not
+    /// wait for them.
     pub(super) fn unreported_approvals(
         &mut self,
         timeline: &TaskTimeline,
@@ -277,26 +278,26 @@ impl UpdateDedup {
         ids.into_iter().filter(|id| self.approvals.insert(id.clone())).collect()
     }
 
-    /// What it costs, when that is not what was told last.
+    /// Returns the cost, if it has changed.
     pub(super) fn collect_cost(&mut self, micros: u64) -> Option<TimedUpdate> {
         (self.cost.replace(micros) != Some(micros)).then(|| TaskUpdate::Cost(micros).into_current())
     }
 }
 
-/// A word of a closed list; none when it is not in the list.
+/// Parses an enum value; `None` if it is unknown.
 fn parse_enum_word<T: DeserializeOwned>(value: &Value) -> Option<T> {
     serde_json::from_value(value.clone()).ok()
 }
 
-/// Whether somebody was asked something that is worth telling though it was answered before anybody looked.
+/// Returns whether the wait is a question that is reported even if it was answered before the first poll.
 const fn is_question(reason: WaitReason) -> bool {
     matches!(reason, WaitReason::Approval | WaitReason::HumanInput | WaitReason::Paused)
 }
 
-/// What people call a job: what comes after the work of an attempt are its checks.
+/// Returns the name of a job: the job after the work of an attempt runs its checks.
 pub fn job_name(timeline: &TaskTimeline, job: &JobEntry) -> String {
     let mut before = timeline.jobs.iter().take_while(|it| it.job_id != job.job_id);
-    // Before any change there is nothing but checks.
+    // Before any change there are only checks.
     if job.attempt > 0 && before.any(|it| it.unit == job.unit && it.attempt == job.attempt) {
         format!("checks of {}", job.unit)
     } else {

@@ -205,7 +205,7 @@ pub(super) fn command_for_key(key: KeyEvent) -> Option<KeyCommand> {
     all.find(|row| row.strokes.contains(&stroke)).map(|row| row.command)
 }
 
-/// How the key of a command is written.
+/// Returns the label of a command's key.
 pub(super) fn key_label(command: KeyCommand) -> &'static str {
     let mut all = KEY_BINDINGS.iter().flat_map(|(_, rows)| rows.iter());
     let row = all.find(|row| row.command == command);

@@ -1,4 +1,4 @@
-//! What the screen is told, and what it wants.
+//! Messages to the screen, and its effects.
 
 use cynode_core::{
     events::EventView,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::failure::Result;
 
-/// Something that the screen is told.
+/// A message to the screen.
 #[derive(Debug)]
 pub(super) enum ScreenMessage {
     /// The time.
@@ -29,33 +29,33 @@ pub(super) enum ScreenMessage {
     Key(KeyEvent),
     /// A text was pasted.
     Pasted(String),
-    /// The mouse was clicked or its wheel turned.
+    /// A mouse button was clicked, or the wheel was turned.
     Mouse(MouseEvent),
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resized(TerminalSize),
-    /// It was drawn.
+    /// A frame was drawn.
     Drawn(ScreenLayout),
-    /// From now on it is heard what happens.
+    /// The event stream is open.
     Listening,
-    /// Something happened.
+    /// An event arrived.
     Heard(Box<EventView>),
-    /// Nothing is heard any more.
+    /// The event stream ended or could not be opened.
     Deaf(crate::failure::CliError),
-    /// What was asked for came, or not.
+    /// A fetch succeeded or failed.
     Answered(FetchTopic, Result<TopicAnswer>),
-    /// Something was done, or not.
+    /// An action succeeded or failed.
     Done(u64, Result<()>),
-    /// Somebody logged in, or not.
+    /// A login succeeded or failed.
     LoggedIn(Result<Box<SessionView>>),
-    /// A task was accepted, or not.
+    /// A task was created, or refused.
     Created(u64, Result<Box<TaskView>>),
-    /// The project manager says something; nothing more at the end.
+    /// A chunk of the project manager's answer; `None` at its end.
     Replied(u64, Result<Option<String>>),
-    /// Another program gave the terminal back, or could not be started.
+    /// Another program returned the terminal, or could not be started.
     Returned(Result<()>),
 }
 
-/// A program of the person's that shows a text.
+/// An external program that shows a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExternalViewer {
     /// `$VISUAL` or `$EDITOR`.
@@ -64,38 +64,38 @@ pub(super) enum ExternalViewer {
     Pager,
 }
 
-/// A text that is shown in another program.
+/// A text for another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ViewerContent {
-    /// This one; the name of its file ends so.
+    /// This text, with the extension of its file.
     Text(&'static str, String),
-    /// The whole difference of a pull request.
+    /// The whole diff of a pull request.
     Diff(PullRequestId),
 }
 
-/// Something that the screen wants.
+/// An effect that the screen requests.
 #[derive(Debug)]
 pub(super) enum ScreenEffect {
-    /// An answer; of a log from this event on.
+    /// Fetch a topic; a log from this event on.
     Fetch(FetchTopic, u64),
-    /// To hear what happens, from behind this event.
+    /// Open the event stream after this event.
     Listen(Option<String>),
-    /// Something done; sent again, the key names the same attempt.
+    /// Perform an action; the idempotency key identifies repeated attempts.
     Do { number: u64, key: String, deed: ScreenAction, words: Option<String> },
-    /// A session.
+    /// Create a session.
     LogIn { handle: String, password: SecretString },
-    /// A task, new or one that has ended once more; sent again, the key names the same attempt.
+    /// Create or retry a task; the idempotency key identifies repeated attempts.
     Create { number: u64, key: String, ended: Option<TaskId>, body: Box<CreateTask> },
-    /// An answer of the project manager to what was said.
+    /// Ask the project manager for the next answer of a conversation.
     Ask { number: u64, project: Option<ProjectId>, messages: Vec<Value> },
-    /// No answer any more.
+    /// Cancel the pending answer.
     StopAsking,
-    /// A text in another program.
+    /// Show a text in another program.
     Show(ExternalViewer, ViewerContent),
-    /// The whole screen drawn anew.
+    /// Redraw the whole screen.
     Clear,
-    /// The shell, until it calls back.
+    /// Suspend to the shell.
     Suspend,
-    /// The end.
+    /// Quit.
     Quit,
 }

@@ -1,8 +1,8 @@
-//! The command line behind `:`: which commands there are, how they are completed, what an unknown one is answered with.
+//! The command prompt behind `:`: its commands, completion, and errors for unknown ones.
 
 use super::state::{Pane, ScreenState, TaskPart};
 
-/// What a command does.
+/// The action of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PromptAction {
     Pane(Pane),
@@ -15,20 +15,20 @@ pub(super) enum PromptAction {
     Quit,
 }
 
-/// What may stand behind a command.
+/// The argument of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PromptArgument {
     None,
-    /// The name of a project; may be left out.
+    /// The optional name of a project.
     Project,
     /// The name of a task.
     Task,
 }
 
-/// A command of the command line.
+/// A command of the prompt.
 #[derive(Debug)]
 pub(super) struct PromptCommand {
-    /// Its names, the one that is shown first.
+    /// Its names; the first is displayed.
     pub(super) names: &'static [&'static str],
     pub(super) argument: PromptArgument,
     pub(super) action: PromptAction,
@@ -69,14 +69,14 @@ pub(super) const PROMPT_COMMANDS: &[PromptCommand] = &[
     prompt_command(&["q", "quit", "exit"], PromptArgument::None, PromptAction::Quit),
 ];
 
-/// A command as it was typed.
+/// A parsed command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ParsedPrompt {
     pub(super) action: PromptAction,
     pub(super) argument: Option<String>,
 }
 
-/// Reads a command; a beginning that fits one command alone is that command.
+/// Parses a command; an unambiguous prefix is enough.
 pub(super) fn parse_prompt(line: &str) -> Result<ParsedPrompt, String> {
     let mut words = line.split_whitespace();
     let Some(name) = words.next() else { return Err("type a command, such as :tasks".to_owned()) };
@@ -119,7 +119,7 @@ fn find_command(name: &str) -> Result<&'static PromptCommand, String> {
     }
 }
 
-/// The name that is nearest to what was typed, if one is near.
+/// Returns the name closest to the typed text, if one is close.
 pub(super) fn nearest_match<'a>(
     typed: &str,
     names: impl Iterator<Item = &'a str>,
@@ -128,7 +128,7 @@ pub(super) fn nearest_match<'a>(
     (near.0 <= 2.min(typed.chars().count() / 2)).then_some(near.1)
 }
 
-/// How many letters must be put in, left out or exchanged to make one text of another.
+/// Returns the edit distance of two texts.
 fn edit_distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -144,7 +144,7 @@ fn edit_distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-/// What the last word of a line may become.
+/// Returns the candidates for the last word of a line.
 pub(super) fn completion_candidates(state: &ScreenState, line: &str) -> Vec<String> {
     let Some((name, begun)) = line.trim_start().split_once(' ') else {
         let names = PROMPT_COMMANDS.iter().map(|entry| entry.names[0]);
@@ -163,7 +163,7 @@ pub(super) fn completion_candidates(state: &ScreenState, line: &str) -> Vec<Stri
     names
 }
 
-/// The line with its last word completed as far as the candidates agree.
+/// Completes the last word of a line to the common prefix of its candidates.
 pub(super) fn complete_prompt(state: &ScreenState, line: &str) -> String {
     let candidates = completion_candidates(state, line);
     let Some(first) = candidates.first() else { return line.to_owned() };

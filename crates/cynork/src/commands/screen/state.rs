@@ -1,4 +1,4 @@
-//! What is shown: which pane, which row, how far it is scrolled, what is being typed.
+//! The display state: pane, selection, scroll position, text inputs.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ pub(super) enum TaskPart {
 }
 
 impl ScrollArea {
-    /// Whether its lines can be searched, and shown whole instead of wrapped.
+    /// Returns whether its lines can be searched and shown unwrapped.
     pub(super) const fn is_text(self) -> bool {
         matches!(self, Self::Timeline | Self::Log | Self::Diff | Self::Evidence)
     }
@@ -100,7 +100,7 @@ impl TaskPart {
         }
     }
 
-    /// Where it is scrolled.
+    /// Returns its scroll area.
     pub(super) const fn scroll_area(self) -> ScrollArea {
         match self {
             Self::Plan => ScrollArea::Plan,
@@ -112,14 +112,14 @@ impl TaskPart {
     }
 }
 
-/// Which side keys are for.
+/// The side that has the keyboard focus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Focus {
     List,
     Detail,
 }
 
-/// Something that scrolls.
+/// A scrollable area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ScrollArea {
     Tasks,
@@ -147,14 +147,14 @@ pub(super) enum ScrollArea {
     Dialog,
 }
 
-/// What a click means.
+/// The target of a click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClickTarget {
     Pane(Pane),
     Part(TaskPart),
     /// A row of a list, by its number.
     Row(ScrollArea, usize),
-    /// Anywhere in what scrolls.
+    /// Any other position in a scroll area.
     Area(ScrollArea),
     /// A field of the form.
     Field(usize),
@@ -163,80 +163,80 @@ pub(super) enum ClickTarget {
     Help,
 }
 
-/// What was drawn, as far as keys and clicks must know.
+/// The layout of the last frame, as far as keys and clicks need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ScreenLayout {
-    /// What is where; what comes later lies on top.
+    /// The rectangles of targets; later ones are on top.
     pub(super) hits: Vec<(Rect, ClickTarget)>,
-    /// The first line of each place that was shown.
+    /// The first visible line of each area.
     pub(super) tops: BTreeMap<ScrollArea, usize>,
-    /// How many lines of it were.
+    /// The number of visible lines of each area.
     pub(super) pages: BTreeMap<ScrollArea, usize>,
-    /// The last line that can be the first.
+    /// The last possible first line of each area.
     pub(super) ends: BTreeMap<ScrollArea, usize>,
-    /// The lines of the place in sight that hold what is searched for.
+    /// The lines of the visible area that contain a match.
     pub(super) matches: Vec<usize>,
-    /// How many cells of its longest line are hidden on the right while lines are not wrapped.
+    /// Number of cells of the longest line that are hidden on the right in unwrapped mode.
     pub(super) overflow: usize,
 }
 
-/// How it is with the server.
+/// State of the connection to the server.
 #[derive(Clone, Debug)]
 pub(super) enum ConnectionState {
-    /// Nothing was heard yet.
+    /// The first connection is being opened.
     Opening,
-    /// What happens is heard.
+    /// The event stream is open.
     Live,
-    /// It is not.
+    /// The connection is lost.
     Lost {
         since: OffsetDateTime,
-        /// When it is tried again; none while it is.
+        /// Time of the next attempt; `None` while one is in progress.
         again: Option<OffsetDateTime>,
         tries: u32,
         why: CliError,
     },
 }
 
-/// The form for whoever is not logged in.
+/// The login form.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoginForm {
     pub(super) handle: LineInput,
     pub(super) password: LineInput,
-    /// Which of the two is typed.
+    /// Which of the two fields is active.
     pub(super) field: usize,
     pub(super) sending: bool,
     pub(super) failure: Option<CliError>,
 }
 
-/// Something that is done to the installation: the same operations as the commands'.
+/// An action on the installation: the same operations as those of the commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ScreenAction {
-    /// Yes or no to the plan that was shown: to its wait and to no other.
+    /// Approve or reject the plan of exactly this wait.
     Approve { task: TaskId, wait: WaitId, yes: bool },
-    /// An answer to the question that was shown.
+    /// Answer the question of this wait.
     Answer { task: TaskId, wait: WaitId },
-    /// Yes or no to a call.
+    /// Approve or deny a tool call.
     Decide { approval: ApprovalId, yes: bool },
-    /// An instruction.
+    /// Send an instruction.
     Instruct { task: TaskId, kind: InstructionKind },
-    /// The end of a task.
+    /// Cancel a task.
     Cancel { task: TaskId },
-    /// A merge.
+    /// Merge a pull request.
     Merge { task: TaskId, pull_request: PullRequestId },
-    /// Another attempt at what the task asks about.
+    /// Retry the step that the task asks about.
     TryAgain { task: TaskId, wait: WaitId },
 }
 
-/// What a question before something is done is about.
+/// The purpose of a confirmation dialog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DialogPurpose {
-    /// Something is done to what there is.
+    /// Perform an action on an existing object.
     Act(ScreenAction),
-    /// A new task asks for the same as one that has ended.
+    /// Create a new task like one that has ended.
     AskAgain(TaskId),
 }
 
-/// Whether words belong to it.
+/// Whether the dialog takes text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextRequirement {
     None,
@@ -244,36 +244,36 @@ pub(super) enum TextRequirement {
     Needed,
 }
 
-/// A question before something is done.
+/// A confirmation dialog.
 #[derive(Clone, Debug)]
 pub(super) struct Dialog {
     pub(super) purpose: DialogPurpose,
-    /// What is asked.
+    /// The question of the dialog.
     pub(super) question: String,
-    /// What it is about, exactly.
+    /// The exact object of the question.
     pub(super) body: Vec<String>,
     pub(super) words: TextRequirement,
     pub(super) input: LineInput,
     /// The wait that it is about: another wait is another question.
     pub(super) about: Option<WaitId>,
-    /// Names the attempt.
+    /// Number of the attempt, for its idempotency key.
     pub(super) number: u64,
     pub(super) sending: bool,
     pub(super) failure: Option<CliError>,
-    /// What is told when it is done.
+    /// The note after success.
     pub(super) done: String,
 }
 
-/// The form for a new task. Behind the checks that are filled in there is an empty one.
+/// The form of a new task. One empty check follows the filled ones.
 #[derive(Clone, Debug)]
 pub(super) struct TaskForm {
     pub(super) project: LineInput,
     pub(super) words: LineInput,
     pub(super) checks: Vec<LineInput>,
     pub(super) budget: LineInput,
-    /// The number of the field that is typed: project, words, each check, budget.
+    /// The number of the active field: project, description, each check, budget.
     pub(super) field: usize,
-    /// Names the attempt.
+    /// Number of the attempt, for its idempotency key.
     pub(super) number: u64,
     pub(super) sending: bool,
     pub(super) failure: Option<CliError>,
@@ -293,19 +293,19 @@ impl TaskForm {
         }
     }
 
-    /// How many fields it has.
+    /// Returns the number of fields.
     pub(super) const fn field_count(&self) -> usize {
         self.checks.len() + 3
     }
 
-    /// Each field with its name.
+    /// Returns each field with its name.
     pub(super) fn named_fields(&self) -> Vec<(&'static str, &LineInput)> {
         let checks = self.checks.iter().map(|check| ("check", check));
         let first = [("project", &self.project), ("task", &self.words)];
         first.into_iter().chain(checks).chain([("budget", &self.budget)]).collect()
     }
 
-    /// The field that is typed.
+    /// Returns the active field.
     pub(super) fn active_field(&mut self) -> &mut LineInput {
         match self.field {
             0 => &mut self.project,
@@ -314,10 +314,10 @@ impl TaskForm {
         }
     }
 
-    /// Keeps one empty check behind those that are filled in.
+    /// Keeps exactly one empty check after the filled ones.
     pub(super) fn normalize_checks(&mut self) {
         if self.checks.last().is_none_or(|check| !check.as_str().is_empty()) {
-            // Whoever stands in the budget stays there.
+            // A cursor in the budget stays there.
             self.field += usize::from(self.field == self.field_count() - 1);
             self.checks.push(LineInput::default());
         }
@@ -334,7 +334,7 @@ impl TaskForm {
     }
 }
 
-/// Who said something in the conversation.
+/// The author of a chat message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChatSpeaker {
     Person,
@@ -344,34 +344,34 @@ pub(super) enum ChatSpeaker {
 /// The conversation with the project manager.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChatConversation {
-    /// What was said, oldest first; the last may still be on its way.
+    /// The messages, oldest first; the last may be incomplete.
     pub(super) turns: Vec<(ChatSpeaker, String)>,
     pub(super) input: LineInput,
-    /// The project that it is about; the preference `chat.default_project` decides when there is none.
+    /// The project of the conversation; the preference `chat.default_project` decides if there is none.
     pub(super) project: Option<ProjectId>,
-    /// Names the question that is answered now.
+    /// Number of the pending question.
     pub(super) number: u64,
     pub(super) sending: bool,
     pub(super) failure: Option<CliError>,
 }
 
-/// What is searched for in a text.
+/// A text search.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TextSearch {
     pub(super) input: LineInput,
     pub(super) typing: bool,
 }
 
-/// Where a search goes.
+/// The direction of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SearchDirection {
-    /// To the first match from the top of what is in sight.
+    /// To the first match from the top of the visible area.
     Here,
     Next,
     Previous,
 }
 
-/// A line that is shown for a while.
+/// A note that is shown for a while.
 #[derive(Clone, Debug)]
 pub(super) struct StatusNote {
     pub(super) text: String,
@@ -379,17 +379,17 @@ pub(super) struct StatusNote {
     pub(super) since: OffsetDateTime,
 }
 
-/// What is looked for in the list of tasks.
+/// The filter of the task list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TaskListFilter {
     pub(super) input: LineInput,
     pub(super) typing: bool,
-    /// What the server was asked for: the words `state:…` and `project:…`.
+    /// The part that the server applies: the words `state:…` and `project:…`.
     pub(super) query: TaskListQuery,
 }
 
 impl TaskListFilter {
-    /// What the server can look for.
+    /// Returns the part of the filter for the server.
     pub(super) fn server_query(&self) -> TaskListQuery {
         let word = |name: &str| {
             let mut words = self.input.as_str().split_whitespace();
@@ -400,7 +400,7 @@ impl TaskListFilter {
         TaskListQuery { state: word("state:"), project: word("project:") }
     }
 
-    /// Whether a task is one of those.
+    /// Returns whether a task matches.
     pub(super) fn matches_task(&self, task: &TaskView) -> bool {
         let is = |wanted: &Option<String>, it: &str| wanted.as_deref().is_none_or(|all| all == it);
         if !is(&self.query.state, task.state.as_str()) {
@@ -418,7 +418,7 @@ impl TaskListFilter {
     }
 }
 
-/// The rows and columns of the terminal.
+/// The size of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TerminalSize {
     pub(super) width: u16,
@@ -426,39 +426,39 @@ pub(super) struct TerminalSize {
 }
 
 impl TerminalSize {
-    /// Too small to show anything that helps.
+    /// Returns whether it is too small for any useful display.
     pub(super) const fn is_too_small(self) -> bool {
         self.width < 60 || self.height < 15
     }
 
-    /// Whether a list and what is chosen in it have room beside each other.
+    /// Returns whether a list and its detail fit side by side.
     pub(super) const fn is_wide(self) -> bool {
         self.width >= 120
     }
 }
 
-/// All that the screen is.
+/// The whole state of the screen.
 #[expect(clippy::struct_excessive_bools, reason = "each says something of its own")]
 #[derive(Debug)]
 pub(super) struct ScreenState {
-    /// Where the installation is.
+    /// Address of the installation.
     pub(super) base: String,
-    /// The time, as it was last told.
+    /// The current time.
     pub(super) now: OffsetDateTime,
     pub(super) size: TerminalSize,
     pub(super) colour: bool,
-    /// Whether it must be drawn anew.
+    /// Whether it must be redrawn.
     pub(super) changed: bool,
-    /// How the names of attempts begin.
+    /// Prefix of the idempotency keys.
     pub(super) seed: String,
-    /// How many there were.
+    /// Number of attempts so far.
     pub(super) attempts: u64,
-    /// There when nobody is logged in.
+    /// Present if nobody is logged in.
     pub(super) login: Option<LoginForm>,
     pub(super) link: ConnectionState,
-    /// The last event that was heard.
+    /// Id of the last received event.
     pub(super) position: Option<String>,
-    /// How many questions in a row were not answered at all.
+    /// Number of consecutive requests without any response.
     pub(super) unanswered: u32,
     pub(super) shelf: FetchCache,
     pub(super) known: ScreenStore,
@@ -466,7 +466,7 @@ pub(super) struct ScreenState {
     pub(super) part: TaskPart,
     pub(super) focus: Focus,
     pub(super) filter: TaskListFilter,
-    /// What is chosen; the first when there is none.
+    /// The selected items; the first item if there is none.
     pub(super) task: Option<TaskId>,
     pub(super) item: Option<InboxItem>,
     pub(super) node: Option<NodeId>,
@@ -478,24 +478,24 @@ pub(super) struct ScreenState {
     pub(super) unit: Option<UnitKey>,
     pub(super) job: Option<JobId>,
     pub(super) file: Option<String>,
-    /// When something else was chosen last: what is passed over quickly is not asked for.
+    /// Time of the last selection change, for debouncing: items that are only passed are not fetched.
     pub(super) chosen_at: OffsetDateTime,
-    /// Whether the end of a log stays in sight.
+    /// Whether a log follows its end.
     pub(super) follow: bool,
     /// Whether long lines are wrapped.
     pub(super) wrap: bool,
-    /// How many cells of long lines are hidden on the left while they are not.
+    /// Number of cells that are hidden on the left in unwrapped mode.
     pub(super) shift: usize,
     pub(super) search: TextSearch,
-    /// Where the search goes once the lines that hold it are known: they are found while it is drawn.
+    /// The pending search direction: matches are found while drawing.
     pub(super) seek: Option<SearchDirection>,
-    /// The line of the match that was gone to last.
+    /// The line of the current match.
     pub(super) found: Option<usize>,
-    /// What is typed behind the colon.
+    /// The text of the prompt.
     pub(super) prompt: Option<LineInput>,
     pub(super) form: Option<TaskForm>,
     pub(super) chat: ChatConversation,
-    /// The project that the directory belongs to, or the one that was chosen for good: a name or an id.
+    /// The project of the working directory, or the configured default: a name or an id.
     pub(super) home: Option<String>,
     pub(super) offsets: BTreeMap<ScrollArea, usize>,
     pub(super) drawn: ScreenLayout,
@@ -505,7 +505,7 @@ pub(super) struct ScreenState {
 }
 
 impl ScreenState {
-    /// The screen as it opens.
+    /// Creates the initial state.
     pub(super) fn new(base: &str, seed: String, now: OffsetDateTime, size: TerminalSize) -> Self {
         Self {
             base: base.to_owned(),
@@ -554,13 +554,13 @@ impl ScreenState {
         }
     }
 
-    /// The tasks of the list, newest first.
+    /// Returns the listed tasks, newest first.
     pub(super) fn listed_tasks(&self) -> Vec<&TaskView> {
         let listed = self.known.listed.iter().rev().filter_map(|id| self.known.tasks.get(id));
         listed.filter(|task| self.filter.matches_task(task)).collect()
     }
 
-    /// The task that is chosen; it stays so when it is not in the list any more.
+    /// Returns the selected task, even if it is not listed any more.
     pub(super) fn chosen_task(&self) -> Option<&TaskView> {
         match self.task {
             Some(id) => self.known.tasks.get(&id),
@@ -568,49 +568,49 @@ impl ScreenState {
         }
     }
 
-    /// Whether one task is in sight.
+    /// Returns whether one task is visible.
     pub(super) fn shows_task(&self) -> bool {
         self.pane == Pane::Tasks && (self.size.is_wide() || self.focus == Focus::Detail)
     }
 
-    /// What waits for the person.
+    /// Returns the items of the inbox.
     pub(super) fn inbox_items(&self) -> Vec<InboxItem> {
         self.known.inbox_items(self.now)
     }
 
-    /// What is chosen there.
+    /// Returns the selected item of the inbox.
     pub(super) fn chosen_item(&self) -> Option<InboxItem> {
         let inbox = self.inbox_items();
         self.item.filter(|item| inbox.contains(item)).or_else(|| inbox.first().copied())
     }
 
-    /// The node that is chosen.
+    /// Returns the selected node.
     pub(super) fn chosen_node(&self) -> Option<&NodeView> {
         let chosen = self.known.nodes.iter().find(|node| Some(node.node_id) == self.node);
         chosen.or_else(|| self.known.nodes.first())
     }
 
-    /// The project that is chosen.
+    /// Returns the selected project.
     pub(super) fn chosen_project(&self) -> Option<&ProjectView> {
         let projects = &self.known.project_views;
         let chosen = projects.iter().find(|it| Some(it.id) == self.project);
         chosen.or_else(|| projects.first())
     }
 
-    /// The pull request that is chosen in its pane.
+    /// Returns the pull request that is selected in its pane.
     pub(super) fn chosen_pull_request(&self) -> Option<&PullRequestView> {
         let pulls = &self.known.pulls;
         pulls.iter().find(|it| Some(it.id) == self.pull).or_else(|| pulls.first())
     }
 
-    /// The model that is chosen.
+    /// Returns the selected model.
     pub(super) fn chosen_model(&self) -> Option<&ModelView> {
         let models = &self.known.models;
         let chosen = models.iter().find(|it| Some(&it.id) == self.model.as_ref());
         chosen.or_else(|| models.first())
     }
 
-    /// The project that a new task or a conversation is about when nobody says: the one in sight, else that of the directory.
+    /// Returns the default project of a new task or a conversation: the visible one, else that of the directory.
     pub(super) fn default_project(&self) -> Option<ProjectId> {
         let by_name = |name: &str| {
             let id = name.parse().ok().filter(|id| self.known.projects.contains_key(id));
@@ -627,18 +627,18 @@ impl ScreenState {
         in_sight.or_else(home).or_else(task).or_else(only)
     }
 
-    /// The place whose text is in sight and can be searched and scrolled sideways.
+    /// Returns the visible text area that can be searched and scrolled sideways.
     pub(super) fn visible_text_area(&self) -> Option<ScrollArea> {
         let place = self.part.scroll_area();
         (self.shows_task() && place.is_text()).then_some(place)
     }
 
-    /// The story of the task that is chosen.
+    /// Returns the timeline of the selected task.
     pub(super) fn chosen_timeline(&self) -> Option<&TaskTimeline> {
         self.known.timelines.get(&self.chosen_task()?.id)
     }
 
-    /// The unit whose words are shown: the one that was chosen, else the first that is worked on.
+    /// Returns the unit whose details are shown: the selected one, else the first in progress.
     pub(super) fn chosen_unit(&self) -> Option<usize> {
         let units = &self.chosen_timeline()?.units;
         let chosen = units.iter().position(|unit| Some(&unit.key) == self.unit.as_ref());
@@ -648,41 +648,41 @@ impl ScreenState {
         chosen.or_else(|| units.iter().position(works)).or((!units.is_empty()).then_some(0))
     }
 
-    /// The job whose log is shown: the one that was chosen, else the last that has begun.
+    /// Returns the job whose log is shown: the selected one, else the last that has started.
     pub(super) fn chosen_job(&self) -> Option<&JobEntry> {
         let jobs = &self.chosen_timeline()?.jobs;
         let chosen = jobs.iter().find(|job| Some(job.job_id) == self.job);
         chosen.or_else(|| jobs.iter().rev().find(|job| job.started_at.is_some())).or(jobs.last())
     }
 
-    /// What the chosen task was delivered as.
+    /// Returns the pull request of the selected task.
     pub(super) fn pull_request(&self) -> Option<&PullRequestEntry> {
         self.chosen_timeline()?.pull_request.as_ref()
     }
 
-    /// The file whose changes are shown.
+    /// Returns the file whose diff is shown.
     pub(super) fn chosen_file(&self) -> Option<&str> {
         let files = &self.known.files.get(&self.pull_request()?.id)?.files;
         let chosen = files.iter().find(|file| Some(&file.path) == self.file.as_ref());
         chosen.or_else(|| files.first()).map(|file| file.path.as_str())
     }
 
-    /// What the chosen task waits for from a person.
+    /// Returns the reason why a task waits for a person.
     pub(super) fn wait_reason_of(&self, task: TaskId) -> Option<WaitReason> {
         self.known.waits.get(&task).map(|wait| wait.reason)
     }
 
-    /// Whether what the chosen task brought can be merged here.
+    /// Returns the pull request of the selected task, if it can be merged here.
     pub(super) fn mergeable_pull_request(&self) -> Option<&PullRequestEntry> {
         self.pull_request().filter(|it| it.state == PullRequestState::Open)
     }
 
-    /// How far a place is scrolled.
+    /// Returns the scroll offset of an area.
     pub(super) fn scroll_offset(&self, place: ScrollArea) -> usize {
         self.offsets.get(&place).copied().unwrap_or(0)
     }
 
-    /// Says something for a while.
+    /// Shows a note for a while.
     pub(super) fn show_note(&mut self, text: impl Into<String>, good: bool) {
         self.note = Some(StatusNote { text: text.into(), good, since: self.now });
         self.changed = true;

@@ -1,4 +1,4 @@
-//! What is known of the installation, and how what is heard changes it.
+//! The client-side data store, and its updates by events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -30,82 +30,82 @@ use super::{
 };
 use crate::{client::ListResponse, draw, terminal::Colorizer};
 
-/// What came of asking.
+/// The result of a fetch.
 #[derive(Clone, Debug)]
 pub(super) enum TopicAnswer {
-    /// Who is asking.
+    /// The authenticated user.
     Me(Box<MeView>),
     /// The projects.
     Projects(Vec<ProjectView>),
     /// A page of tasks.
     Tasks(ListResponse<TaskView>),
-    /// Sums.
+    /// Usage sums.
     Sums(Vec<UsageSum>),
-    /// The story of a task.
+    /// The timeline of a task.
     Timeline(Box<TaskTimeline>),
-    /// The plan that a task waits with, if the project manager made it.
+    /// The plan of a waiting task, if the project manager made it.
     Plan(Option<Box<PlanAnswer>>),
-    /// What is to be known before a yes to that plan, each with its name.
+    /// The preview of that plan, as named lines.
     Before(Vec<(&'static str, String)>),
-    /// What was shown of a task.
+    /// The evidence of a task.
     Evidence(Box<TaskEvidence>),
-    /// What happened in a job, and whether there may be more.
+    /// Events of a job, and whether there may be more.
     Log(Vec<JobEventView>, bool),
-    /// Files.
+    /// Changed files.
     Files(ChangedFiles),
-    /// What is changed in one.
+    /// The diff of one file.
     Diff(DiffView),
-    /// What the work on a task has changed, if it has left anything.
+    /// The unoffered changes of a task, if there are any.
     Work(Option<Box<TaskDiff>>),
-    /// Calls that wait.
+    /// Tool calls that wait for approval.
     Approvals(Vec<ApprovalView>),
-    /// One call with its arguments.
+    /// One tool call with its arguments.
     Approval(Box<ApprovalView>),
     /// Pull requests, newest first.
     Pulls(Vec<PullRequestView>),
-    /// One, with what was checked and said.
+    /// One pull request, with its checks and comments.
     Pull(Box<PullRequestDetail>),
-    /// A repository, if the project has one.
+    /// The repository, if the project has one.
     Repository(Option<RepositoryView>),
-    /// Models.
+    /// The models.
     Models(Vec<ModelView>),
-    /// Nodes.
+    /// The nodes.
     Nodes(Vec<NodeView>),
     Readiness(Readiness),
-    /// Ceilings.
+    /// The budgets.
     Budgets(Vec<BudgetStatusView>),
 }
 
-/// What a task waits for.
+/// The wait of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TaskWait {
-    /// Which it is; an answer names it.
+    /// Id of the wait; an answer names it.
     pub(super) id: WaitId,
-    /// What for.
+    /// Reason of the wait.
     pub(super) reason: WaitReason,
-    /// What is asked.
+    /// The question to the person.
     pub(super) question: Option<String>,
-    /// Since when.
+    /// Start of the wait.
     pub(super) since: OffsetDateTime,
-    /// The task's name.
+    /// Name of the task.
     pub(super) name: String,
-    /// Where it lives.
+    /// Project of the task.
     pub(super) project: Option<ProjectId>,
 }
 
-/// Something that waits for the person.
+/// An item of the inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum InboxItem {
     /// A plan of a task.
     Plan(TaskId),
     /// A question of a task.
     Question(TaskId),
-    /// A call of a tool.
+    /// A tool call.
     Call(ApprovalId),
 }
 
 impl InboxItem {
-    /// The task, if it is one that waits itself.
+    /// Returns the task, if the task itself waits.
     pub(super) const fn waiting_task(self) -> Option<TaskId> {
         match self {
             Self::Plan(task) | Self::Question(task) => Some(task),
@@ -114,7 +114,7 @@ impl InboxItem {
     }
 }
 
-/// A few values by key; those that were put in first go first.
+/// A small cache by key; the oldest entries are evicted first.
 #[derive(Clone, Debug)]
 pub(super) struct RecentCache<K, V>(Vec<(K, V)>);
 
@@ -124,11 +124,11 @@ impl<K, V> Default for RecentCache<K, V> {
     }
 }
 
-/// How many of what can be looked at again are kept.
+/// Maximum number of entries.
 const MAX_CACHED_ENTRIES: usize = 16;
 
 impl<K: PartialEq, V> RecentCache<K, V> {
-    /// One of them.
+    /// Returns an entry.
     pub(super) fn get(&self, key: &K) -> Option<&V> {
         self.0.iter().find(|(it, _)| it == key).map(|(_, value)| value)
     }
@@ -146,47 +146,47 @@ impl<K: PartialEq, V> RecentCache<K, V> {
     }
 }
 
-/// What kind of line of a log it is.
+/// The source of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogSource {
-    /// The agent says or thinks something.
+    /// Message or reasoning of the agent.
     Agent,
-    /// The agent does something.
+    /// Action of the agent.
     Deed,
-    /// A program wrote it.
+    /// Standard output of a program.
     Program,
-    /// A program complained.
+    /// Standard error of a program.
     Complaint,
-    /// The system says it.
+    /// Message of the system.
     System,
 }
 
 /// One line of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogLine {
-    /// Milliseconds since the job was claimed; on the first line of what was said.
+    /// Milliseconds since the job was claimed; on the first line of an event.
     pub(super) at: Option<u64>,
-    /// Whose it is.
+    /// Source of the line.
     pub(super) voice: LogSource,
-    /// The line.
+    /// Text of the line.
     pub(super) text: String,
 }
 
-/// What happened in a job, as lines.
+/// The events of a job, as lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JobLog {
-    /// The lines that are kept.
+    /// The stored lines.
     pub(super) lines: VecDeque<LogLine>,
-    /// How many were dropped.
+    /// Number of dropped lines.
     pub(super) dropped: usize,
-    /// The number of the first event that is not known yet.
+    /// The number of the next event to fetch.
     pub(super) next: u64,
 }
 
-/// How many lines of a log are kept.
+/// Maximum number of stored lines of a log.
 const MAX_LOG_LINES: usize = 5000;
 
-/// How much of one line.
+/// Maximum length of one line.
 const MAX_LOG_LINE_CELLS: usize = 8000;
 
 impl JobLog {
@@ -208,7 +208,7 @@ impl JobLog {
     }
 }
 
-/// Whose the words of an event are.
+/// Returns the source of an event's text.
 fn log_source_of(event: &JobEventView) -> LogSource {
     match event.event.as_str() {
         "said" | "thought" => LogSource::Agent,
@@ -219,10 +219,10 @@ fn log_source_of(event: &JobEventView) -> LogSource {
     }
 }
 
-/// All that is known.
+/// The client-side data.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScreenStore {
-    /// Who is asking.
+    /// The authenticated user.
     pub(super) me: Option<MeView>,
     /// Names of projects.
     pub(super) projects: BTreeMap<ProjectId, String>,
@@ -235,20 +235,20 @@ pub(super) struct ScreenStore {
     pub(super) models: Vec<ModelView>,
     /// Tasks, listed or not.
     pub(super) tasks: BTreeMap<TaskId, TaskView>,
-    /// Those that are listed.
+    /// The listed tasks.
     pub(super) listed: BTreeSet<TaskId>,
-    /// How the list goes on.
+    /// Cursor of the next page.
     pub(super) more: Option<String>,
-    /// What tasks cost, in millionths.
+    /// Cost of tasks, in millionths.
     pub(super) costs: BTreeMap<TaskId, u64>,
-    /// What tasks wait for.
+    /// Waits of tasks.
     pub(super) waits: BTreeMap<TaskId, TaskWait>,
-    /// Tasks of which it must be looked what they wait for.
+    /// Tasks whose wait must be fetched.
     pub(super) unsure: BTreeSet<TaskId>,
-    /// Tasks of which it was looked: what comes after is heard.
+    /// Tasks whose wait was fetched: later changes arrive as events.
     looked: BTreeSet<TaskId>,
     pub(super) timelines: RecentCache<TaskId, TaskTimeline>,
-    /// Plans by the wait that was open when they were asked for.
+    /// Plans, by the wait that was open at the fetch.
     plans: RecentCache<WaitId, Option<PlanAnswer>>,
     befores: RecentCache<WaitId, Vec<(&'static str, String)>>,
     pub(super) evidence: RecentCache<TaskId, TaskEvidence>,
@@ -256,12 +256,12 @@ pub(super) struct ScreenStore {
     pub(super) files: RecentCache<PullRequestId, ChangedFiles>,
     pub(super) diffs: RecentCache<(PullRequestId, String), DiffView>,
     pub(super) works: RecentCache<TaskId, Option<TaskDiff>>,
-    /// Calls that wait.
+    /// Tool calls that wait for approval.
     pub(super) approvals: Vec<ApprovalView>,
-    /// Those that were looked at, with their arguments.
+    /// Tool calls that were viewed, with their arguments.
     pub(super) looked_at: RecentCache<ApprovalId, ApprovalView>,
     pub(super) nodes: Vec<NodeView>,
-    /// Whether work can be done, as far as the person may see it.
+    /// The readiness checks that the person may see.
     pub(super) readiness: Option<Readiness>,
     pub(super) budgets: Vec<BudgetStatusView>,
     pub(super) by_project: Vec<UsageSum>,
@@ -269,35 +269,35 @@ pub(super) struct ScreenStore {
 }
 
 impl ScreenStore {
-    /// What money is counted in.
+    /// Returns the currency of amounts.
     pub(super) fn display_currency(&self) -> Currency {
         self.me.as_ref().map(|me| me.currency).unwrap_or_default()
     }
 
-    /// What keeps work from being done, if something does; else what somebody should look at on a node.
+    /// Returns the check that blocks work, if there is one; else a warning of a node.
     pub(super) fn worst_check(&self) -> Option<&ReadinessCheck> {
         let checks = || self.readiness.iter().flat_map(|seen| &seen.checks);
         let failed = checks().find(|check| check.status == ReadinessStatus::Failed);
         failed.or_else(|| checks().find(|check| check.status == ReadinessStatus::Warning))
     }
 
-    /// A project's name, or its id.
+    /// Returns a project's name, or its id.
     pub(super) fn project_name(&self, id: ProjectId) -> String {
         self.projects.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
 
-    /// The project of a name.
+    /// Finds a project by name.
     pub(super) fn find_project(&self, name: &str) -> Option<ProjectId> {
         self.projects.iter().find(|(_, it)| it.as_str() == name).map(|(id, _)| *id)
     }
 
-    /// A task that was just made is in the list at once.
+    /// Adds a created task to the list at once.
     pub(super) fn add_created_task(&mut self, task: TaskView) {
         self.listed.insert(task.id);
         self.tasks.insert(task.id, task);
     }
 
-    /// What waits for the person, oldest first.
+    /// Returns the items of the inbox, oldest first.
     pub(super) fn inbox_items(&self, now: OffsetDateTime) -> Vec<InboxItem> {
         let tasks = self.waits.iter().filter_map(|(task, wait)| match wait.reason {
             WaitReason::Approval => Some((wait.since, InboxItem::Plan(*task))),
@@ -311,7 +311,8 @@ impl ScreenStore {
         items.into_iter().map(|(_, item)| item).collect()
     }
 
-    /// Puts in what came; `listed` is what the list is looked for by now. Whether there is more of it to ask for at once.
+    /// Stores the result of a fetch; `listed` is the current filter of the list. Returns whether there is more to fetch at
+    /// once.
     pub(super) fn apply_answer(
         &mut self,
         topic: &FetchTopic,
@@ -327,7 +328,7 @@ impl ScreenStore {
                 self.project_views = projects;
                 self.project_views.sort_by(|one, other| one.slug.as_str().cmp(other.slug.as_str()));
             }
-            // What was asked for under another filter is not what is listed now.
+            // A page for another filter does not belong to the current list.
             (FetchTopic::Tasks(query) | FetchTopic::More(query, _), TopicAnswer::Tasks(page))
                 if query == listed =>
             {
@@ -397,7 +398,7 @@ impl ScreenStore {
         let first = matches!(topic, FetchTopic::Tasks(_));
         let oldest = page.items.last().map(|task| task.id);
         if first {
-            // Between the newest and the last of the page nothing else is in the list.
+            // No other task is between the newest and the last of the page.
             let beyond = oldest.filter(|_| page.next_cursor.is_some());
             self.listed.retain(|it| beyond.is_some_and(|beyond| *it < beyond));
         }
@@ -410,7 +411,7 @@ impl ScreenStore {
         }
     }
 
-    /// All tasks that run: others wait for nobody.
+    /// Stores all running tasks: others wait for nobody.
     fn apply_running_tasks(&mut self, page: ListResponse<TaskView>) {
         let whole = page.next_cursor.is_none();
         let runs: BTreeSet<TaskId> = page.items.iter().map(|task| task.id).collect();
@@ -426,7 +427,7 @@ impl ScreenStore {
         self.looked.insert(id);
         let known = self.waits.get(&id);
         match open_wait(&timeline) {
-            // It was told before the task began to wait for what is known.
+            // This response is older than the known wait.
             Some(wait)
                 if known.is_some_and(|it| it.id != wait.wait_id && it.since > wait.opened_at) => {}
             Some(wait) => {
@@ -453,25 +454,27 @@ impl ScreenStore {
         self.timelines.insert_entry(id, timeline);
     }
 
-    /// A task waits. An event and a story may give the same wait times that differ a little: it stays the same.
+    /// Records the wait of a task. An event and a timeline may have slightly different times for the same wait: it stays the
+    /// same.
     fn record_wait(&mut self, id: TaskId, wait: TaskWait) {
         if self.waits.get(&id).is_none_or(|it| it.id != wait.id) {
             self.waits.insert(id, wait);
         }
     }
 
-    /// The plan that a task waits with now; nothing in it when there is none to be had. A plan of an earlier wait is not it.
+    /// Returns the plan of a task's current wait; it is `None` inside if there is no plan. A plan of an earlier wait does not
+    /// count.
     pub(super) fn pending_plan(&self, task: TaskId) -> Option<&Option<PlanAnswer>> {
         self.plans.get(&self.waits.get(&task)?.id)
     }
 
-    /// What is to be known before a yes to it, as far as it was looked up.
+    /// Returns the preview of that plan, as far as it was fetched.
     pub(super) fn plan_preview(&self, task: TaskId) -> &[(&'static str, String)] {
         let facts = self.waits.get(&task).and_then(|wait| self.befores.get(&wait.id));
         facts.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The units of a task that waits, when its story was told during the same wait.
+    /// Returns the units of a waiting task, if its timeline was fetched during the same wait.
     pub(super) fn pending_units(&self, task: TaskId) -> &[UnitView] {
         let wait = self.waits.get(&task).map(|wait| wait.id);
         let same =
@@ -479,7 +482,7 @@ impl ScreenStore {
         self.timelines.get(&task).filter(same).map(|it| it.units.as_slice()).unwrap_or_default()
     }
 
-    /// What an event says by itself, without asking; and what is old because of it.
+    /// Applies the content of an event, and marks topics as stale because of it.
     pub(super) fn apply_event(&mut self, event: &EventView, shelf: &mut FetchCache) {
         let kind = EventKind::from_name(&event.kind);
         if let Some(task) = event.task_id {
@@ -555,7 +558,7 @@ impl ScreenStore {
                     self.record_wait(id, wait);
                     self.unsure.remove(&id);
                 } else {
-                    // What cannot be read is not what was known before either.
+                    // An unreadable wait is not the earlier one either.
                     self.waits.remove(&id);
                     self.unsure.insert(id);
                 }
@@ -573,14 +576,14 @@ impl ScreenStore {
     }
 }
 
-/// What a task waits for a person with, by its story.
+/// Returns the wait for a person in a timeline.
 fn open_wait(timeline: &TaskTimeline) -> Option<&WaitEntry> {
     let open = |wait: &&WaitEntry| wait.resolved_at.is_none() && wait.reason.blocks_start();
     let open = timeline.waits.iter().rev().find(open);
     open.filter(|_| timeline.state == TaskStateName::Running)
 }
 
-/// What a task waits for, as an event tells it.
+/// Parses the wait of a task from an event.
 fn parse_wait(event: &EventView) -> Option<TaskWait> {
     Some(TaskWait {
         id: event.data["wait_id"].as_str()?.parse().ok()?,

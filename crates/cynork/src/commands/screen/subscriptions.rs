@@ -1,4 +1,4 @@
-//! What is in sight must be known: which topics are wanted now, the most wanted first, and how often anew.
+//! Subscriptions: which topics the visible panes need, by priority, and their refresh intervals.
 
 use cynode_core::{
     tasks::TaskStateName,
@@ -13,15 +13,15 @@ use super::{
     store::InboxItem,
 };
 
-/// How long something must be chosen before it is asked for.
+/// How long an item must be selected before it is fetched.
 const SELECTION_DEBOUNCE: Duration = Duration::milliseconds(150);
 
-/// A topic, and how old it may become; without a time it is asked for when something happened.
+/// A topic and its maximum age; without an age it is fetched after an event.
 type TopicNeed = (FetchTopic, Option<Duration>);
 
-/// Asks for what is needed, old or missing, and not under way.
+/// Requests the needed topics that are stale or missing, and not in flight.
 pub(super) fn request_needed_topics(state: &mut ScreenState, wants: &mut Vec<ScreenEffect>) {
-    // Nobody answers: whoever listens finds out when that changes.
+    // The server does not respond: the event stream notices when that changes.
     if state.login.is_some() || matches!(state.link, ConnectionState::Lost { .. }) {
         return;
     }
@@ -37,7 +37,7 @@ pub(super) fn request_needed_topics(state: &mut ScreenState, wants: &mut Vec<Scr
     }
 }
 
-/// What is needed now.
+/// Returns the topics that are needed now.
 fn needed_topics(state: &ScreenState) -> Vec<TopicNeed> {
     let seconds = |number| Some(Duration::seconds(number));
     let mut needs = vec![(FetchTopic::Me, None)];
@@ -78,18 +78,18 @@ fn needed_topics(state: &ScreenState) -> Vec<TopicNeed> {
         }
     }
     needs.push((FetchTopic::Projects, None));
-    // How much waits for the person is always in sight.
+    // The size of the inbox is always visible.
     needs.push((FetchTopic::Approvals, seconds(60)));
     needs.push((FetchTopic::Running, None));
-    // What keeps everybody from working is always in sight, too.
+    // Blocking checks are always visible too.
     needs.push((FetchTopic::Readiness, seconds(8)));
-    // Those of which nothing was heard are looked at, one after the other.
+    // Tasks with an unknown wait are fetched, one after the other.
     needs
         .extend(state.known.unsure.iter().next().map(|id| (FetchTopic::Timeline(*id), seconds(1))));
     needs
 }
 
-/// The next page, when the end of the list is in sight.
+/// Returns the next page, if the end of the list is visible.
 fn next_page_need(state: &ScreenState) -> Option<TopicNeed> {
     let cursor = state.known.more.clone()?;
     let place = super::state::ScrollArea::Tasks;
@@ -98,7 +98,7 @@ fn next_page_need(state: &ScreenState) -> Option<TopicNeed> {
     near.then(|| (FetchTopic::More(state.filter.query.clone(), cursor), None))
 }
 
-/// What one task in sight needs.
+/// Adds the topics of a visible task.
 fn add_task_needs(state: &ScreenState, needs: &mut Vec<TopicNeed>) {
     let Some(task) = state.chosen_task() else { return };
     let lives = matches!(task.state, TaskStateName::Queued | TaskStateName::Running);
@@ -107,7 +107,7 @@ fn add_task_needs(state: &ScreenState, needs: &mut Vec<TopicNeed>) {
     let Some(timeline) = state.chosen_timeline() else { return };
     match state.part {
         TaskPart::Plan => {
-            // Units of a story that is older than the wait are of the plan before.
+            // Units of a timeline that is older than the wait belong to the previous plan.
             let wait = state.known.waits.get(&task.id);
             let wait = wait.filter(|wait| wait.reason == WaitReason::Approval);
             if let Some(wait) = wait.filter(|_| state.known.pending_units(task.id).is_empty()) {
@@ -135,7 +135,7 @@ fn add_task_needs(state: &ScreenState, needs: &mut Vec<TopicNeed>) {
     }
 }
 
-/// What one thing that waits needs to be shown exactly.
+/// Adds the topics for the exact display of an inbox item.
 fn add_item_needs(state: &ScreenState, needs: &mut Vec<TopicNeed>) {
     match state.chosen_item() {
         Some(InboxItem::Plan(task)) => {

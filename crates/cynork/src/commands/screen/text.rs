@@ -1,28 +1,28 @@
-//! Words for a grid of cells: what hides is made visible, what is too long is cut or wrapped, times and sums are short.
+//! Text for a grid of cells: escapes hidden characters, truncates or wraps long lines, formats times and sums briefly.
 
 use time::{Duration, OffsetDateTime};
 
 use crate::format::escape_invisible;
 pub(super) use crate::{draw::render_bar, terminal::display_width};
 
-/// A text without what a terminal would obey or a reader would not see: each such character is written out.
+/// Escapes control characters and invisible characters.
 pub(super) fn sanitize_for_display(text: &str) -> String {
     escape_invisible(&text.replace('\t', "    "))
 }
 
-/// The lines of a text, as they may be shown.
+/// Returns the sanitized lines of a text.
 pub(super) fn sanitize_lines(text: &str) -> Vec<String> {
     text.lines().map(sanitize_for_display).collect()
 }
 
-/// The first line of a text, as it may be shown.
+/// Returns the sanitized first line of a text.
 pub(super) fn first_sanitized_line(text: &str) -> String {
     sanitize_for_display(
         text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim(),
     )
 }
 
-/// A text that takes at most as many cells; what was cut off leaves a mark.
+/// Truncates a text to this number of cells, with a mark.
 pub(super) fn truncate_to_cells(text: &str, most: usize) -> String {
     if display_width(text) <= most {
         return text.to_owned();
@@ -32,7 +32,7 @@ pub(super) fn truncate_to_cells(text: &str, most: usize) -> String {
     format!("{}…", head.trim_end())
 }
 
-/// The same, filled up to exactly as many cells.
+/// Truncates or pads a text to exactly this number of cells.
 pub(super) fn pad_to_cells(text: &str, cells: usize) -> String {
     let mut shown = truncate_to_cells(text, cells);
     let missing = cells.saturating_sub(display_width(&shown));
@@ -40,14 +40,14 @@ pub(super) fn pad_to_cells(text: &str, cells: usize) -> String {
     shown
 }
 
-/// The same, with the room on the left.
+/// Does the same, aligned right.
 pub(super) fn align_right(text: &str, cells: usize) -> String {
     let shown = truncate_to_cells(text, cells);
     let missing = cells.saturating_sub(display_width(&shown));
     format!("{}{shown}", " ".repeat(missing))
 }
 
-/// A text in two: what fits in as many cells, and the rest.
+/// Splits a text after this number of cells.
 fn split_at_cells(text: &str, cells: usize) -> (&str, &str) {
     let mut used = 0;
     for (at, letter) in text.char_indices() {
@@ -60,7 +60,7 @@ fn split_at_cells(text: &str, cells: usize) -> (&str, &str) {
     (text, "")
 }
 
-/// A line as lines that each fit, broken between words where that is possible. What comes first may be narrower than the rest.
+/// Wraps a line between words where possible. The first line may be narrower than the rest.
 pub(super) fn wrap_words(text: &str, cells: usize) -> Vec<String> {
     let cells = cells.max(1);
     let mut lines = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn wrap_words(text: &str, cells: usize) -> Vec<String> {
         let before = lines.len();
         while display_width(rest) > cells {
             let (head, _) = split_at_cells(rest, cells);
-            // Never nothing: a letter that is wider than the room is shown all the same.
+            // At least one character: a character that is wider than the room is shown all the same.
             let least = rest.chars().next().map_or(rest.len(), char::len_utf8);
             let end = head.len().max(least);
             let after_space = rest[end..].starts_with(' ');
@@ -85,7 +85,7 @@ pub(super) fn wrap_words(text: &str, cells: usize) -> Vec<String> {
     lines
 }
 
-/// A line as lines that each fit, broken where the room ends: not a cell of it is lost.
+/// Wraps a line at exactly this number of cells: no cell is lost.
 pub(super) fn hard_wrap(text: &str, cells: usize) -> Vec<String> {
     let cells = cells.max(2);
     let (head, mut rest) = split_at_cells(text, cells);
@@ -98,7 +98,7 @@ pub(super) fn hard_wrap(text: &str, cells: usize) -> Vec<String> {
     lines
 }
 
-/// How long ago something was, in two or three letters.
+/// Formats an age in two or three characters.
 pub(super) fn format_age(then: OffsetDateTime, now: OffsetDateTime) -> String {
     let seconds = (now - then).whole_seconds().max(0);
     match seconds {
@@ -109,7 +109,7 @@ pub(super) fn format_age(then: OffsetDateTime, now: OffsetDateTime) -> String {
     }
 }
 
-/// How long something took: `4.2s`, `3:07`, `2:03:07`, `3d 2h`.
+/// Formats a duration: `4.2s`, `3:07`, `2:03:07`, `3d 2h`.
 pub(super) fn format_duration(time: Duration) -> String {
     let time = time.max(Duration::ZERO);
     let seconds = time.whole_seconds();
@@ -124,7 +124,7 @@ pub(super) fn format_duration(time: Duration) -> String {
     }
 }
 
-/// A great number in few letters: `950`, `12.3k`, `4.5M`.
+/// Formats a count briefly: `950`, `12.3k`, `4.5M`.
 pub(super) fn format_count(number: u64) -> String {
     match number {
         0..1000 => number.to_string(),
@@ -133,7 +133,7 @@ pub(super) fn format_count(number: u64) -> String {
     }
 }
 
-/// Memory or disk from mebibytes.
+/// Formats memory or disk space from mebibytes.
 pub(super) fn format_mebibytes(number: u64) -> String {
     if number < 1024 {
         format!("{number}M")

@@ -1,4 +1,4 @@
-//! The terminal: taken when the screen opens, given back however it ends.
+//! The terminal: acquired when the screen opens, restored however it ends.
 
 use std::{
     io::{self, BufWriter, Stdout, Write as _},
@@ -33,28 +33,28 @@ use super::{
     view::{render_frame, render_screen},
 };
 
-/// How often it is looked whether keys are still wanted.
+/// Interval of the check whether the keyboard is still in use.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How often it is looked whether the keyboard came back.
+/// Interval of the check whether the keyboard was returned.
 const LENT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A terminal that is ours.
+/// The acquired terminal.
 pub(super) struct Tty {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     keyboard: Arc<Keyboard>,
-    /// What is shown now.
+    /// The last frame.
     shown: Option<(Buffer, Option<Position>)>,
 }
 
-/// Who may read what is typed.
+/// Ownership of keyboard input.
 #[derive(Debug, Default)]
 struct Keyboard {
-    /// Nobody reads any more.
+    /// Reading has ended.
     done: AtomicBool,
-    /// Another program is to read.
+    /// Another program reads the keyboard.
     lent: AtomicBool,
-    /// Held by whoever reads.
+    /// Locked by the current reader.
     reader: Mutex<()>,
 }
 
@@ -65,7 +65,7 @@ impl Keyboard {
 }
 
 impl Tty {
-    /// Takes the terminal. A panic gives it back before it says a word.
+    /// Acquires the terminal. A panic restores it before its message is printed.
     pub(super) fn acquire_terminal() -> io::Result<Self> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -83,7 +83,7 @@ impl Tty {
         }
     }
 
-    /// Tells what is typed, clicked and resized, from a thread of its own.
+    /// Forwards keys, clicks and resizes, from its own thread.
     pub(super) fn spawn_event_reader(
         &self,
         to: UnboundedSender<Option<ScreenMessage>>,
@@ -110,7 +110,7 @@ impl Tty {
                         Some(ScreenMessage::Resized(TerminalSize { width, height }))
                     }
                     Ok(Event::FocusGained | Event::FocusLost) => continue,
-                    // The terminal has gone.
+                    // The terminal is gone.
                     Err(_) => None,
                 };
                 let last = message.is_none();
@@ -122,13 +122,13 @@ impl Tty {
         std::thread::Builder::new().name("keys".to_owned()).spawn(read).map(drop)
     }
 
-    /// How large it is.
+    /// Returns the size of the terminal.
     pub(super) fn terminal_size(&self) -> io::Result<TerminalSize> {
         let size = self.terminal.size()?;
         Ok(TerminalSize { width: size.width, height: size.height })
     }
 
-    /// Draws. Only cells that are different are sent, and not a byte when none is.
+    /// Draws a frame. Only changed cells are sent, and no byte if nothing changed.
     pub(super) fn draw_screen(&mut self, state: &ScreenState) -> io::Result<ScreenLayout> {
         let size = self.terminal.size()?;
         let mut next = Buffer::empty(Rect::new(0, 0, size.width, size.height));
@@ -141,7 +141,7 @@ impl Tty {
         Ok(drawn)
     }
 
-    /// Gives the terminal to the shell, and takes it again when the shell calls back.
+    /// Suspends the process to the shell, and acquires the terminal again afterwards.
     pub(super) fn suspend_process(&mut self) -> io::Result<()> {
         restore_terminal();
         kill_process(getpid(), Signal::TSTP)?;
@@ -149,7 +149,7 @@ impl Tty {
         self.clear_screen()
     }
 
-    /// Gives the terminal to another program until that has ended, and takes it again.
+    /// Lends the terminal to another program until it ends, and acquires it again.
     pub(super) async fn lend_to_program<T: Send + 'static>(
         &mut self,
         program: impl FnOnce() -> T + Send + 'static,
@@ -157,7 +157,7 @@ impl Tty {
         self.keyboard.lent.store(true, Ordering::Release);
         restore_terminal();
         let keyboard = Arc::clone(&self.keyboard);
-        // What happens meanwhile is heard, so that it is known afterwards.
+        // Events are still received meanwhile.
         let ended = tokio::task::spawn_blocking(move || {
             let _held = keyboard.lock_reader();
             program()
@@ -169,7 +169,7 @@ impl Tty {
         ended.map_err(io::Error::other)
     }
 
-    /// Forgets what is shown, so that all of it is sent again.
+    /// Discards the last frame, so that everything is sent again.
     pub(super) fn clear_screen(&mut self) -> io::Result<()> {
         self.shown = None;
         self.terminal.clear()
@@ -183,13 +183,13 @@ impl Drop for Tty {
     }
 }
 
-/// Takes the keyboard, the mouse and the whole of the screen.
+/// Enables raw mode, mouse events and the alternate screen.
 fn enter_screen_mode() -> io::Result<()> {
     enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, EnableBracketedPaste)
 }
 
-/// Gives the terminal back as it was; what cannot be given back any more is nobody's.
+/// Restores the terminal; errors are ignored, because nothing more can be done.
 fn restore_terminal() {
     let _ = disable_raw_mode();
     let _ = execute!(

@@ -1,4 +1,4 @@
-//! What the screen makes of what it is told. Pure: what it wants is given back.
+//! The update function of the screen. Pure: it returns effects.
 
 mod actions;
 mod chat;
@@ -32,17 +32,17 @@ use crate::failure::{CliError, CliErrorKind, Result};
 /// How long a note is shown.
 const NOTE_DURATION: Duration = Duration::seconds(8);
 
-/// After as many questions in a row without any answer nobody is there, whatever the stream says.
+/// Number of consecutive requests without a response after which the connection counts as lost, whatever the stream says.
 const MAX_UNANSWERED_REQUESTS: u32 = 2;
 
-/// Takes in one message; what is wanted now.
+/// Applies one message. Returns the effects.
 pub(super) fn update_state(state: &mut ScreenState, message: ScreenMessage) -> Vec<ScreenEffect> {
     let mut wants = Vec::new();
     match message {
         ScreenMessage::Tick(now) => handle_tick(state, now, &mut wants),
         ScreenMessage::Key(key) if key.kind == KeyEventKind::Release => {}
         ScreenMessage::Key(key) => {
-            // Whoever goes on has read what was said.
+            // A person who presses a key has read the note.
             (state.changed, state.note) = (true, None);
             handle_key(state, key, &mut wants);
         }
@@ -82,7 +82,7 @@ pub(super) fn update_state(state: &mut ScreenState, message: ScreenMessage) -> V
     wants
 }
 
-/// What the screen wants when it opens.
+/// Returns the initial effects.
 pub(super) fn initial_effects(state: &mut ScreenState, has_token: bool) -> Vec<ScreenEffect> {
     let mut wants = Vec::new();
     if has_token {
@@ -95,7 +95,7 @@ pub(super) fn initial_effects(state: &mut ScreenState, has_token: bool) -> Vec<S
 }
 
 fn handle_tick(state: &mut ScreenState, now: OffsetDateTime, wants: &mut Vec<ScreenEffect>) {
-    // Ages and clocks go by seconds; what is on its way turns four times in one.
+    // Ages and clocks change every second; spinners turn four times per second.
     let turns = |at: OffsetDateTime| at.unix_timestamp_nanos() / 250_000_000;
     let moving = state.shelf.has_slow_fetch(now)
         || state.dialog.as_ref().is_some_and(|it| it.sending)
@@ -130,12 +130,12 @@ fn handle_connected(state: &mut ScreenState) {
             format!("connected again, nothing was lost ({why}; `cynork status` says more)"),
             true,
         );
-        // What happened meanwhile is heard now; what changes without an event is asked for.
+        // Events were missed meanwhile; everything is fetched again.
         state.shelf.reset_all();
     }
 }
 
-/// Nobody tells what happens any more: what is known stays, and it is tried again, less and less often.
+/// Handles a lost event stream: the data stays, and reconnection is attempted with backoff.
 fn handle_disconnected(state: &mut ScreenState, why: CliError) {
     state.changed = true;
     if is_unauthenticated(&why) {
@@ -150,7 +150,7 @@ fn handle_disconnected(state: &mut ScreenState, why: CliError) {
     state.link = ConnectionState::Lost { since, again, tries, why };
 }
 
-/// Whether the server does not know who is asking.
+/// Returns whether the server rejected the credential.
 fn is_unauthenticated(failure: &CliError) -> bool {
     failure.kind == CliErrorKind::Refused && failure.code.as_deref() == Some("unauthenticated")
 }
@@ -161,7 +161,7 @@ fn require_login(state: &mut ScreenState, why: CliError) {
     if let Some(handle) = handle {
         (login.handle, login.field) = (LineInput::with_text(&handle), 1);
     }
-    // The form is what to do next.
+    // The form itself is the next step.
     login.failure = Some(CliError { fix: None, ..why });
     login.sending = false;
     (state.dialog, state.form, state.prompt, state.help) = (None, None, None, false);
@@ -202,7 +202,7 @@ fn handle_answer(state: &mut ScreenState, topic: &FetchTopic, answer: Result<Top
     }
 }
 
-/// The last lines of a job's log come with its end.
+/// The last lines of a job's log arrive with its end.
 fn refresh_changed_job_logs(state: &mut ScreenState, topic: &FetchTopic, answer: &TopicAnswer) {
     let (FetchTopic::Timeline(task), TopicAnswer::Timeline(timeline)) = (topic, answer) else {
         return;
@@ -232,7 +232,7 @@ fn handle_login(state: &mut ScreenState, result: Result<()>, wants: &mut Vec<Scr
 }
 
 fn handle_key(state: &mut ScreenState, mut key: KeyEvent, wants: &mut Vec<ScreenEffect>) {
-    // Over a slow link an escape and the letter after it come together, and look like one key.
+    // On a slow connection an escape and the next letter arrive together, and look like one key.
     if key.modifiers.contains(KeyModifiers::ALT) && matches!(key.code, KeyCode::Char(_)) {
         handle_key(state, KeyEvent::from(KeyCode::Esc), wants);
         key.modifiers.remove(KeyModifiers::ALT);
@@ -319,7 +319,7 @@ fn execute_command(state: &mut ScreenState, command: KeyCommand, wants: &mut Vec
     }
 }
 
-/// How many lines the wheel turns at once.
+/// Lines per step of the wheel.
 const WHEEL_LINES: isize = 3;
 
 fn handle_mouse(state: &mut ScreenState, mouse: MouseEvent, wants: &mut Vec<ScreenEffect>) {
@@ -357,14 +357,14 @@ fn handle_mouse(state: &mut ScreenState, mouse: MouseEvent, wants: &mut Vec<Scre
     }
 }
 
-/// Which side keys are for when the terminal has room for both or one.
+/// Focus and selection, in wide and narrow terminals.
 impl ScreenState {
-    /// Goes to the list.
+    /// Moves the focus to the list.
     fn focus_list(&mut self) {
         self.focus = Focus::List;
     }
 
-    /// What is in sight stays chosen, whatever comes before it.
+    /// Keeps the visible item selected, whatever is inserted before it.
     fn keep_selection(&mut self) {
         if self.task.is_none() {
             self.task = self.chosen_task().map(|task| task.id);
@@ -374,7 +374,7 @@ impl ScreenState {
         }
     }
 
-    /// Something else is chosen.
+    /// Handles a change of the selection.
     fn on_selection_change(&mut self) {
         self.chosen_at = self.now;
         for place in [
@@ -398,5 +398,5 @@ impl ScreenState {
     }
 }
 
-/// The size that a terminal is taken to have while it has not told.
+/// The assumed size of a terminal that has not reported one.
 pub(super) const DEFAULT_TERMINAL_SIZE: TerminalSize = TerminalSize { width: 80, height: 24 };

@@ -1,4 +1,4 @@
-//! What is seen. Pure: it reads the state and fills a grid of cells; where what was put is given back.
+//! The view of the screen. Pure: it reads the state, fills a grid of cells, and returns the layout.
 
 mod chat;
 mod inbox;
@@ -38,10 +38,10 @@ use super::{
 };
 use crate::failure::CliError;
 
-/// The signs of something on its way, in turn.
+/// The frames of the spinner.
 const SPINNER_FRAMES: [&str; 8] = ["⠋", "⠙", "⠸", "⠴", "⠦", "⠇", "⠏", "⠹"];
 
-/// How many cells a line may take that is not wrapped.
+/// Maximum length of an unwrapped line.
 const MAX_UNWRAPPED_CELLS: usize = 10_000;
 
 const DIM_STYLE: Style = Style::new().add_modifier(Modifier::DIM);
@@ -54,7 +54,7 @@ const SELECTED_STYLE: Style = Style::new().add_modifier(Modifier::REVERSED);
 const UNFOCUSED_STYLE: Style =
     Style::new().add_modifier(Modifier::BOLD).add_modifier(Modifier::UNDERLINED);
 
-/// Draws the screen.
+/// Draws a frame.
 pub(super) fn render_frame(state: &ScreenState, frame: &mut Frame) -> ScreenLayout {
     let (drawn, cursor) = render_screen(state, frame.buffer_mut());
     if let Some(cursor) = cursor {
@@ -63,7 +63,7 @@ pub(super) fn render_frame(state: &ScreenState, frame: &mut Frame) -> ScreenLayo
     drawn
 }
 
-/// Fills a grid with the screen; where what was put, and where the next letter goes.
+/// Fills a grid with the screen. Returns the layout and the cursor position.
 pub(super) fn render_screen(
     state: &ScreenState,
     buffer: &mut Buffer,
@@ -92,17 +92,17 @@ struct ScreenPainter<'a> {
     cursor: Option<Position>,
 }
 
-/// One line of spans.
+/// Builds a line from spans.
 fn line_from_spans<'a>(spans: impl IntoIterator<Item = Span<'a>>) -> Line<'a> {
     Line::from_iter(spans)
 }
 
-/// A text in a style, as it may be shown.
+/// Returns a sanitized text in a style.
 fn styled_span(text: impl AsRef<str>, style: Style) -> Span<'static> {
     Span::styled(text::sanitize_for_display(text.as_ref()), style)
 }
 
-/// A text that is wrapped, in one style.
+/// Wraps a text in one style.
 fn wrap_lines(text: &str, cells: usize, style: Style) -> Vec<Line<'static>> {
     let lines = text.lines().map(text::sanitize_for_display).flat_map(|it| match it.as_str() {
         "" => vec![String::new()],
@@ -111,7 +111,7 @@ fn wrap_lines(text: &str, cells: usize, style: Style) -> Vec<Line<'static>> {
     lines.map(|it| Line::styled(it, style)).collect()
 }
 
-/// A table's line: texts that are filled up to their columns.
+/// Builds a table row: texts that are padded to their columns.
 fn column_line(cells: &[(String, usize, Style)]) -> Line<'static> {
     let last = cells.iter().rposition(|(_, cells, _)| *cells > 0).unwrap_or(0);
     let spans = cells.iter().enumerate().filter(|(_, (_, cells, _))| *cells > 0);
@@ -126,14 +126,14 @@ fn column_line(cells: &[(String, usize, Style)]) -> Line<'static> {
     line_from_spans(spans)
 }
 
-/// What keeps work from being done, and what to type.
+/// Returns the text of a blocking check, with its fix.
 fn check_words(check: &ReadinessCheck) -> String {
     let next = check.commands.first().or(check.fix.as_ref());
     let next = next.map(|next| format!("; next: {next}")).unwrap_or_default();
     text::sanitize_for_display(&format!("{}{next}", check.detail))
 }
 
-/// The mark, word and colour of a task as it stands.
+/// Returns mark, label and colour of a task's state.
 fn task_status(state: &ScreenState, task: &cynode_wire::tasks::TaskView) -> (&'static str, Style) {
     match (task.state, state.wait_reason_of(task.id)) {
         (TaskStateName::Running, Some(WaitReason::Approval)) => ("⚑ plan", WARNING_STYLE),
@@ -205,7 +205,7 @@ impl ScreenPainter<'_> {
         }
     }
 
-    /// Puts a line somewhere; gives the column behind it.
+    /// Draws a line. Returns the column after it.
     fn put_line(&mut self, x: u16, y: u16, line: &Line, cells: u16) -> u16 {
         if !self.buffer.area.contains(Position::new(x, y)) {
             return x;
@@ -218,7 +218,7 @@ impl ScreenPainter<'_> {
         self.drawn.hits.push((area, hit));
     }
 
-    /// The sign of something on its way.
+    /// Returns the current frame of the spinner.
     fn spinner_frame(&self) -> &'static str {
         let turn = self.state.now.unix_timestamp_nanos() / 250_000_000;
         let turn = usize::try_from(turn.rem_euclid(8)).unwrap_or(0);
@@ -257,7 +257,7 @@ impl ScreenPainter<'_> {
         self.add_click_target(Rect::new(at, area.y, cells, 1), ClickTarget::Help);
     }
 
-    /// The panes whose names fit, the one in sight among them; each with its key.
+    /// Returns the panes whose names fit, including the visible one, each with its key.
     fn visible_tabs(&self, room: u16, gap: u16) -> Vec<(Pane, String)> {
         let waiting = self.state.inbox_items().len();
         let title = |pane: Pane| {
@@ -323,7 +323,7 @@ impl ScreenPainter<'_> {
         }
     }
 
-    /// What is said now: a note, why nobody answers, or the keys that mean something here.
+    /// Draws a note, the reason of a lost connection, or the available keys.
     fn draw_hints(&mut self, area: Rect) {
         let state = self.state;
         let room = usize::from(area.width).saturating_sub(2);
@@ -383,7 +383,7 @@ impl ScreenPainter<'_> {
         self.put_line(area.x, area.y, &line_from_spans(spans), area.width);
     }
 
-    /// The command line, and what its last word may become.
+    /// Draws the prompt and the candidates of its last word.
     fn draw_prompt(&mut self, area: Rect, input: &super::input::LineInput) {
         let at = text::display_width(input.before_cursor());
         let end = self.draw_typed_line(area, ":", input.as_str(), at);
@@ -402,10 +402,10 @@ impl ScreenPainter<'_> {
         }
     }
 
-    /// A line that is typed at the bottom; the column behind it.
+    /// Draws an input line at the bottom. Returns the column after it.
     fn draw_typed_line(&mut self, area: Rect, sign: &str, text: &str, at: usize) -> u16 {
         let room = usize::from(area.width).saturating_sub(4);
-        // The end of what is typed stays in sight.
+        // The end of the text stays visible.
         let skipped = at.saturating_sub(room);
         let seen: String = text::sanitize_for_display(text).chars().skip(skipped).collect();
         let words = line_from_spans([
@@ -418,7 +418,7 @@ impl ScreenPainter<'_> {
         end
     }
 
-    /// A frame around something, with a title; what is left inside.
+    /// Draws a titled frame. Returns the inner area.
     fn draw_panel(&mut self, area: Rect, title: &str, focused: bool) -> Rect {
         let style = if focused { ACTIVE_STYLE } else { DIM_STYLE };
         let block = Block::bordered().border_type(BorderType::Rounded).border_style(style);
@@ -430,7 +430,7 @@ impl ScreenPainter<'_> {
         inside
     }
 
-    /// A title above something; what is left below.
+    /// Draws a title. Returns the area below it.
     fn draw_heading(&mut self, area: Rect, title: &Line, topic: Option<&FetchTopic>) -> Rect {
         self.put_line(area.x, area.y, title, area.width);
         if let Some(topic) = topic {
@@ -439,7 +439,7 @@ impl ScreenPainter<'_> {
         area_below(area, 1)
     }
 
-    /// At the right end of a line: that something is on its way, or could not be had.
+    /// Draws a spinner or a failure mark at the right end of a line.
     fn draw_fetch_sign(&mut self, area: Rect, topic: &FetchTopic) {
         let (now, shelf) = (self.state.now, &self.state.shelf);
         let (sign, style) = if shelf.is_fetch_slow(topic, now) {
@@ -458,7 +458,7 @@ impl ScreenPainter<'_> {
         );
     }
 
-    /// What stands where nothing is known yet, and why; nothing when it is known.
+    /// Returns the placeholder of missing data, with the reason; `None` if the data is there.
     fn placeholder_lines(&self, topic: &FetchTopic, room: usize) -> Option<Vec<Line<'static>>> {
         let shelf = &self.state.shelf;
         if let Some(failure) = shelf.last_failure(topic).filter(|_| !shelf.has_fetched(topic)) {
@@ -472,13 +472,13 @@ impl ScreenPainter<'_> {
         Some(vec![Line::styled(format!("{sign} the server is asked"), DIM_STYLE)])
     }
 
-    /// How many cells a line of a text may take: all it needs while lines are not wrapped.
+    /// Returns the maximum length of a text line: unlimited in unwrapped mode.
     fn text_room(&self, area: Rect) -> usize {
         let room = usize::from(area.width).saturating_sub(1);
         if self.state.wrap { room } else { MAX_UNWRAPPED_CELLS }
     }
 
-    /// Lines that scroll.
+    /// Draws scrollable lines.
     fn draw_text(&mut self, area: Rect, place: ScrollArea, lines: &[Line]) {
         let page = usize::from(area.height);
         let end = lines.len().saturating_sub(page);
@@ -501,7 +501,7 @@ impl ScreenPainter<'_> {
         self.record_scroll(area, place, (top, page, end));
     }
 
-    /// Marks what is searched for, and notes the lines that hold it.
+    /// Highlights matches, and records their lines.
     fn mark_matches(&mut self, area: Rect, lines: &[Line], top: usize, shift: usize) {
         let needle = self.state.search.input.as_str().to_lowercase();
         if needle.is_empty() {
@@ -533,7 +533,7 @@ impl ScreenPainter<'_> {
         }
     }
 
-    /// Notes how far a place is scrolled, and shows it at its right side.
+    /// Records the scroll position of an area, and draws its scroll bar.
     fn record_scroll(
         &mut self,
         area: Rect,
@@ -554,7 +554,7 @@ impl ScreenPainter<'_> {
         }
     }
 
-    /// Rows of which one is chosen and kept in sight.
+    /// Draws rows and keeps the selected one visible.
     fn draw_rows(
         &mut self,
         area: Rect,
@@ -573,7 +573,7 @@ impl ScreenPainter<'_> {
             let spot = Rect::new(area.x, y, area.width.saturating_sub(bar), 1);
             self.put_line(area.x, y, &row(at), spot.width);
             if chosen == Some(at) {
-                // One bar, whatever its words are coloured in.
+                // One bar, whatever the colours of its text.
                 let plain = Style::new().fg(Color::Reset).remove_modifier(Modifier::DIM);
                 let style = if focused { plain.patch(SELECTED_STYLE) } else { UNFOCUSED_STYLE };
                 self.buffer.set_style(spot, style);
@@ -585,7 +585,7 @@ impl ScreenPainter<'_> {
         }
     }
 
-    /// A line across.
+    /// Draws a horizontal rule.
     fn draw_rule(&mut self, area: Rect, title: &str) -> Rect {
         let room = usize::from(area.width);
         let title = if title.is_empty() { String::new() } else { format!(" {title} ") };
@@ -600,13 +600,13 @@ impl ScreenPainter<'_> {
         area_below(area, 1)
     }
 
-    /// Empties a place for something that lies over all else.
+    /// Clears an area for an overlay.
     fn clear_area(&mut self, area: Rect) {
         Clear.render(area, self.buffer);
     }
 }
 
-/// A line without its first cells.
+/// Removes the first cells of a line.
 fn shift_line(line: &Line, cells: usize) -> Line<'static> {
     let mut left = cells;
     let spans = line.spans.iter().map(|span| {
@@ -623,19 +623,19 @@ fn shift_line(line: &Line, cells: usize) -> Line<'static> {
     Line::from_iter(spans.collect::<Vec<_>>())
 }
 
-/// What is left of an area below some rows.
+/// Returns the area below some rows.
 fn area_below(area: Rect, rows: u16) -> Rect {
     let rows = rows.min(area.height);
     Rect { y: area.y + rows, height: area.height - rows, ..area }
 }
 
-/// The same, with a column free on the left.
+/// Returns the area with a free column on the left.
 fn indent_area(area: Rect) -> Rect {
     let cells = 1.min(area.width);
     Rect { x: area.x + cells, width: area.width - cells, ..area }
 }
 
-/// A place of a size in the middle.
+/// Returns a centered area.
 fn centered_area(area: Rect, width: u16, height: u16) -> Rect {
     let (width, height) = (width.min(area.width), height.min(area.height));
     Rect {
@@ -646,7 +646,7 @@ fn centered_area(area: Rect, width: u16, height: u16) -> Rect {
     }
 }
 
-/// Why something is not there, and what to do next.
+/// Returns the lines of an error and its fix.
 fn failure_lines(failure: &CliError, room: usize) -> Vec<Line<'static>> {
     let mut lines = wrap_lines(&format!("✗ {}", failure.detail), room, ERROR_STYLE);
     if let Some(fix) = &failure.fix {
@@ -655,7 +655,7 @@ fn failure_lines(failure: &CliError, room: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// The keys that mean something here, the most useful first.
+/// Returns the available keys, the most useful first.
 fn key_hints(state: &ScreenState) -> Vec<(&'static str, &'static str)> {
     let key = |command, words| (keys::key_label(command), words);
     if state.login.is_some() {
@@ -716,7 +716,7 @@ fn key_hints(state: &ScreenState) -> Vec<(&'static str, &'static str)> {
     hints
 }
 
-/// Those for the tasks.
+/// Returns those of the task pane.
 fn task_hints(state: &ScreenState) -> Vec<(&'static str, &'static str)> {
     let key = |command, words| (keys::key_label(command), words);
     let focus = state.focus;

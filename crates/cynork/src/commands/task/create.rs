@@ -1,4 +1,4 @@
-//! Asks for a piece of work.
+//! Creates a task.
 
 use std::path::PathBuf;
 
@@ -58,12 +58,12 @@ pub(crate) struct TaskCreateArgs {
     after: Vec<String>,
 }
 
-/// Money as people write it, in millionths.
+/// Parses an amount of money into millionths.
 pub(super) fn parse_amount(text: &str) -> Result<Amount, String> {
     Amount::try_from(input::parse_money(text)?).map_err(|error| error.to_string())
 }
 
-/// What is wanted, as it is sent.
+/// The content of a new task.
 #[derive(Debug)]
 pub(crate) struct TaskDraft {
     name: Option<TaskName>,
@@ -73,12 +73,12 @@ pub(crate) struct TaskDraft {
 }
 
 impl TaskDraft {
-    /// Whether it was said what it may spend.
+    /// Returns whether a budget was given.
     pub(crate) const fn has_limit(&self) -> bool {
         self.budget.is_limited()
     }
 
-    /// What is wanted in words, with commands that must succeed in the end.
+    /// Builds a draft from a description, with commands that must succeed in the end.
     pub(crate) fn from_words(words: &str, checks: &[&str], budget: Budget) -> Result<Self> {
         if words.trim().is_empty() {
             return Err(CliError::new(CliErrorKind::Usage, "what do you want?"));
@@ -94,7 +94,7 @@ impl TaskDraft {
         })
     }
 
-    /// In a project, when other tasks are completed.
+    /// Builds the request for a project, with the tasks it depends on.
     pub(crate) fn into_create_task(
         self,
         project_id: ProjectId,
@@ -115,7 +115,7 @@ impl TaskDraft {
 }
 
 impl TaskRequestArgs {
-    /// Reads it, and checks it before anything is done.
+    /// Reads the arguments, and validates them before anything is sent.
     pub(crate) fn to_task_draft(&self) -> Result<TaskDraft> {
         let name = self.name.as_deref().map(str::parse::<TaskName>).transpose();
         let statements = self.criterion.iter().map(|text| {
@@ -136,7 +136,7 @@ impl TaskRequestArgs {
         })
     }
 
-    /// The words, and the file behind them.
+    /// Returns the description from the arguments and the file.
     fn read_description(&self) -> Result<Prose> {
         let file = match &self.file {
             None => None,
@@ -161,7 +161,7 @@ impl TaskRequestArgs {
     }
 }
 
-/// A command that must succeed in the end.
+/// Parses a command that must succeed in the end.
 fn parse_check(line: &str) -> Result<Criterion> {
     let text = parse_prose("a check", &format!("`{line}` succeeds"))?;
     let check = EvidenceCheck::from_shell_line(line);
@@ -177,7 +177,7 @@ fn parse_prose(what: &str, text: &str) -> Result<Prose> {
         .map_err(|error| CliError::invalid_input(format!("{what} cannot be taken: {error}")))
 }
 
-/// Asks for a task, once: sent again after a server was killed it is known by its key.
+/// Creates a task, once: a retry after a server failure has the same idempotency key.
 pub(crate) async fn create_task(context: &CliContext, body: &CreateTask) -> Result<TaskView> {
     let body =
         serde_json::to_value(body).map_err(|error| CliError::internal_error(error.to_string()))?;

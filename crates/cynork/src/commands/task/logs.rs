@@ -1,4 +1,4 @@
-//! What agents said and did and what programs wrote, of all jobs of a task in the order in which it happened.
+//! Messages and actions of agents and output of programs, of all jobs of a task in order of time.
 
 use clap::Args;
 use cynode_core::workflow::timeline::JobEntry;
@@ -18,7 +18,7 @@ use crate::{
     terminal::{Colorizer, TextStyle, format_clock},
 };
 
-/// Most events in one answer.
+/// Maximum number of events in one response.
 const JOB_EVENT_PAGE_SIZE: usize = 500;
 
 #[derive(Args)]
@@ -39,10 +39,10 @@ pub(crate) struct TaskLogsArgs {
     full: bool,
 }
 
-/// How many lines of what a program wrote are shown at its beginning and at its end.
+/// Number of lines at the beginning and at the end of a program's folded output.
 const FOLDED_LINES: usize = 10;
 
-/// What a program wrote, without the middle when it is long.
+/// Folds the middle of a long output.
 fn fold_lines(lines: Vec<String>) -> Vec<String> {
     let more = lines.len().saturating_sub(2 * FOLDED_LINES);
     // A mark in place of one line is no gain.
@@ -55,7 +55,7 @@ fn fold_lines(lines: Vec<String>) -> Vec<String> {
     folded
 }
 
-/// The lines of several events; what a program wrote in one go is folded, unless all of it is wanted.
+/// Renders several events; consecutive output of a program is folded, unless all of it is wanted.
 fn render_event_lines(
     events: &[JobUpdate],
     full: bool,
@@ -107,7 +107,7 @@ impl TaskLogsArgs {
             && self.unit.as_ref().is_none_or(|unit| *unit == job.unit)
     }
 
-    /// All that happened so far, in order.
+    /// Fetches all events so far, in order.
     async fn fetch_events(
         &self,
         context: &CliContext,
@@ -138,7 +138,7 @@ impl TaskLogsArgs {
                 }
             }
         }
-        // Those of one job stay in their order: the sort is stable.
+        // Events of one job stay in order: the sort is stable.
         happened.sort_by_key(|it| it.event.at);
         Ok(happened)
     }
@@ -181,7 +181,7 @@ impl TaskLogsArgs {
     }
 }
 
-/// One event, with whose it is.
+/// Returns one event with its job as JSON.
 fn event_to_json(it: &JobUpdate) -> Value {
     json!({ "job_id": it.job.job_id, "unit": it.job.unit, "attempt": it.job.attempt,
         "number": it.event.number, "at": to_rfc3339(it.event.at), "at_ms": it.event.at_ms,

@@ -1,4 +1,4 @@
-//! What became of a task: looked at, nothing is changed.
+//! Views of a task: read-only commands.
 
 use std::io::IsTerminal;
 
@@ -33,12 +33,12 @@ use crate::{
     terminal::{Colorizer, TextStyle, escape_for_terminal},
 };
 
-/// What happened to a task.
+/// Fetches the timeline of a task.
 pub(crate) async fn fetch_timeline(context: &CliContext, id: &str) -> Result<TaskTimeline> {
     context.client.send(&ApiRequest::with_path_params(operations::TASK_TIMELINE, [id])).await
 }
 
-/// The newest plan of a task, with how it came about; none when there is none yet, or not for this person.
+/// Fetches the newest plan of a task, with its decisions; `None` if there is none yet, or the person may not see it.
 pub(crate) async fn fetch_newest_plan(
     context: &CliContext,
     task: &TaskView,
@@ -67,7 +67,7 @@ pub(crate) async fn fetch_newest_plan(
                 [handoff.handoff_id.to_string()],
             );
             let whole: HandoffView = context.client.send(&call).await?;
-            // It may have ended with a question.
+            // The handoff may have ended with a question.
             if let Some(HandoffAnswer::Planned(planned)) = whole.answer.map(|answer| *answer) {
                 return Ok(Some(planned));
             }
@@ -84,7 +84,7 @@ pub(super) async fn show_task(named: &TaskSelector, context: &CliContext) -> Res
     let readable = context.out.form == CliOutputFormat::Readable;
     let timeline =
         if readable { Some(fetch_timeline(context, &task.id.to_string()).await?) } else { None };
-    // Without its name it has its id.
+    // If the name is not readable, the id is shown.
     let project = if readable {
         fetch_project(context, &task.project_id.to_string()).await.ok()
     } else {
@@ -99,7 +99,7 @@ pub(super) async fn show_task(named: &TaskSelector, context: &CliContext) -> Res
     )
 }
 
-/// A project by its name, with its id behind it; where the name is not known, by its id.
+/// Returns a project's name with its id; only the id if the name is not known.
 fn project_label(project: Option<&ProjectView>, id: ProjectId, paint: Colorizer) -> String {
     let id = id.to_string();
     match project {
@@ -149,7 +149,7 @@ fn render_task(
     )
 }
 
-/// What a task may spend.
+/// Returns the budget of a task as text.
 pub(crate) fn budget_text(task: &TaskView, currency: Currency) -> String {
     let money = task.budget.max_cost_micros.map(|most| draw::format_money(most.into(), currency));
     let tokens = task.budget.max_tokens.map(|most| format!("{} tokens", u64::from(most)));
@@ -293,7 +293,7 @@ impl TaskDiffShowArgs {
         print_diff(context, &diff)
     }
 
-    /// What the work on a task has left so far, when nothing is offered: it is said to be what it is.
+    /// Shows the changes of a task that are not offered, marked as such.
     async fn show_unfinished_work(self, context: &CliContext, id: &str) -> Result<()> {
         let call =
             ApiRequest::with_path_params(operations::TASK_DIFF, [id]).with_query("path", self.path);
@@ -321,7 +321,7 @@ impl TaskDiffShowArgs {
     }
 }
 
-/// That work is not offered, of which attempt it is, and how many checks it holds.
+/// Describes unoffered work: its attempt, and how many checks pass.
 fn describe_unfinished(found: &TaskDiff) -> String {
     let kind = match found.state {
         TaskStateName::Failed => "work of a task that failed",
@@ -386,7 +386,7 @@ pub(super) async fn show_evidence(named: &TaskSelector, context: &CliContext) ->
     )
 }
 
-/// What models were used for a task, by model.
+/// Fetches the usage of a task, by model.
 pub(crate) async fn fetch_usage(context: &CliContext, id: &str) -> Result<Vec<UsageSum>> {
     let call = ApiRequest::with_path_params(operations::SUM_USAGE, [""; 0])
         .with_query("task_id", Some(id))

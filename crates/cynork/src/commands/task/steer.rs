@@ -1,4 +1,4 @@
-//! What a person tells a task: yes, no, an answer, to stop, to go on, to do it otherwise.
+//! Instructions to a task: approve, reject, answer, pause, resume, revise, abort.
 
 use clap::Args;
 use cynode_core::{
@@ -29,7 +29,7 @@ use crate::{
     terminal::{TextStyle, escape_for_terminal, first_line},
 };
 
-/// Says yes or no to the plan that one wait is about: when another one is open by then, nothing is said.
+/// Approves or rejects the plan of one wait. If another wait is open by then, it has no effect.
 pub(crate) async fn send_approval(
     context: &CliContext,
     id: &str,
@@ -45,7 +45,7 @@ pub(crate) async fn send_approval(
     .await
 }
 
-/// Answers the question of one wait, or without it the one that is open.
+/// Answers the question of one wait, or of the open one if none is given.
 pub(crate) async fn send_answer(
     context: &CliContext,
     id: &str,
@@ -67,7 +67,7 @@ fn answer_body(wait: Option<WaitId>, text: &str) -> Value {
     }
 }
 
-/// Tells it something.
+/// Sends an instruction.
 pub(crate) async fn send_instruction(
     context: &CliContext,
     id: &str,
@@ -82,7 +82,7 @@ pub(crate) async fn send_instruction(
     .await
 }
 
-/// Sends it once, under one key, however often a server is killed over it.
+/// Sends a request under one idempotency key, with retries.
 async fn send_idempotent<T: serde::de::DeserializeOwned>(
     context: &CliContext,
     call: ApiRequest,
@@ -91,7 +91,7 @@ async fn send_idempotent<T: serde::de::DeserializeOwned>(
     context.client.send_with_retry_timeout(&call.with_idempotency_key(key)).await
 }
 
-/// What a task waits for a person with, if it does.
+/// Returns the open wait for a person, if there is one.
 fn open_wait(timeline: &TaskTimeline) -> Option<&WaitEntry> {
     timeline.waits.last().filter(|wait| wait.resolved_at.is_none())
 }
@@ -112,7 +112,7 @@ impl TaskApproveArgs {
     pub(super) async fn run(self, context: &CliContext) -> Result<()> {
         let task = self.named.fetch_task(context).await?;
         let id = task.id.to_string();
-        // The wait is looked at before the plan: a plan that comes in between is another wait's.
+        // The wait is read before the plan: a plan that arrives in between belongs to another wait.
         let timeline = fetch_timeline(context, &id).await?;
         let asked = |wait: &&WaitEntry| wait.reason == WaitReason::Approval;
         let wait = open_wait(&timeline).filter(asked).ok_or_else(|| {
@@ -279,16 +279,16 @@ pub(crate) struct TaskRetryArgs {
     fresh: bool,
 }
 
-/// What trying again means for a task as it stands.
+/// The meaning of a retry in the current state of a task.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RetryAction {
-    /// It asks what to do about what came to nothing, with this wait.
+    /// The task asks what to do about a failure, with this wait.
     Answer(WaitId),
-    /// It is paused.
+    /// The task is paused.
     Resume,
-    /// It was given up: it is asked for once more.
+    /// The task has ended: a new one is created from it.
     Anew,
-    /// There is nothing to try again.
+    /// There is nothing to retry.
     Nothing(String),
 }
 
@@ -352,7 +352,7 @@ impl TaskRetryArgs {
     }
 }
 
-/// The same words again, and what is to be done otherwise.
+/// Builds a task with the same description, and the requested differences.
 pub(crate) fn build_retry_task(task: &TaskView, otherwise: Option<&str>) -> Result<CreateTask> {
     let description = match otherwise {
         None => task.description.clone(),

@@ -1,4 +1,4 @@
-//! Tool servers: installed, looked at, accepted, judged, removed.
+//! Tool servers: install, inspect, accept, annotate, delete.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -129,7 +129,7 @@ fn server_name(server: &ServerView) -> String {
     server.name.clone()
 }
 
-/// Tools that wait for a person.
+/// Returns the tools that wait for acceptance.
 fn pending_tools(server: &ServerView) -> Vec<&ServerToolView> {
     server.tools.iter().filter(|tool| matches!(tool.state.as_str(), "new" | "changed")).collect()
 }
@@ -304,7 +304,7 @@ impl ToolServerUpdateArgs {
     }
 }
 
-/// What a person must see before saying yes: what the server says now, and what was accepted before.
+/// Renders a tool before its acceptance: its present description, and the accepted one.
 fn render_offered_tool(tool: &ServerToolView, look: &ValueFormatter) -> String {
     let mut text = format!(
         "{}  {}  {}\n",
@@ -346,7 +346,7 @@ impl ToolAcceptArgs {
             tool_count_text(chosen.len()),
             server.name
         ))?;
-        // The digests of what was shown: what the server says meanwhile is not accepted.
+        // The digests of the displayed tools: a later change by the server is not accepted.
         let digests: BTreeMap<&str, &str> =
             chosen.iter().map(|it| (it.tool.as_str(), it.definition_digest.as_str())).collect();
         let call = ApiRequest::with_path_params(operations::ACCEPT_TOOLS, [&id])

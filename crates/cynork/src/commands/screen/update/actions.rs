@@ -1,4 +1,4 @@
-//! What is done to the installation: always after a question that says exactly what.
+//! Actions on the installation: always after a confirmation with the exact content.
 
 use cynode_core::{
     delivery::PullRequestState,
@@ -22,7 +22,7 @@ use crate::{
     failure::{CliError, CliErrorKind, Result},
 };
 
-/// Opens the question, or says why there is nothing to ask.
+/// Opens the dialog of an action, or explains why it is not possible.
 pub(super) fn begin_action(state: &mut ScreenState, command: KeyCommand) {
     let asked = match state.pane {
         Pane::Inbox => dialog_for_item(state, command),
@@ -87,7 +87,7 @@ fn dialog_for_item(state: &ScreenState, command: KeyCommand) -> Result<Dialog, S
     }
 }
 
-/// A yes, a no or an answer to what a task waits with.
+/// Returns the dialog for an approval, a rejection or an answer to a waiting task.
 fn answer_dialog(
     state: &ScreenState,
     task: cynode_core::ids::TaskId,
@@ -213,7 +213,7 @@ fn dialog_for_task(state: &ScreenState, command: KeyCommand) -> Result<Dialog, S
     }
 }
 
-/// What another attempt means for a task as it stands: the same rule as that of `cynork task retry`.
+/// Returns the dialog of a retry: the same rule as that of `cynork task retry`.
 fn retry_dialog(state: &ScreenState, task: &TaskView) -> Result<Dialog, String> {
     let (id, name) = (task.id, task.name.as_str());
     let timeline = state.known.timelines.get(&id).ok_or("wait until the task is shown")?;
@@ -250,7 +250,7 @@ fn retry_dialog(state: &ScreenState, task: &TaskView) -> Result<Dialog, String> 
     }
 }
 
-/// What can be done with a pull request in its pane.
+/// Returns the dialog of an action on a pull request in its pane.
 fn dialog_for_pull_request(state: &ScreenState, command: KeyCommand) -> Result<Dialog, String> {
     let pull = state.chosen_pull_request().ok_or("there is no pull request")?;
     if command != KeyCommand::Merge {
@@ -269,7 +269,7 @@ fn dialog_for_pull_request(state: &ScreenState, command: KeyCommand) -> Result<D
     Ok(Dialog { body, ..action_dialog(deed, &question, &done) })
 }
 
-/// A key while a question is open.
+/// Handles a key while a dialog is open.
 pub(super) fn handle_dialog_key(
     state: &mut ScreenState,
     key: KeyEvent,
@@ -296,7 +296,7 @@ pub(super) fn handle_dialog_key(
     }
 }
 
-/// Changes the words of a question that asks for some and is not sent yet; another takes none.
+/// Edits the text of a dialog that takes text and was not sent yet; other dialogs take none.
 pub(super) fn edit_words(state: &mut ScreenState, change: impl FnOnce(&mut LineInput)) {
     let Some(dialog) = &mut state.dialog else { return };
     if dialog.words == TextRequirement::None || dialog.sending {
@@ -305,13 +305,13 @@ pub(super) fn edit_words(state: &mut ScreenState, change: impl FnOnce(&mut LineI
     let before = dialog.input.clone();
     change(&mut dialog.input);
     if before != dialog.input {
-        // Other words are another attempt.
+        // A different text is a different attempt.
         state.attempts += 1;
         (dialog.number, dialog.failure) = (state.attempts, None);
     }
 }
 
-/// Yes: it is sent. What was not taken for want of an answer is the same attempt when it is sent again.
+/// Sends the action of a dialog. After a missing response, sending again is the same attempt.
 pub(super) fn confirm_dialog(state: &mut ScreenState, wants: &mut Vec<ScreenEffect>) {
     let Some(dialog) = &mut state.dialog else { return };
     if dialog.sending {
@@ -343,7 +343,7 @@ pub(super) fn confirm_dialog(state: &mut ScreenState, wants: &mut Vec<ScreenEffe
     wants.push(want);
 }
 
-/// It was done, or not.
+/// Handles the result of an action.
 pub(super) fn handle_done(state: &mut ScreenState, number: u64, result: Result<()>) {
     state.changed = true;
     let open = state.dialog.as_ref().is_some_and(|dialog| dialog.number == number);
@@ -367,7 +367,7 @@ pub(super) fn handle_done(state: &mut ScreenState, number: u64, result: Result<(
     }
 }
 
-/// What is known at once, before anything is heard of it.
+/// Applies the expected effect of an action, before its event arrives.
 fn apply_optimistically(state: &mut ScreenState, deed: &ScreenAction) {
     let task = match deed {
         ScreenAction::Approve { task, .. }
@@ -392,7 +392,7 @@ fn apply_optimistically(state: &mut ScreenState, deed: &ScreenAction) {
     state.shelf.mark_stale(|topic| matches!(topic, FetchTopic::Timeline(it) if *it == task));
 }
 
-/// A question about what is not so any more is taken back.
+/// Closes a dialog whose subject has changed.
 pub(super) fn close_stale_dialog(state: &mut ScreenState) {
     let Some(dialog) = &state.dialog else { return };
     let task = match &dialog.purpose {

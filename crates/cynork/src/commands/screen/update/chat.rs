@@ -11,11 +11,11 @@ use super::super::{
 use super::navigation;
 use crate::failure::Result;
 
-/// Opens the pane; what is typed goes to the project manager.
+/// Opens the pane and focuses its input.
 pub(super) fn open_chat(state: &mut ScreenState, project: Option<ProjectId>) {
     let project = project.or(state.chat.project).or_else(|| state.default_project());
     if project != state.chat.project && !state.chat.sending {
-        // Another project is another conversation.
+        // Another project has another conversation.
         (state.chat.turns, state.chat.failure) = (Vec::new(), None);
         state.chat.project = project;
     }
@@ -23,7 +23,7 @@ pub(super) fn open_chat(state: &mut ScreenState, project: Option<ProjectId>) {
     state.focus = Focus::Detail;
 }
 
-/// A key while something is typed there.
+/// Handles a key in the input.
 pub(super) fn handle_chat_key(
     state: &mut ScreenState,
     key: KeyEvent,
@@ -50,7 +50,7 @@ fn send_message(state: &mut ScreenState, wants: &mut Vec<ScreenEffect>) {
         return;
     }
     state.chat.input.take_text();
-    // A question that was not answered is not sent along with the next.
+    // A question without an answer is not sent along with the next one.
     if state.chat.turns.last().is_some_and(|(speaker, _)| *speaker == ChatSpeaker::Person) {
         state.chat.turns.pop();
     }
@@ -71,7 +71,7 @@ fn send_message(state: &mut ScreenState, wants: &mut Vec<ScreenEffect>) {
     wants.push(ScreenEffect::Ask { number: state.attempts, project, messages });
 }
 
-/// Gives an answer up: it counts as not said.
+/// Cancels an answer: it is removed from the conversation.
 fn stop_answer(state: &mut ScreenState, wants: &mut Vec<ScreenEffect>) {
     state.chat.sending = false;
     state.chat.turns.pop_if(|(speaker, _)| *speaker == ChatSpeaker::Manager);
@@ -79,7 +79,7 @@ fn stop_answer(state: &mut ScreenState, wants: &mut Vec<ScreenEffect>) {
     wants.push(ScreenEffect::StopAsking);
 }
 
-/// A piece of an answer, its end, or why it came to nothing.
+/// Handles a chunk of an answer, its end, or its failure.
 pub(super) fn handle_reply(state: &mut ScreenState, number: u64, result: Result<Option<String>>) {
     state.changed = true;
     let chat = &mut state.chat;
@@ -93,7 +93,7 @@ pub(super) fn handle_reply(state: &mut ScreenState, number: u64, result: Result<
         },
         Ok(None) => chat.sending = false,
         Err(failure) => {
-            // What broke off was not said.
+            // An incomplete answer is removed.
             chat.turns.pop_if(|(speaker, _)| *speaker == ChatSpeaker::Manager);
             (chat.sending, chat.failure) = (false, Some(failure));
         }

@@ -1,4 +1,4 @@
-//! Going about: what is chosen, how far it is scrolled, what is typed.
+//! Navigation: selection, scrolling, text inputs.
 
 use cynode_core::ids::TaskId;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
@@ -14,7 +14,7 @@ use super::{
     actions,
 };
 
-/// Takes a text that was pasted, where words are asked for.
+/// Handles pasted text in the active input.
 pub(super) fn paste_text(state: &mut ScreenState, text: &str) {
     if let Some(login) = &mut state.login {
         if login.sending {
@@ -40,7 +40,7 @@ pub(super) fn paste_text(state: &mut ScreenState, text: &str) {
     }
 }
 
-/// A key while somebody logs in.
+/// Handles a key in the login form.
 pub(super) fn handle_login_key(
     state: &mut ScreenState,
     key: KeyEvent,
@@ -72,13 +72,13 @@ pub(super) fn handle_login_key(
     }
 }
 
-/// Begins to type what is looked for.
+/// Opens the filter input.
 pub(super) fn begin_filter(state: &mut ScreenState) {
     switch_to_pane(state, Pane::Tasks);
     state.filter.typing = true;
 }
 
-/// A key while it is typed.
+/// Handles a key in the filter input.
 pub(super) fn handle_filter_key(state: &mut ScreenState, key: KeyEvent) {
     match key.code {
         KeyCode::Enter => state.filter.typing = false,
@@ -95,7 +95,7 @@ pub(super) fn handle_filter_key(state: &mut ScreenState, key: KeyEvent) {
         }
         _ => {
             state.filter.input.handle_key(key);
-            // What is chosen may not be in the list any more.
+            // The selected task may not be listed any more.
             state.task = None;
             state.offsets.remove(&ScrollArea::Tasks);
             state.on_selection_change();
@@ -115,7 +115,7 @@ pub(super) fn list_project(state: &mut ScreenState, project: &str) {
     apply_filter(state);
 }
 
-/// Asks the server for what the filter says, when it says something else than before.
+/// Applies the filter; requests a new list if the server's part changed.
 fn apply_filter(state: &mut ScreenState) {
     if !state.filter.typing && state.filter.query != state.filter.server_query() {
         state.filter.query = state.filter.server_query();
@@ -127,7 +127,7 @@ fn apply_filter(state: &mut ScreenState) {
     }
 }
 
-/// A key while the help is open.
+/// Handles a key while the help is open.
 pub(super) fn handle_help_key(state: &mut ScreenState, command: Option<KeyCommand>) {
     match command {
         Some(KeyCommand::Down | KeyCommand::Up | KeyCommand::PageDown | KeyCommand::PageUp) => {
@@ -144,7 +144,7 @@ pub(super) fn handle_help_key(state: &mut ScreenState, command: Option<KeyComman
     }
 }
 
-/// How far a command goes in a place.
+/// Returns the step size of a command in an area.
 fn scroll_steps(state: &ScreenState, place: ScrollArea, command: KeyCommand) -> isize {
     let page = state.drawn.pages.get(&place).copied().unwrap_or(10);
     let page = isize::try_from(page.saturating_sub(1).max(1)).unwrap_or(1);
@@ -159,7 +159,7 @@ fn scroll_steps(state: &ScreenState, place: ScrollArea, command: KeyCommand) -> 
     }
 }
 
-/// Scrolls a place; not beyond what can be seen.
+/// Scrolls an area within its bounds.
 pub(super) fn scroll_by(state: &mut ScreenState, place: ScrollArea, by: isize) {
     let end = state.drawn.ends.get(&place).copied().unwrap_or(0);
     let to = state.scroll_offset(place).saturating_add_signed(by).min(end);
@@ -169,13 +169,13 @@ pub(super) fn scroll_by(state: &mut ScreenState, place: ScrollArea, by: isize) {
     }
 }
 
-/// The one that is some steps from the chosen one.
+/// Returns the item at some distance from the selected one.
 fn next_of<T: Clone + PartialEq>(all: &[T], chosen: Option<&T>, by: isize) -> Option<T> {
     let at = all.iter().position(|it| Some(it) == chosen).unwrap_or(0);
     all.get(offset_index(at, by, all.len())).cloned()
 }
 
-/// A number moved by some steps, within a list.
+/// Moves an index within the bounds of a list.
 fn offset_index(at: usize, by: isize, count: usize) -> usize {
     at.saturating_add_signed(by).min(count.saturating_sub(1))
 }
@@ -216,7 +216,7 @@ pub(super) fn execute_navigation(state: &mut ScreenState, command: KeyCommand) {
     }
 }
 
-/// Where keys go.
+/// Returns the focused area.
 fn focused_area(state: &ScreenState) -> ScrollArea {
     match (state.pane, state.focus) {
         (Pane::Tasks, Focus::List) => ScrollArea::Tasks,
@@ -237,7 +237,7 @@ fn focused_area(state: &ScreenState) -> ScrollArea {
     }
 }
 
-/// Chooses another row where there are rows, and scrolls where there are lines.
+/// Moves the selection in a list, or scrolls a text.
 fn move_selection(state: &mut ScreenState, place: ScrollArea, by: isize) {
     match place {
         ScrollArea::Tasks => {
@@ -326,7 +326,7 @@ fn open_selection(state: &mut ScreenState) {
                 list_project(state, &project);
             }
         }
-        // Elsewhere it is one column.
+        // In a narrow terminal it is one column.
         Pane::Spend if state.size.is_wide() => state.focus = Focus::Detail,
         Pane::Spend => {}
     }
@@ -343,7 +343,7 @@ fn go_back(state: &mut ScreenState) {
     }
 }
 
-/// The next of some, or the one before; after the last comes the first.
+/// Returns the next or previous item, cyclically.
 fn cycle_item<T: Copy + PartialEq>(all: &[T], one: T, next: bool) -> T {
     let at = all.iter().position(|it| *it == one).unwrap_or(0);
     let to = if next { at + 1 } else { at + all.len() - 1 };
@@ -376,7 +376,7 @@ pub(super) fn switch_to_pane(state: &mut ScreenState, pane: Pane) {
 }
 
 pub(super) fn switch_to_part(state: &mut ScreenState, part: TaskPart) {
-    // Whoever asks for a part means the task in sight, or the one that is chosen.
+    // The part belongs to the visible task, or to the selected one.
     state.pane = Pane::Tasks;
     state.part = part;
     if !state.size.is_wide() {
@@ -384,7 +384,7 @@ pub(super) fn switch_to_part(state: &mut ScreenState, part: TaskPart) {
     }
 }
 
-/// From what waits, or from a pull request, to its task.
+/// Goes from an inbox item or a pull request to its task.
 fn go_to_item_task(state: &mut ScreenState) {
     let task = match (state.pane, state.chosen_item()) {
         (Pane::PullRequests, _) => state.chosen_pull_request().map(|pull| pull.task_id),
@@ -409,7 +409,7 @@ pub(super) fn show_task(state: &mut ScreenState, id: TaskId) {
     state.focus = Focus::Detail;
 }
 
-/// A click.
+/// Handles a click.
 pub(super) fn handle_click(state: &mut ScreenState, hit: ClickTarget) {
     match hit {
         ClickTarget::Pane(pane) => switch_to_pane(state, pane),
@@ -428,7 +428,7 @@ pub(super) fn handle_click(state: &mut ScreenState, hit: ClickTarget) {
     }
 }
 
-/// Keys go to what was clicked.
+/// Focuses the clicked area.
 fn focus_area(state: &mut ScreenState, place: ScrollArea) {
     match place {
         ScrollArea::Tasks
@@ -444,7 +444,7 @@ fn focus_area(state: &mut ScreenState, place: ScrollArea) {
     }
 }
 
-/// A row; clicked once more, it opens.
+/// Selects a row; a second click opens it.
 fn select_row(state: &mut ScreenState, place: ScrollArea, row: usize) {
     let row_of = |at: Option<usize>| {
         let by = isize::try_from(row).unwrap_or(0) - isize::try_from(at.unwrap_or(0)).unwrap_or(0);
@@ -514,7 +514,7 @@ fn select_row(state: &mut ScreenState, place: ScrollArea, row: usize) {
     }
 }
 
-/// Whether a place has rows of which one is chosen.
+/// Returns whether an area has selectable rows.
 const fn is_list(place: ScrollArea) -> bool {
     matches!(
         place,
@@ -527,7 +527,7 @@ const fn is_list(place: ScrollArea) -> bool {
     )
 }
 
-/// The wheel, over whatever the mouse is.
+/// Handles the wheel over the area under the mouse.
 pub(super) fn handle_wheel(state: &mut ScreenState, hit: ClickTarget, by: isize) {
     match hit {
         ClickTarget::Row(ScrollArea::Plan, _) | ClickTarget::Area(ScrollArea::Plan) => {

@@ -1,4 +1,4 @@
-//! What is typed behind the colon.
+//! Input of the command prompt.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
@@ -13,7 +13,7 @@ use super::{
     actions, chat, navigation, task_form,
 };
 
-/// A key while a command is typed.
+/// Handles a key in the prompt.
 pub(super) fn handle_prompt_key(
     state: &mut ScreenState,
     key: KeyEvent,
@@ -22,7 +22,7 @@ pub(super) fn handle_prompt_key(
     let Some(input) = &mut state.prompt else { return };
     match key.code {
         KeyCode::Esc => state.prompt = None,
-        // Whoever takes the colon back has left.
+        // Deleting the colon closes the prompt.
         KeyCode::Backspace if input.as_str().is_empty() => state.prompt = None,
         KeyCode::Tab => {
             let line = input.as_str().to_owned();

@@ -1,4 +1,4 @@
-//! The form for a new task.
+//! The form of a new task.
 
 use cynode_core::budget::{Amount, Budget};
 use cynode_wire::tasks::TaskView;
@@ -18,7 +18,7 @@ use crate::{
     input,
 };
 
-/// Opens the form, for a project if one is named.
+/// Opens the form, optionally for a project.
 pub(super) fn open_form(state: &mut ScreenState, project: Option<cynode_core::ids::ProjectId>) {
     let project = project.or_else(|| state.default_project());
     let name = project.map(|id| state.known.project_name(id)).unwrap_or_default();
@@ -26,7 +26,7 @@ pub(super) fn open_form(state: &mut ScreenState, project: Option<cynode_core::id
     state.form = Some(TaskForm::new(&name, state.attempts));
 }
 
-/// A key while it is open.
+/// Handles a key in the form.
 pub(super) fn handle_form_key(
     state: &mut ScreenState,
     key: KeyEvent,
@@ -54,7 +54,7 @@ pub(super) fn handle_form_key(
             if before != *form.active_field() {
                 form.failure = None;
                 form.normalize_checks();
-                // Something else is another attempt.
+                // Different content is a different attempt.
                 state.attempts += 1;
                 if let Some(form) = &mut state.form {
                     form.number = state.attempts;
@@ -64,7 +64,7 @@ pub(super) fn handle_form_key(
     }
 }
 
-/// Completes the name of a project; whether there was something to complete.
+/// Completes the name of a project. Returns whether there was something to complete.
 fn complete_project(input: &mut LineInput, names: &[String]) -> bool {
     let begun = input.as_str().to_owned();
     let mut fits = names.iter().filter(|name| name.starts_with(&begun) && **name != begun);
@@ -77,7 +77,7 @@ fn complete_project(input: &mut LineInput, names: &[String]) -> bool {
     }
 }
 
-/// Sends it.
+/// Submits the form.
 pub(super) fn submit_form(state: &mut ScreenState, wants: &mut Vec<ScreenEffect>) {
     let Some(form) = &state.form else { return };
     if form.sending {
@@ -95,7 +95,7 @@ pub(super) fn submit_form(state: &mut ScreenState, wants: &mut Vec<ScreenEffect>
     }
 }
 
-/// What is asked for, or the field that is wrong and why.
+/// Builds the request, or returns the invalid field and the reason.
 fn build_create_task(
     state: &ScreenState,
     form: &TaskForm,
@@ -128,7 +128,7 @@ fn build_create_task(
     Ok(wanted.map_err(|failure| (1, failure))?.into_create_task(project, Vec::new()))
 }
 
-/// It was accepted, or not.
+/// Handles the result of the request.
 pub(super) fn handle_created(state: &mut ScreenState, number: u64, result: Result<Box<TaskView>>) {
     state.changed = true;
     match result {

@@ -1,4 +1,4 @@
-//! Reading a text: searching it, scrolling it sideways, opening it in another program.
+//! Text views: search, horizontal scrolling, external viewers.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
@@ -9,16 +9,16 @@ use super::super::{
     view,
 };
 
-/// How many cells `<` and `>` go.
+/// Number of cells that `<` and `>` scroll.
 const SHIFT_CELLS: usize = 16;
 
-/// Begins to type what is searched for.
+/// Opens the search input.
 pub(super) fn begin_search(state: &mut ScreenState) {
     state.search.input = LineInput::default();
     state.search.typing = true;
 }
 
-/// A key while it is typed.
+/// Handles a key in the search input.
 pub(super) fn handle_search_key(state: &mut ScreenState, key: KeyEvent) {
     match key.code {
         KeyCode::Enter => {
@@ -33,7 +33,7 @@ pub(super) fn handle_search_key(state: &mut ScreenState, key: KeyEvent) {
     }
 }
 
-/// Goes to the next line that holds what is searched for, or to the one before.
+/// Goes to the next or previous match.
 pub(super) fn go_to_match(state: &mut ScreenState, seek: SearchDirection) {
     if state.visible_text_area().is_none() {
         state.show_note("n and N go through what / found in a log, a diff or a timeline", false);
@@ -44,7 +44,7 @@ pub(super) fn go_to_match(state: &mut ScreenState, seek: SearchDirection) {
     }
 }
 
-/// Goes to a match, now that it is known which lines hold one; behind the last comes the first.
+/// Resolves a pending search once the matches are known; it wraps around at the end.
 pub(super) fn resolve_search(state: &mut ScreenState) {
     let Some(seek) = state.seek.take() else { return };
     let Some(place) = state.visible_text_area() else { return };
@@ -76,7 +76,7 @@ fn page_lines(state: &ScreenState, place: ScrollArea) -> usize {
     state.drawn.pages.get(&place).copied().unwrap_or(1)
 }
 
-/// Wraps long lines, or shows each in one line.
+/// Toggles line wrapping.
 pub(super) fn toggle_wrap(state: &mut ScreenState) {
     state.wrap = !state.wrap;
     state.shift = 0;
@@ -88,7 +88,7 @@ pub(super) fn toggle_wrap(state: &mut ScreenState) {
     state.show_note(words, true);
 }
 
-/// Scrolls sideways.
+/// Scrolls horizontally.
 pub(super) fn shift_sideways(state: &mut ScreenState, right: bool) {
     if state.visible_text_area().is_none() {
         return;
@@ -103,7 +103,7 @@ pub(super) fn shift_sideways(state: &mut ScreenState, right: bool) {
     };
 }
 
-/// Opens what is in sight in another program.
+/// Opens the visible text in another program.
 pub(super) fn open_in_viewer(
     state: &mut ScreenState,
     viewer: ExternalViewer,

@@ -1,4 +1,4 @@
-//! What waits for the person: plans, questions, calls; each exactly as it will be carried out.
+//! The inbox: plans, questions and tool calls that wait for the person, each with its exact content.
 
 use cynode_core::{ids::TaskId, workflow::units::UnitState};
 use cynode_wire::tools::ApprovalView;
@@ -23,7 +23,7 @@ use crate::{
     terminal::Colorizer,
 };
 
-/// A call, exactly: the tool and its arguments.
+/// Returns a tool call with its exact arguments.
 pub(in super::super) fn call_lines(call: &ApprovalView) -> Vec<String> {
     let mut lines = vec![format!("tool        {}", text::sanitize_for_display(&call.tool))];
     match &call.arguments {
@@ -37,7 +37,7 @@ pub(in super::super) fn call_lines(call: &ApprovalView) -> Vec<String> {
     lines
 }
 
-/// The plan that a task waits with, in short: its units and what each is to do; nothing while it is not known.
+/// Returns a summary of a waiting task's plan: its units and their work; empty while it is not known.
 pub(in super::super) fn plan_summary(state: &ScreenState, task: TaskId) -> Vec<String> {
     let one = |title: &str| format!("• {}", text::first_sanitized_line(title));
     if let Some(Some(planned)) = state.known.pending_plan(task) {
@@ -187,7 +187,7 @@ impl ScreenPainter<'_> {
         lines
     }
 
-    /// What the task was asked for.
+    /// Returns the description of the task.
     fn task_request_lines(&self, task: TaskId, room: usize) -> Vec<Line<'static>> {
         let Some(task) = self.state.known.tasks.get(&task) else { return Vec::new() };
         let mut lines = vec![line_from_spans([
@@ -234,7 +234,7 @@ impl ScreenPainter<'_> {
     }
 }
 
-/// A line of a tree that is too long goes on below its words.
+/// Wraps a long line of a tree below its text.
 fn tree_lines(words: &str, room: usize) -> Vec<Line<'static>> {
     let words = text::sanitize_for_display(words);
     let tree = |letter: char| matches!(letter, ' ' | '│' | '├' | '└' | '─');
@@ -251,7 +251,7 @@ fn tree_lines(words: &str, room: usize) -> Vec<Line<'static>> {
     pieces.collect()
 }
 
-/// An item in a line: what, of whom, since when, in short.
+/// Returns the row of an item: kind, task, age, summary.
 fn inbox_row(
     state: &ScreenState,
     item: InboxItem,

@@ -1,4 +1,4 @@
-//! The models: which may be asked, what they can, what they cost.
+//! The models, their capabilities and prices.
 
 use cynode_wire::models::ModelView;
 use ratatui::{layout::Rect, style::Style, text::Line};

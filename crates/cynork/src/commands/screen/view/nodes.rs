@@ -1,4 +1,4 @@
-//! The nodes: which there are, how they are, what they have to do.
+//! The nodes, their health and load.
 
 use cynode_core::nodes::NodeState;
 use cynode_wire::nodes::NodeView;
@@ -18,7 +18,7 @@ use crate::commands::screen::{
     text,
 };
 
-/// The cells of a bar of jobs.
+/// Width of the job bar.
 const JOBS_BAR_CELLS: usize = 8;
 
 fn node_sign(node: &NodeView) -> (&'static str, Style) {
@@ -112,7 +112,7 @@ impl ScreenPainter<'_> {
                 cynode_core::workflow::jobs::SandboxBackend::Bubblewrap => "bubblewrap",
                 cynode_core::workflow::jobs::SandboxBackend::Podman => "podman",
             };
-            // Some programs name themselves in their version.
+            // Some programs repeat their name in their version.
             if it.version.starts_with(name) {
                 it.version.clone()
             } else {

@@ -1,4 +1,4 @@
-//! What lies over the panes: the form of whoever is not logged in, the help, questions before something is done.
+//! Overlays: the login form, the help, confirmation dialogs.
 
 use ratatui::{
     layout::{Position, Rect},
@@ -69,7 +69,7 @@ impl ScreenPainter<'_> {
         }
     }
 
-    /// A line that is typed; where the next letter goes.
+    /// Draws an input field. Returns the cursor position.
     pub(super) fn draw_field(
         &mut self,
         area: Rect,
@@ -79,7 +79,7 @@ impl ScreenPainter<'_> {
     ) -> Position {
         let room = usize::from(area.width).saturating_sub(1);
         let skipped = at.saturating_sub(room);
-        // The end of what is typed stays in sight.
+        // The end of the text stays visible.
         let seen: String = shown.chars().skip(skipped).collect();
         let seen = text::pad_to_cells(&text::sanitize_for_display(&seen), room + 1);
         let style = Style::new().add_modifier(ratatui::style::Modifier::UNDERLINED);
@@ -155,7 +155,7 @@ impl ScreenPainter<'_> {
         }
         let fields = form.named_fields();
         let words = text::wrap_words(form.words.as_str(), room.saturating_sub(11));
-        // What is wanted may be long: it is shown in several lines.
+        // The description may be long: it has several lines.
         let tall = |at: usize| if at == 1 { to_u16_saturating(words.len().clamp(1, 5)) } else { 1 };
         let rows: u16 = (0..fields.len()).map(tall).sum();
         let outside = centered_area(area, wide, rows + to_u16_saturating(foot.len().max(2)) + 6);
@@ -199,11 +199,11 @@ impl ScreenPainter<'_> {
         self.draw_buttons(buttons, (" Enter: next, send ", " Esc: leave "));
     }
 
-    /// A text that is typed in several lines; its end stays in sight. Where the next letter goes.
+    /// Draws a multi-line input; its end stays visible. Returns the cursor position.
     fn draw_tall_field(&mut self, area: Rect, lines: &[String], at: usize) -> Position {
         let (mut row, mut column) = (0, at);
         for line in lines {
-            // A line ends with the space that it was broken at.
+            // A line ends with the space at which it was broken.
             let cells = text::display_width(line) + 1;
             if column < cells || row + 1 == lines.len() {
                 break;

@@ -39,19 +39,19 @@ use crate::{
     terminal::{Colorizer, sanitize_text},
 };
 
-/// From this width on, what can be chosen stands beside what is shown.
+/// Minimum width at which the selection is beside the content.
 const MIN_SIDE_BY_SIDE_CELLS: u16 = 96;
 
-/// The cells for how a check ended.
+/// Width of a check's outcome.
 const CHECK_FACTS_CELLS: usize = 26;
 
-/// How wide a text is that another program shows.
+/// Line width of a text for another program.
 const TEXT_CELLS: usize = 100;
 
-/// With as many rows left below a plan, they tell what happened last.
+/// Minimum number of free rows below a plan that show the latest steps.
 const MIN_RECENT_ROWS: u16 = 6;
 
-/// The mark and colour of a unit.
+/// Returns the mark and colour of a unit.
 const fn unit_sign(state: UnitState) -> (&'static str, Style) {
     match state {
         UnitState::Pending => ("○", DIM_STYLE),
@@ -63,7 +63,7 @@ const fn unit_sign(state: UnitState) -> (&'static str, Style) {
     }
 }
 
-/// What a state of a unit means.
+/// Returns the label of a unit's state.
 const fn unit_word(state: UnitState) -> &'static str {
     match state {
         UnitState::Pending => "waits for its turn",
@@ -115,7 +115,7 @@ impl ScreenPainter<'_> {
         let drawing = graph::draw_graph(&graph_units(&timeline.units), room, shown);
         let told = told.and_then(|it| timeline.units.get(it));
         let words = told.map_or_else(Vec::new, |unit| unit_lines(unit, room));
-        // The picture first; then words, two lines at least; what is left is for what happened last.
+        // The drawing first; then at least two lines of text; the latest steps get the rest.
         let small = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
         let picture = small(drawing.lines.len());
         let least = area.height.saturating_sub(picture).max(3);
@@ -135,14 +135,14 @@ impl ScreenPainter<'_> {
                 None => ("lately", timeline_lines(timeline, state.now, room)),
             };
             let rest = self.draw_rule(end, title);
-            // Of a story its end, of a summary its beginning.
+            // The end of a timeline, the beginning of a summary.
             let skipped = lines.len().saturating_sub(usize::from(rest.height));
             let skipped = if timeline.summary.is_some() { 0 } else { skipped };
             self.draw_lines(rest, &lines[skipped..]);
         }
     }
 
-    /// Lines that do not scroll.
+    /// Draws lines without scrolling.
     fn draw_lines(&mut self, area: Rect, lines: &[Line]) {
         for (row, line) in (area.y..area.bottom()).zip(lines) {
             self.put_line(area.x, row, line, area.width);
@@ -178,7 +178,7 @@ impl ScreenPainter<'_> {
         }
     }
 
-    /// What was asked for, when there is no plan yet or it waits for a yes.
+    /// Draws the description, if there is no plan yet or it waits for approval.
     fn draw_task_request(&mut self, area: Rect, task: &TaskView) {
         let room = usize::from(area.width).saturating_sub(1);
         let mut lines = vec![Line::raw("")];
@@ -316,7 +316,7 @@ impl ScreenPainter<'_> {
         self.draw_text(rest, ScrollArea::Diff, &lines);
     }
 
-    /// What the work on a task has changed while nothing is offered: of work under way, and of work that came to nothing.
+    /// Draws the unoffered changes of a task: of work in progress, and of failed work.
     fn draw_unoffered_work(&mut self, area: Rect) {
         let Some(task) = self.state.task else { return };
         let room = self.text_room(area);
@@ -378,7 +378,7 @@ impl ScreenPainter<'_> {
     }
 }
 
-/// All that was shown, newest first, and what was found.
+/// Returns all evidence, newest first, and the findings.
 fn all_evidence(shown: &TaskEvidence, room: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if let Some(base) = &shown.base {
@@ -406,7 +406,7 @@ fn all_evidence(shown: &TaskEvidence, room: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// The whole text of the part in sight, for another program; a diff is had elsewhere.
+/// Returns the whole text of the visible part, for another program; a diff is fetched separately.
 pub(in super::super) fn part_text(state: &ScreenState) -> Option<String> {
     let (task, timeline) = (state.chosen_task()?, state.chosen_timeline()?);
     let room = TEXT_CELLS;
@@ -437,7 +437,7 @@ pub(in super::super) fn part_text(state: &ScreenState) -> Option<String> {
     Some(lines.collect())
 }
 
-/// What is to be said of a unit.
+/// Returns the details of a unit.
 fn unit_lines(unit: &UnitView, room: usize) -> Vec<Line<'static>> {
     let (mark, style) = unit_sign(unit.state);
     let tried = match unit.attempts {
@@ -471,7 +471,7 @@ const fn severity_word(severity: cynode_core::workflow::findings::FindingSeverit
     }
 }
 
-/// What happened, steps and waits in one order.
+/// Returns steps and waits in one order.
 fn timeline_lines(timeline: &TaskTimeline, now: OffsetDateTime, room: usize) -> Vec<Line<'static>> {
     enum TimelineRow<'a> {
         Step(&'a StepEntry),
@@ -502,7 +502,7 @@ fn timeline_lines(timeline: &TaskTimeline, now: OffsetDateTime, room: usize) -> 
     lines
 }
 
-/// How long after the beginning.
+/// Formats the time since the beginning.
 fn format_offset(time: Duration) -> String {
     let seconds = time.whole_seconds().max(0);
     match seconds {
@@ -521,7 +521,7 @@ fn step_lines(step: &StepEntry, at: &str, room: usize) -> Vec<Line<'static>> {
     let unit = (room / 4).clamp(14, 30);
     let begin = 39 + unit;
     let note = note.trim_end_matches(':');
-    // A note that has no room behind its step stands below it, whole.
+    // A note that does not fit beside its step is below it, whole.
     let beside = text::display_width(note) <= room.saturating_sub(begin);
     let head = column_line(&[
         (at.to_owned(), 8, DIM_STYLE),
@@ -566,7 +566,7 @@ fn wait_lines(wait: &WaitEntry, at: &str, now: OffsetDateTime, room: usize) -> V
     lines
 }
 
-/// A job by its unit; what comes after the work of an attempt are its checks.
+/// Returns the name of a job: its unit; the job after the work of an attempt runs its checks.
 fn job_name(timeline: &TaskTimeline, at: usize) -> String {
     let Some(job) = timeline.jobs.get(at) else { return String::new() };
     let same = |it: &JobEntry| it.unit == job.unit && it.attempt == job.attempt;
@@ -597,7 +597,7 @@ fn job_time(job: &JobEntry, now: OffsetDateTime) -> String {
     }
 }
 
-/// A line of a log; the time is said when it is another than the last.
+/// Returns a line of a log; the time is shown when it changes.
 fn log_lines(said: &LogLine, last: &mut Option<String>, room: usize) -> Vec<Line<'static>> {
     let style = match said.voice {
         LogSource::Agent => Style::new(),
@@ -621,7 +621,7 @@ fn log_lines(said: &LogLine, last: &mut Option<String>, room: usize) -> Vec<Line
     lines.collect()
 }
 
-/// How many lines came and went.
+/// Returns the numbers of added and removed lines.
 fn change_counts(file: &cynode_wire::delivery::ChangedFile) -> String {
     match (file.insertions, file.deletions) {
         (Some(came), Some(went)) => format!("+{came} -{went}"),
@@ -640,7 +640,7 @@ fn changed_lines(diff: &DiffView, room: usize) -> Vec<Line<'static>> {
 fn diff_lines(diff: &str, room: usize) -> Vec<Line<'static>> {
     let known =
         |it: &str| ["diff ", "index ", "--- ", "+++ "].iter().any(|begin| it.starts_with(begin));
-    // Behind the head of a file a line may begin like one, and is what came or went.
+    // After the header of a file, a line that looks like a header is a changed line.
     let shown =
         draw::mark_header_lines(diff).filter(|(head, it)| !(*head && known(it))).map(|(_, it)| it);
     let style = |line: &str| match line.as_bytes() {
@@ -702,7 +702,7 @@ fn evidence_lines(view: &EvidenceView, room: usize) -> Vec<Line<'static>> {
         let facts = format!("{exit}, {} ms{runs}", result.milliseconds);
         let told = text::sanitize_for_display(&result.check.command_line());
         let begin = 11;
-        // Beside how it ended if there is room, else below it, whole.
+        // Beside the outcome if there is room, else below it, whole.
         let beside = text::display_width(&told) + CHECK_FACTS_CELLS + begin < room;
         lines.push(column_line(&[
             (String::new(), 1, DIM_STYLE),

@@ -1,4 +1,4 @@
-//! The projects: which there are, and what each has.
+//! The projects and their repositories.
 
 use cynode_wire::tasks::projects::ProjectView;
 use ratatui::{
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl ScreenPainter<'_> {
-    /// A list with what is chosen in it: beside it where there is room, else below it.
+    /// Draws a list and the detail of its selection: side by side if there is room, else below each other.
     pub(super) fn draw_list_and_detail(
         &mut self,
         area: Rect,
@@ -47,7 +47,7 @@ impl ScreenPainter<'_> {
         }
     }
 
-    /// Names with their values, those that are long below each other.
+    /// Returns names with their values; long ones are below each other.
     pub(super) fn fact_lines(facts: &[(&str, String)], room: usize) -> Vec<Line<'static>> {
         let mut lines = Vec::new();
         for (name, value) in facts {

@@ -1,4 +1,4 @@
-//! The pull requests: what is offered, what was checked and said about it.
+//! The pull requests, their checks and comments.
 
 use cynode_core::delivery::{PullRequestState, ReviewVerdict};
 use cynode_wire::delivery::PullRequestDetail;
@@ -116,7 +116,7 @@ impl ScreenPainter<'_> {
     }
 }
 
-/// What was checked, what people think and what was said.
+/// Returns checks, reviews and comments.
 fn reaction_lines(detail: &PullRequestDetail, room: usize) -> Vec<Line<'static>> {
     let mut lines = vec![Line::raw("")];
     for check in &detail.checks {

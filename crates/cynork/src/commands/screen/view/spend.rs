@@ -1,4 +1,4 @@
-//! What was spent, by project and by model, and how near the ceilings are.
+//! Spending by project and by model, and the state of the budgets.
 
 use cynode_wire::models::{BudgetScopeType, BudgetStatusView, UsageSum};
 use ratatui::{
@@ -21,7 +21,7 @@ use crate::{
     format::format_amount,
 };
 
-/// A number that is never below nothing.
+/// Converts negative numbers to zero.
 fn non_negative(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }

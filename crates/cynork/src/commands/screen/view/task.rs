@@ -1,4 +1,4 @@
-//! One task: what it is, where it stands, and the part of it that is looked at.
+//! One task: its facts, its state, and its visible part.
 
 use cynode_core::{ids::TaskId, tasks::TaskStateName, workflow::waits::WaitReason};
 use ratatui::{layout::Rect, style::Style, text::Line};
@@ -17,7 +17,7 @@ use crate::{
     format::format_amount,
 };
 
-/// Most of what nobody takes that is told of one task.
+/// Maximum number of displayed stalls of a task.
 const MAX_STALLS: usize = 2;
 
 impl ScreenPainter<'_> {
@@ -45,7 +45,7 @@ impl ScreenPainter<'_> {
             _ if told == "completed" => String::new(),
             _ => text::first_sanitized_line(&told),
         };
-        // Beside the list the frame has the name.
+        // Beside the list, the frame has the name.
         let name = if self.state.size.is_wide() {
             String::new()
         } else {
@@ -89,7 +89,7 @@ impl ScreenPainter<'_> {
         }
     }
 
-    /// What the task asks, and how it is answered; as much of it as leaves room for the rest.
+    /// Draws the question of the task, and how to answer it; it leaves room for the rest.
     fn draw_open_question(&mut self, area: Rect, task: TaskId) -> Rect {
         let Some(wait) = self.state.known.waits.get(&task) else { return area };
         let (question, keys) = match wait.reason {
@@ -114,7 +114,7 @@ impl ScreenPainter<'_> {
         self.draw_rule(rest, "")
     }
 
-    /// What the task waits for and nobody takes, with what to type.
+    /// Draws the stalls of the task: work that no process takes, with the fix.
     fn draw_stalls(&mut self, area: Rect) -> Rect {
         let Some(timeline) = self.state.chosen_timeline().filter(|it| !it.stalls.is_empty()) else {
             return area;
@@ -133,7 +133,7 @@ impl ScreenPainter<'_> {
         self.draw_rule(rest, "")
     }
 
-    /// The names of the parts, to be clicked.
+    /// Draws the names of the parts, which can be clicked.
     fn draw_part_tabs(&mut self, area: Rect) {
         let mut x = area.x;
         for (part, number) in TaskPart::ALL.into_iter().zip(5..) {
@@ -152,7 +152,7 @@ impl ScreenPainter<'_> {
     }
 }
 
-/// What is to be said of a task in one line.
+/// Returns the facts of a task in one line.
 fn task_facts(
     state: &crate::commands::screen::state::ScreenState,
     task: &cynode_wire::tasks::TaskView,

@@ -1,4 +1,4 @@
-//! The list of tasks, and beside it the one that is chosen.
+//! The list of tasks, and beside it the selected one.
 
 use cynode_wire::tasks::TaskView;
 use ratatui::{
@@ -20,16 +20,16 @@ use crate::{
     format::format_amount,
 };
 
-/// The cells of a state, an age and a cost.
+/// Width of the columns state, age and cost.
 const STATE_CELLS: usize = 11;
 const AGE_CELLS: usize = 4;
 const COST_CELLS: usize = 8;
 
-/// With fewer cells the words of a task say nothing.
+/// Minimum useful width of the description column.
 const MIN_WORDS_CELLS: usize = 14;
 
-/// The widths of the columns: state, name, project, age, cost, words; those without room have none. Names and projects take
-/// what they need, cost and words what is left.
+/// Returns the widths of the columns: state, name, project, age, cost, description; columns without room have width zero. Names
+/// and projects take the width they need; cost and description take the rest.
 fn column_widths(room: usize, longest_name: usize, longest_project: usize) -> [usize; 6] {
     let wide = room >= 76;
     let project = longest_project.clamp(7, if wide { 16 } else { 12 });
@@ -41,7 +41,7 @@ fn column_widths(room: usize, longest_name: usize, longest_project: usize) -> [u
     if left > MIN_WORDS_CELLS {
         [STATE_CELLS, name, project, AGE_CELLS, cost, left - 1]
     } else {
-        // Without words the names have their room.
+        // Without a description the names get its room.
         [STATE_CELLS, name + left, project, AGE_CELLS, cost, 0]
     }
 }
