@@ -28,7 +28,6 @@ use cynode_core::{
     },
 };
 use cynode_db::{
-    DbError,
     delivery::evidence,
     manager::handoffs,
     tasks,

@@ -8,10 +8,7 @@ use cynode_core::{
     events::EventKind,
     ids::{JobId, TaskId, WaitId},
 };
-use cynode_db::{
-    DbError,
-    workflow::{self, jobs, waits},
-};
+use cynode_db::workflow::{self, jobs, waits};
 use futures::{StreamExt, stream};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

@@ -23,7 +23,7 @@ use cynode_core::{
     ids::{JobId, ProjectId, TaskId},
     roles::UserRole,
 };
-use cynode_db::{DbError, delivery::repositories};
+use cynode_db::delivery::repositories;
 use futures::{Stream, StreamExt};
 use serde::Serialize;
 use serde_json::json;

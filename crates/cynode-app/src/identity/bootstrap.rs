@@ -6,7 +6,7 @@ use cynode_core::{
     ids::UserId,
     roles::UserRole,
 };
-use cynode_db::{DbError, identity::accounts, platform::health};
+use cynode_db::{identity::accounts, platform::health};
 use cynode_wire::identity::accounts::{BootstrapRequest, SecretText};
 use serde_json::json;
 

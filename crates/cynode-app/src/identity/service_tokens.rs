@@ -2,7 +2,7 @@
 //! presence.
 
 use cynode_core::{events::EventKind, ids::ServiceTokenId, names::Title};
-use cynode_db::{DbError, Pool, identity::service_tokens};
+use cynode_db::{Pool, identity::service_tokens};
 use cynode_wire::identity::accounts::SecretText;
 use serde_json::json;
 use tokio_util::task::TaskTracker;

@@ -22,7 +22,6 @@ use cynode_core::{
     workflow::limits::backoff_delay,
 };
 use cynode_db::{
-    DbError,
     delivery::repositories,
     identity::groups,
     manager::handoffs::{

@@ -32,12 +32,9 @@ use cynode_core::{
     roles::UserRole,
     sync::lock_unpoisoned,
 };
-use cynode_db::{
-    DbError,
-    models::{
-        budgets::{self, CallReservation, ReservationOutcome},
-        registry,
-    },
+use cynode_db::models::{
+    budgets::{self, CallReservation, ReservationOutcome},
+    registry,
 };
 use cynode_models::{
     cassette::ResponseCassette,

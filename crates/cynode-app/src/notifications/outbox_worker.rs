@@ -7,11 +7,8 @@ use cynode_core::{
     events::EventKind,
     notifications::{ChannelKind, NotificationState, next_attempt_delay},
 };
-use cynode_db::{
-    DbError,
-    notifications::{
-        self, ChannelOwner, NotificationChannel, NotificationOutcome, NotificationRecord,
-    },
+use cynode_db::notifications::{
+    self, ChannelOwner, NotificationChannel, NotificationOutcome, NotificationRecord,
 };
 use cynode_notify::{self as notify, DeliveryError, DeliveryReceipt, WebhookSecret};
 use futures::future::join_all;

@@ -7,10 +7,7 @@ use cynode_core::{
     ids::{ProjectId, TaskId},
     roles::UserRole,
 };
-use cynode_db::{
-    DbError,
-    tasks::events::{self, EventFilter, EventReader},
-};
+use cynode_db::tasks::events::{self, EventFilter, EventReader};
 use futures::{Stream, stream};
 use tokio::sync::watch;
 

@@ -13,7 +13,6 @@ use cynode_core::{
     tasks::TaskStateName,
 };
 use cynode_db::{
-    DbError,
     identity::service_tokens::{self, ServiceKind},
     tools::agent_tokens,
     workflow::{self, jobs},

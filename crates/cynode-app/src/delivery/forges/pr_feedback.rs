@@ -1,12 +1,9 @@
 //! Pull request feedback: reads comments, reviews and state of our pull requests from a forge.
 
 use cynode_core::events::EventKind;
-use cynode_db::{
-    DbError,
-    delivery::{
-        forges::{self, OpenPullRequest, ProjectRemote, ReportedPullRequests},
-        pull_requests,
-    },
+use cynode_db::delivery::{
+    forges::{self, OpenPullRequest, ProjectRemote, ReportedPullRequests},
+    pull_requests,
 };
 use cynode_forge::{
     CheckState, Forge, PullState, RemotePullRequest, ReviewComment, ReviewCommentKind, sanitize,

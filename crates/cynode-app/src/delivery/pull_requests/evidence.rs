@@ -1,10 +1,7 @@
 //! Evidence gate of delivery: the one place that checks evidence before anything is delivered.
 
 use cynode_core::{evidence::CheckTally, tasks::Task, workflow::evidence::EvidenceView};
-use cynode_db::{
-    DbError,
-    delivery::{evidence, pull_requests::PullRequestRecord},
-};
+use cynode_db::delivery::{evidence, pull_requests::PullRequestRecord};
 use cynode_wire::delivery::PullRequestCheck;
 
 use crate::{App, Ctx, Error};

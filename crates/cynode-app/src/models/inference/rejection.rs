@@ -9,7 +9,6 @@ use cynode_core::{
     sync::lock_unpoisoned,
 };
 use cynode_db::{
-    DbError,
     models::budgets::{self, TaskPark},
     tasks,
 };

@@ -21,7 +21,7 @@ use cynode_core::{
     preferences as rules,
 };
 use cynode_db::{
-    Conn, DbError, Pool,
+    Conn, Pool,
     delivery::forges,
     models::{budgets::LoopGuardLimits, registry},
     notifications,

@@ -13,7 +13,6 @@ use cynode_core::{
     workflow::handoffs::HandoffRequest,
 };
 use cynode_db::{
-    DbError,
     identity::authentication,
     workflow::schedules::{self, DueSchedule, FiringOutcome, NewFiring},
 };
