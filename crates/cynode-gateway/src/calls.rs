@@ -17,8 +17,9 @@ use cynode_app::{
     platform::tokens::PresentedToken,
     tools::{
         agent_tokens::ResolvedAgentToken,
-        approvals::{self, ApprovalOutcome, ApprovalRequest},
+        approvals::{self, Approval, ApprovalOutcome, ApprovalRequest},
         audit::{AgentFacts, AppendError, AuditEntry, KeyedDigest, Outcome, Phase, Verdict},
+        catalogue::CallLimits,
     },
 };
 use cynode_core::{
@@ -27,7 +28,7 @@ use cynode_core::{
 };
 use cynode_policy::{
     catalogue::{CatalogueTool, ToolOrigin},
-    decision::{self, decide},
+    decision::{self, PolicySnapshot, decide},
     digest::Sha256Digest as Plain,
     reasons::RefusalReason,
 };
@@ -43,6 +44,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     GatewayShared,
     envelope::{self, ProtocolEra},
+    limits::LimitExceeded,
     policy_cache::{CachedPolicy, CallWatch},
     responses::{self, ResultReader, RpcError, code},
     signed_state::{self, StateKind},
@@ -80,6 +82,48 @@ pub(crate) struct AdmittedCall {
     started: Instant,
     trace: TraceId,
     round: CallRound,
+}
+
+/// A call during its decision, with the facts that are known so far.
+struct CallAttempt {
+    known: ResolvedAgentToken,
+    request: envelope::McpRequest,
+    call: envelope::McpToolCall,
+    trace: TraceId,
+    started: Instant,
+    /// Digest of the arguments that the caller sent.
+    arguments: KeyedDigest,
+    /// Tool that is called. `None` until the policy is evaluated, and if the caller may not know that the tool exists.
+    tool: Option<Arc<CatalogueTool>>,
+    /// Audit entry with the known facts. Its decision, reason, rules and outcome are set when the attempt ends.
+    entry: AuditEntry,
+}
+
+/// A call that passed all checks.
+struct PermittedCall {
+    gate: Arc<CachedPolicy>,
+    tool: Arc<CatalogueTool>,
+    round: CallRound,
+    /// Rules that required an approval, which the call has consumed.
+    rules: Vec<String>,
+}
+
+/// Reason why a call is not admitted.
+enum CallRejection {
+    /// A check refuses the call. `until` is the time at which the call is allowed again.
+    Refused { reason: RefusalReason, until: Option<OffsetDateTime> },
+    /// A limit refuses the call, and the agent has too many refusals for another record.
+    Throttled(RefusalReason),
+    /// The state of an earlier round was not issued for this call.
+    InvalidState(RpcError),
+    /// The call waits for an approval, which the result asks for.
+    NeedsApproval { result: Value, rules: Vec<String> },
+}
+
+impl From<RefusalReason> for CallRejection {
+    fn from(reason: RefusalReason) -> Self {
+        Self::Refused { reason, until: None }
+    }
 }
 
 /// One round of a call that may take several rounds.
@@ -148,99 +192,107 @@ impl GatewayShared {
         shown: PresentedToken,
         known: ResolvedAgentToken,
         request: envelope::McpRequest,
-        mut call: envelope::McpToolCall,
+        call: envelope::McpToolCall,
         trace: TraceId,
     ) -> CallDecision {
+        let mut attempt = self.start_attempt(known, request, call, trace);
+        match self.check_call(&mut attempt).await {
+            Ok(permitted) => self.admit_call(shown, attempt, permitted).await,
+            Err(rejection) => CallDecision::Over(self.reject_call(attempt, rejection).await),
+        }
+    }
+
+    fn start_attempt(
+        &self,
+        known: ResolvedAgentToken,
+        request: envelope::McpRequest,
+        call: envelope::McpToolCall,
+        trace: TraceId,
+    ) -> CallAttempt {
         let started = Instant::now();
         let now = self.app.environment().now();
         let id = CallId::from_uuid(self.app.environment().new_uuid(now));
         let arguments = self.keys.digest_key().digest_bytes(call.raw.get().as_bytes());
-        let mut entry = Self::build_audit_entry(id, trace, Some(&known), now);
-        entry.arguments = Some(arguments);
-        entry.arguments_size = byte_size(call.raw.get());
-        let era = request.era;
-        let asked_by = request.id.clone();
-        let no = async |entry: AuditEntry,
-                        tool: Option<Arc<CatalogueTool>>,
-                        reason: RefusalReason,
-                        until: Option<_>| {
-            let tool = tool.as_deref();
-            CallDecision::Over(self.refuse_call(entry, era, &asked_by, &reason, until, tool).await)
+        let entry = AuditEntry {
+            arguments: Some(arguments),
+            arguments_size: byte_size(call.raw.get()),
+            ..Self::build_audit_entry(id, trace, Some(&known), now)
         };
-        let state = match self.keeper.fresh_policy().await {
-            Ok(state) => state,
-            Err(reason) => return no(entry, None, reason, None).await,
-        };
-        let loaded = &state.loaded;
-        entry.policy = loaded.gate.policy_digest().0;
-        entry.catalogue = loaded.gate.catalogue.version_digest().0;
-        let question = decision::CallRequest { tool: &call.name, arguments: &call.arguments };
-        let decision = decide(&known.agent, &loaded.gate, question);
-        entry.shadow = truncate_rule_names(decision.shadow);
-        // Adds the ids that the caller omitted and its token holds. The audit record keeps the arguments that the caller sent.
-        call.arguments = decision.filled.unwrap_or(call.arguments);
-        if let Some(tool) = &decision.tool {
-            describe_tool(&mut entry, tool);
-        }
+        CallAttempt { known, request, call, trace, started, arguments, tool: None, entry }
+    }
+
+    /// Checks a call in the fixed order. Adds the facts that it learns to the attempt, and writes no audit record.
+    async fn check_call(&self, attempt: &mut CallAttempt) -> Result<PermittedCall, CallRejection> {
+        let gate = self.keeper.fresh_policy().await?;
+        let refusal = attempt.evaluate_policy(&gate.loaded.gate);
         // Refused calls count too, so that an agent that keeps retrying reaches the rate limit.
-        let named = decision.tool.as_ref().map_or("", |tool| tool.definition.name.as_str());
-        let kind = decision.tool.as_ref().map_or_else(|| Plain::of_bytes(b""), |tool| tool.digest);
-        let whole = Plain::of_bytes(&[kind.0, arguments.0].concat());
-        let asking = (named, kind);
-        let counted =
-            self.counter.count_call(&self.app, loaded.limits, &known.agent, asking, whole);
-        if let Err(much) = counted.await {
-            if !self.counter.throttle_refusal(known.agent.token, &much.reason).await {
-                let failure =
-                    RpcError::too_many_requests(&much.reason).with_request_id(Some(request.id));
-                return CallDecision::Over(CallAnswer { call: id, said: Err(failure) });
-            }
-            return no(entry, decision.tool, much.reason, much.until).await;
-        }
-        let (tool, wanting) = match (decision.tool, decision.refusal) {
-            (Some(tool), None) => (tool, None),
-            (Some(tool), Some(RefusalReason::NeedsApproval(rules))) => (tool, Some(rules)),
-            (tool, refusal) => {
-                let reason = refusal.unwrap_or(RefusalReason::UnknownTool);
-                return no(entry, tool, reason, None).await;
-            }
+        self.check_limits(attempt, gate.loaded.limits).await?;
+        let Some(tool) = attempt.tool.clone() else {
+            return Err(refusal.unwrap_or(RefusalReason::UnknownTool).into());
         };
-        let round = match self.resume_round(&call, &known, &tool, &arguments) {
-            Ok(round) => round,
-            Err(failure) => {
-                entry.reason = "invalid_request_state".into();
-                let failure = failure.with_request_id(Some(request.id.clone()));
-                return CallDecision::Over(self.finish_unforwarded(entry, Err(failure)).await);
-            }
-        };
-        let exact = self.digest_full_call(&mut entry, &call, &round.earlier).unwrap_or(arguments);
+        let approval_rules = required_approval(refusal)?;
+        let round = self
+            .resume_round(&attempt.call, &attempt.known, &tool, &attempt.arguments)
+            .map_err(CallRejection::InvalidState)?;
+        let digest = self.digest_full_call(attempt, &round.earlier);
         // The approval is consumed last, when no other check can refuse the call.
-        if let Some(rules) = wanting {
-            let asked = build_approval_request(&known, &tool, exact.0, entry.policy, &rules);
-            match self.check_approval(&asked, &call, &round, id, trace, &request).await {
-                Ok(()) => entry.rules = truncate_rule_names(rules),
-                Err(MissingApproval::Refused(reason)) => {
-                    entry.rules = truncate_rule_names(rules);
-                    return no(entry, Some(tool), reason, None).await;
-                }
-                Err(MissingApproval::Asked(result)) => {
-                    let result = responses::fit_output_schema(&tool, result);
-                    let asked = self.request_approval(entry, &request.id, result, rules);
-                    return CallDecision::Over(asked.await);
-                }
+        let rules = match approval_rules {
+            None => Vec::new(),
+            Some(rules) => {
+                let policy = attempt.entry.policy;
+                let asked = build_approval_request(&attempt.known, &tool, digest.0, policy, rules);
+                self.check_approval(attempt, &tool, &round, asked).await?
             }
+        };
+        Ok(PermittedCall { gate, tool, round, rules })
+    }
+
+    /// Counts the call against the limits of its agent. A refusal may be delayed.
+    async fn check_limits(
+        &self,
+        attempt: &CallAttempt,
+        limits: CallLimits,
+    ) -> Result<(), CallRejection> {
+        let agent = &attempt.known.agent;
+        let (name, digest) = match &attempt.tool {
+            Some(tool) => (tool.definition.name.as_str(), tool.digest),
+            None => ("", Plain::of_bytes(b"")),
+        };
+        let call = Plain::of_bytes(&[digest.0, attempt.arguments.0].concat());
+        let counted = self.counter.count_call(&self.app, limits, agent, (name, digest), call).await;
+        let Err(LimitExceeded { reason, until }) = counted else { return Ok(()) };
+        if self.counter.throttle_refusal(agent.token, &reason).await {
+            Err(CallRejection::Refused { reason, until })
+        } else {
+            Err(CallRejection::Throttled(reason))
         }
-        let watch = self.keeper.watch_call(shown, known.agent.clone(), tool.clone(), loaded.epoch);
-        entry.decision = Verdict::Allow;
-        entry.reason = if entry.rules.is_empty() { "allowed" } else { "approved" }.into();
+    }
+
+    /// Records that a call is allowed, and admits it. The call is watched from before the record is written.
+    async fn admit_call(
+        self: &Arc<Self>,
+        shown: PresentedToken,
+        attempt: CallAttempt,
+        permitted: PermittedCall,
+    ) -> CallDecision {
+        let CallAttempt { known, request, call, trace, started, entry, .. } = attempt;
+        let PermittedCall { gate, tool, round, rules } = permitted;
+        let watch =
+            self.keeper.watch_call(shown, known.agent.clone(), tool.clone(), gate.loaded.epoch);
+        let entry = AuditEntry {
+            decision: Verdict::Allow,
+            reason: if rules.is_empty() { "allowed" } else { "approved" }.into(),
+            rules: truncate_rule_names(rules),
+            ..entry
+        };
         if let Err(failure) = self.record_decision(&entry).await {
             let said = Err(failure.with_request_id(Some(request.id)));
-            return CallDecision::Over(CallAnswer { call: id, said });
+            return CallDecision::Over(CallAnswer { call: CallId::from_uuid(entry.call), said });
         }
         CallDecision::Admitted(Box::new(AdmittedCall {
             inner: self.clone(),
-            gate: state.clone(),
-            era,
+            gate,
+            era: request.era,
             id: request.id,
             call,
             known,
@@ -251,6 +303,28 @@ impl GatewayShared {
             trace,
             round,
         }))
+    }
+
+    /// Records a call that is not admitted, and returns its answer. A throttled call is not recorded.
+    async fn reject_call(&self, attempt: CallAttempt, rejection: CallRejection) -> CallAnswer {
+        let CallAttempt { request, tool, entry, .. } = attempt;
+        match rejection {
+            CallRejection::Refused { reason, until } => {
+                let (era, tool) = (request.era, tool.as_deref());
+                self.refuse_call(entry, era, &request.id, &reason, until, tool).await
+            }
+            CallRejection::Throttled(reason) => {
+                let failure =
+                    RpcError::too_many_requests(&reason).with_request_id(Some(request.id));
+                CallAnswer { call: CallId::from_uuid(entry.call), said: Err(failure) }
+            }
+            CallRejection::InvalidState(failure) => {
+                self.reject_state(entry, failure.with_request_id(Some(request.id))).await
+            }
+            CallRejection::NeedsApproval { result, rules } => {
+                self.request_approval(entry, &request.id, result, rules).await
+            }
+        }
     }
 
     /// Builds the fields that every record of a call has in common.
@@ -321,17 +395,31 @@ impl GatewayShared {
         self.finish_unforwarded(entry, said).await
     }
 
+    /// Records a call with an invalid state of an earlier round, and returns the error.
+    async fn reject_state(&self, entry: AuditEntry, failure: RpcError) -> CallAnswer {
+        let entry = AuditEntry {
+            decision: Verdict::Deny,
+            reason: "invalid_request_state".into(),
+            rules: Vec::new(),
+            ..entry
+        };
+        self.finish_unforwarded(entry, Err(failure)).await
+    }
+
     /// Records that the call needs approval, and returns the request for it.
     async fn request_approval(
         &self,
-        mut entry: AuditEntry,
+        entry: AuditEntry,
         id: &Value,
         result: Value,
         rules: Vec<String>,
     ) -> CallAnswer {
-        entry.decision = Verdict::NeedsApproval;
-        entry.reason = "needs_approval".into();
-        entry.rules = truncate_rule_names(rules);
+        let entry = AuditEntry {
+            decision: Verdict::NeedsApproval,
+            reason: "needs_approval".into(),
+            rules: truncate_rule_names(rules),
+            ..entry
+        };
         let said = Ok(responses::render_result(id, &result.to_string()));
         self.finish_unforwarded(entry, said).await
     }
@@ -358,68 +446,73 @@ impl GatewayShared {
         })
     }
 
+    /// Consumes the approval of a call. Returns the rules that required it.
     async fn check_approval(
         &self,
-        asked: &ApprovalRequest,
-        call: &envelope::McpToolCall,
+        attempt: &CallAttempt,
+        tool: &CatalogueTool,
         round: &CallRound,
-        id: CallId,
-        trace: TraceId,
-        request: &envelope::McpRequest,
-    ) -> Result<(), MissingApproval> {
-        let about = OperationRequest { caller: None, trace, attempt: None };
-        let seen = round.earlier.render_for_approval(&call.raw);
-        let found = approvals::obtain_approval(&self.app, &about, asked, &seen, id).await;
+        asked: ApprovalRequest,
+    ) -> Result<Vec<String>, CallRejection> {
+        let about = OperationRequest { caller: None, trace: attempt.trace, attempt: None };
+        let seen = round.earlier.render_for_approval(&attempt.call.raw);
+        let id = CallId::from_uuid(attempt.entry.call);
+        let found = approvals::obtain_approval(&self.app, &about, &asked, &seen, id).await;
         match found {
-            Ok(ApprovalOutcome::Spent(_)) => Ok(()),
-            Ok(ApprovalOutcome::Refused(_)) => {
-                Err(MissingApproval::Refused(RefusalReason::ApprovalDenied))
-            }
-            Ok(ApprovalOutcome::TooMany) => {
-                Err(MissingApproval::Refused(RefusalReason::TooManyPendingApprovals))
-            }
+            Ok(ApprovalOutcome::Spent(_)) => Ok(asked.rules),
+            Ok(ApprovalOutcome::Refused(_)) => Err(RefusalReason::ApprovalDenied.into()),
+            Ok(ApprovalOutcome::TooMany) => Err(RefusalReason::TooManyPendingApprovals.into()),
             Ok(ApprovalOutcome::Waiting(approval)) => {
-                let where_to = format!("{}/v1/approvals/{}", self.public_url, approval.id);
-                let told = format!(
-                    "The call of {} needs a person's approval ({}). Rules: {}.",
-                    asked.tool,
-                    approval.id,
-                    asked.rules.join(", ")
-                );
-                if request.era == ProtocolEra::Modern
-                    && signed_state::supports_url_elicitation(call.capabilities.as_deref())
-                    && let Some(state) = self.seal_approval_state(round, approval.expires_at)
-                {
-                    return Err(MissingApproval::Asked(json!({
-                        "resultType": "input_required",
-                        "inputRequests": { "approval": {
-                            "method": "elicitation/create",
-                            "params": {
-                                "mode": "url",
-                                "message": told,
-                                "url": where_to,
-                            },
-                        } },
-                        "requestState": state,
-                    })));
-                }
-                let reason = RefusalReason::NeedsApproval(asked.rules.clone());
-                let text =
-                    format!("{told} {} A person answers at {where_to}.", reason.caller_advice());
-                let mut refused = responses::refusal_details(&reason);
-                refused["approval_id"] = json!(approval.id);
-                refused["approve_at"] = json!(where_to);
-                Err(MissingApproval::Asked(responses::error_result(
-                    request.era,
-                    &text,
-                    &json!({ "refused": refused }),
-                )))
+                let result = self.build_approval_result(attempt, round, &asked, &approval);
+                let result = responses::fit_output_schema(tool, result);
+                Err(CallRejection::NeedsApproval { result, rules: asked.rules })
             }
             Err(error) => {
                 tracing::warn!(event = "approval.lookup_failed", %error, "an approval could not be looked up");
-                Err(MissingApproval::Refused(RefusalReason::StalePolicy))
+                Err(RefusalReason::StalePolicy.into())
             }
         }
+    }
+
+    /// Builds the result that asks for an approval: an input request if the client can show a URL, otherwise an error.
+    fn build_approval_result(
+        &self,
+        attempt: &CallAttempt,
+        round: &CallRound,
+        asked: &ApprovalRequest,
+        approval: &Approval,
+    ) -> Value {
+        let era = attempt.request.era;
+        let where_to = format!("{}/v1/approvals/{}", self.public_url, approval.id);
+        let told = format!(
+            "The call of {} needs a person's approval ({}). Rules: {}.",
+            asked.tool,
+            approval.id,
+            asked.rules.join(", ")
+        );
+        if era == ProtocolEra::Modern
+            && signed_state::supports_url_elicitation(attempt.call.capabilities.as_deref())
+            && let Some(state) = self.seal_approval_state(round, approval.expires_at)
+        {
+            return json!({
+                "resultType": "input_required",
+                "inputRequests": { "approval": {
+                    "method": "elicitation/create",
+                    "params": {
+                        "mode": "url",
+                        "message": told,
+                        "url": where_to,
+                    },
+                } },
+                "requestState": state,
+            });
+        }
+        let reason = RefusalReason::NeedsApproval(asked.rules.clone());
+        let text = format!("{told} {} A person answers at {where_to}.", reason.caller_advice());
+        let mut refused = responses::refusal_details(&reason);
+        refused["approval_id"] = json!(approval.id);
+        refused["approve_at"] = json!(where_to);
+        responses::error_result(era, &text, &json!({ "refused": refused }))
     }
 
     /// Signs the state that goes with an approval request. The state holds the input for the server, because the caller sends back nothing
@@ -468,25 +561,46 @@ impl GatewayShared {
         Ok(CallRound { binding, earlier })
     }
 
-    /// Computes the digest of the arguments and the input of an earlier round, since both are approved and recorded. Updates the audit
-    /// entry. Returns `None` if there is no earlier round.
-    fn digest_full_call(
-        &self,
-        entry: &mut AuditEntry,
-        call: &envelope::McpToolCall,
-        earlier: &EarlierRound,
-    ) -> Option<KeyedDigest> {
-        let EarlierRound { state, responses } = earlier;
-        if state.is_none() && responses.is_none() {
-            return None;
+    /// Returns the digest of the arguments and the input of an earlier round, since both are approved and recorded. Updates the audit
+    /// entry if there is an earlier round.
+    fn digest_full_call(&self, attempt: &mut CallAttempt, earlier: &EarlierRound) -> KeyedDigest {
+        let Some(full) = earlier.join_with_arguments(&attempt.call.raw) else {
+            return attempt.arguments;
+        };
+        let digest = self.keys.digest_key().digest_bytes(full.as_bytes());
+        attempt.entry.arguments = Some(digest);
+        attempt.entry.arguments_size = byte_size(&full);
+        digest
+    }
+}
+
+impl CallAttempt {
+    /// Evaluates the policy and adds its facts to the audit entry. Returns the refusal, which may be the need of an approval.
+    fn evaluate_policy(&mut self, policy: &PolicySnapshot) -> Option<RefusalReason> {
+        self.entry.policy = policy.policy_digest().0;
+        self.entry.catalogue = policy.catalogue.version_digest().0;
+        let question =
+            decision::CallRequest { tool: &self.call.name, arguments: &self.call.arguments };
+        let decision = decide(&self.known.agent, policy, question);
+        self.entry.shadow = truncate_rule_names(decision.shadow);
+        // Adds the ids that the caller omitted and its token holds. The audit record keeps the arguments that the caller sent.
+        if let Some(filled) = decision.filled {
+            self.call.arguments = filled;
         }
-        let parts = [Some(&*call.raw), responses.as_deref(), state.as_deref()];
-        // JSON holds no zero byte, so the separator makes the boundaries unambiguous.
-        let exact = parts.map(|part| part.map_or("", RawValue::get)).join("\0");
-        let digest = self.keys.digest_key().digest_bytes(exact.as_bytes());
-        entry.arguments = Some(digest);
-        entry.arguments_size = byte_size(&exact);
-        Some(digest)
+        if let Some(tool) = &decision.tool {
+            describe_tool(&mut self.entry, tool);
+        }
+        self.tool = decision.tool;
+        decision.refusal
+    }
+}
+
+/// Returns the rules that require an approval, or `None` if the call is allowed without one. Fails with any other refusal.
+fn required_approval(refusal: Option<RefusalReason>) -> Result<Option<Vec<String>>, RefusalReason> {
+    match refusal {
+        None => Ok(None),
+        Some(RefusalReason::NeedsApproval(rules)) => Ok(Some(rules)),
+        Some(reason) => Err(reason),
     }
 }
 
@@ -497,6 +611,17 @@ impl EarlierRound {
             return Some(Self { state: None, responses: None });
         }
         serde_json::from_str(inner).ok()
+    }
+
+    /// Joins the arguments with the input of the earlier round. Returns `None` if there is no earlier round.
+    fn join_with_arguments(&self, arguments: &RawValue) -> Option<String> {
+        let Self { state, responses } = self;
+        if state.is_none() && responses.is_none() {
+            return None;
+        }
+        let parts = [Some(arguments), responses.as_deref(), state.as_deref()];
+        // JSON holds no zero byte, so the separator makes the boundaries unambiguous.
+        Some(parts.map(|part| part.map_or("", RawValue::get)).join("\0"))
     }
 
     /// Renders the arguments and input of the call for the approver.
@@ -516,7 +641,7 @@ fn build_approval_request(
     tool: &CatalogueTool,
     arguments: [u8; 32],
     policy: [u8; 32],
-    rules: &[String],
+    rules: Vec<String>,
 ) -> ApprovalRequest {
     ApprovalRequest {
         agent: known.agent.token,
@@ -526,7 +651,7 @@ fn build_approval_request(
         arguments,
         // A tool of the same name with another definition, or of another server, is another tool.
         policy: Plain::of_bytes(&[policy, tool.digest.0, server_digest_of(tool)].concat()).0,
-        rules: rules.to_vec(),
+        rules,
     }
 }
 
@@ -536,12 +661,6 @@ fn server_digest_of(tool: &CatalogueTool) -> [u8; 32] {
         ToolOrigin::Native => [0; 32],
         ToolOrigin::Server { id, .. } => Plain::of_bytes(id.as_uuid().as_bytes()).0,
     }
-}
-
-/// Reason why an approval is missing.
-enum MissingApproval {
-    Refused(RefusalReason),
-    Asked(Value),
 }
 
 /// Returns the binding of a state: one agent, one tool, one set of arguments.
@@ -908,5 +1027,28 @@ mod tests {
         let both = r#"{"state":"s","responses":{"q":1}}"#;
         assert_eq!(parts(both), Some([r#""s""#, r#"{"q":1}"#].map(|part| Some(part.to_owned()))));
         assert_eq!(parts("nonsense"), None);
+    }
+
+    #[test]
+    fn the_digest_of_a_call_covers_the_input_of_an_earlier_round() {
+        let to_raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let joined = |state: Option<&str>, responses: Option<&str>| {
+            let earlier =
+                EarlierRound { state: state.map(to_raw), responses: responses.map(to_raw) };
+            earlier.join_with_arguments(&to_raw(r#"{"a":1}"#))
+        };
+        assert_eq!(joined(None, None), None);
+        assert_eq!(joined(Some(r#""s""#), None).as_deref(), Some("{\"a\":1}\0\0\"s\""));
+        assert_eq!(joined(None, Some("[]")).as_deref(), Some("{\"a\":1}\0[]\0"));
+    }
+
+    #[test]
+    fn only_the_need_of_an_approval_lets_a_refused_call_go_on() {
+        let rules = vec!["deploys".to_owned()];
+        assert_eq!(required_approval(None), Ok(None));
+        let needed = RefusalReason::NeedsApproval(rules.clone());
+        assert_eq!(required_approval(Some(needed)), Ok(Some(rules.clone())));
+        let denied = RefusalReason::DeniedByRule(rules);
+        assert_eq!(required_approval(Some(denied.clone())), Err(denied));
     }
 }

@@ -20,7 +20,7 @@ use cynode_db::{
     },
     models::registry,
 };
-use cynode_forge::{Forge, ForgeEndpoint, ForgeError, ForgeKind, git};
+use cynode_forge::{Forge, ForgeEndpoint, ForgeError, ForgeKind, git, webhook::MIN_SECRET_BYTES};
 use cynode_wire::{
     delivery::forges::{IssueIntake, RemoteView, SetRemote, WantedIssueView},
     identity::accounts::SecretText,
@@ -44,6 +44,9 @@ const MAX_MIRROR_AGE: time::Duration = time::Duration::seconds(30);
 
 /// Maximum time that work waits for a fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Maximum size of a credential or a webhook secret.
+const MAX_SECRET_BYTES: usize = 4096;
 
 /// Configuration of a project's repository on a forge.
 #[derive(Clone, Debug)]
@@ -195,29 +198,32 @@ pub async fn set_remote(
     });
     let (before, runs_all) = before.await?;
     let keys = app.gateway_parts()?.keys.clone();
-    let wish = validate_remote(app, &keys, before.as_ref(), &body, runs_all)?;
+    let validated = validate_remote(app, &keys, before.as_ref(), &body, runs_all)?;
     // SSRF guard: only an admin of the installation may name a private address. The address that a name resolves to
     // is checked at the request.
-    if !runs_all && (is_private(&wish.url) || is_private(&wish.api)) {
+    if !runs_all && (is_private(&validated.url) || is_private(&validated.api)) {
         return Err(Error::forbidden(
             UserRole::Admin,
             "in the installation: the forge is on a private address",
         ));
     }
     let site = ForgeEndpoint {
-        api: wish.api.clone(),
+        api: validated.api.clone(),
         repository: body.repository.clone(),
-        token: wish.credential.clone(),
-        private: wish.private,
+        token: validated.credential.clone(),
+        private: validated.private,
     };
-    let forge =
-        wish.kind.connect_repository(site).map_err(|error| Error::Invalid(error.to_string()))?;
+    let forge = validated
+        .kind
+        .connect_repository(site)
+        .map_err(|error| Error::Invalid(error.to_string()))?;
     let mut missing = Vec::new();
     let (mut login, mut head) = (None, None);
     if body.check.unwrap_or(true) {
         login = check_forge_access(forge.as_ref(), &body.repository, &mut missing).await;
-        let credential = Some(git::GitCredential::new(wish.kind, wish.credential.clone()));
-        let (url, private) = (wish.url.clone(), wish.private);
+        let credential =
+            Some(git::GitCredential::new(validated.kind, validated.credential.clone()));
+        let (url, private) = (validated.url.clone(), validated.private);
         let from = git::GitRemote { url, credential, files: false, private };
         match app
             .gateway_parts()?
@@ -228,7 +234,9 @@ pub async fn set_remote(
             Ok(commit) => head = Some(commit),
             Err(error) => missing.push(format!("its commits could not be brought: {error}")),
         }
-    } else if let Some(before) = before.as_ref().filter(|before| before.url == wish.url.as_str()) {
+    } else if let Some(before) =
+        before.as_ref().filter(|before| before.url == validated.url.as_str())
+    {
         login.clone_from(&before.login);
     }
     if body.intake.assigned_to_bot && login.is_none() {
@@ -243,7 +251,7 @@ pub async fn set_remote(
             keys,
             project,
             body,
-            wish,
+            validated,
             before,
             RemoteCheckResult { login, head, missing },
         ))
@@ -292,6 +300,7 @@ fn same_host(old: &str, new: &Url) -> bool {
     old.parse::<Url>().is_ok_and(|old| old.origin() == new.origin())
 }
 
+/// Validates a request to connect a remote. A stored secret stays if the request has none.
 fn validate_remote(
     app: &App,
     keys: &InstallationKeys,
@@ -299,7 +308,6 @@ fn validate_remote(
     body: &SetRemote,
     runs_all: bool,
 ) -> Result<ValidatedRemote, Error> {
-    let invalid = |why: &str| Error::Invalid(why.into());
     let kind = forge_kind_of(body.forge).ok_or_else(|| {
         invalid(
             "`forge` is `github`, `gitlab` or `gitea`; without a remote pull requests are local",
@@ -310,71 +318,99 @@ fn validate_remote(
         Some(text) => parse_forge_url("api", text)?,
         None => kind.default_api_url(&url),
     };
-    let parts = body.repository.split('/');
-    let plain = |part: &str| {
-        !part.is_empty()
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || "._-~".contains(c))
-            && part != ".."
+    check_remote_fields(body)?;
+    let same_hosts = before.is_some_and(|it| same_host(&it.url, &url) && same_host(&it.api, &api));
+    let credential = choose_credential(keys, body.credential.as_ref(), before, same_hosts)?;
+    let (webhook_secret, made) =
+        choose_webhook_secret(app, keys, body.webhook_secret.as_ref(), before)?;
+    // SSRF guard: private access that an admin of the installation has allowed stays allowed for these hosts only.
+    // Hosts that somebody else named stay public-only after an update, unless their own addresses are private.
+    let private = match before {
+        Some(before) if same_hosts => {
+            before.private || (runs_all && (is_private(&url) || is_private(&api)))
+        }
+        _ => runs_all,
     };
-    if parts.clone().count() < 2 || !parts.clone().all(plain) || body.repository.len() > 300 {
+    Ok(ValidatedRemote { kind, url, api, credential, webhook_secret, made, private })
+}
+
+/// Checks the fields that depend neither on the stored remote nor on each other.
+fn check_remote_fields(body: &SetRemote) -> Result<(), Error> {
+    if !is_repository_name(&body.repository) {
         return Err(invalid("`repository` is `owner/name`, as the forge has it"));
     }
-    if !git::is_branch_name(&body.default_branch)
-        || body.default_branch.starts_with(git::BRANCH_PREFIX)
-    {
+    let branch = &body.default_branch;
+    if !git::is_branch_name(branch) || branch.starts_with(git::BRANCH_PREFIX) {
         return Err(invalid("`default_branch` is the name of a branch, and not one of ours"));
     }
     if body.poll_seconds.is_some_and(|seconds| !(10..=86_400).contains(&seconds)) {
         return Err(invalid("`poll_seconds` is 10 to 86400"));
     }
-    if body
-        .intake
-        .label
-        .as_ref()
-        .is_some_and(|label| !(1..=100).contains(&label.trim().chars().count()))
-    {
+    let label_length = body.intake.label.as_ref().map(|label| label.trim().chars().count());
+    if label_length.is_some_and(|length| !(1..=100).contains(&length)) {
         return Err(invalid("`label` has 1 to 100 characters"));
     }
-    let visible =
-        |text: &str| text.bytes().all(|b| (0x21..0x7f).contains(&b)) && text.len() <= 4096;
-    let credential = match (&body.credential, before) {
-        (Some(given), _) if visible(&given.0) && !given.0.is_empty() => given.0.clone().into(),
+    Ok(())
+}
+
+/// Returns the credential of the request, or the stored one.
+fn choose_credential(
+    keys: &InstallationKeys,
+    given: Option<&SecretText>,
+    before: Option<&ProjectRemote>,
+    same_hosts: bool,
+) -> Result<SecretString, Error> {
+    match (given, before) {
+        (Some(SecretText(text)), _) if is_plain_secret(text, 1) => Ok(text.clone().into()),
         (Some(_), _) => {
-            return Err(invalid(
-                "`credential` has 1 to 4096 visible ASCII characters and no space",
-            ));
+            Err(invalid("`credential` has 1 to 4096 visible ASCII characters and no space"))
         }
-        (None, Some(before)) => {
-            // A secret that was given for one host is never sent to another.
-            if !same_host(&before.url, &url) || !same_host(&before.api, &api) {
-                return Err(invalid("`credential` is needed again: the host is another one"));
-            }
-            keys.forge_credential(before)?
+        // A secret that was given for one host is never sent to another.
+        (None, Some(_)) if !same_hosts => {
+            Err(invalid("`credential` is needed again: the host is another one"))
         }
-        (None, None) => return Err(invalid("`credential` is missing")),
-    };
-    let (webhook_secret, made) = match (&body.webhook_secret, before) {
-        (Some(given), _)
-            if visible(&given.0) && given.0.len() >= cynode_forge::webhook::MIN_SECRET_BYTES =>
-        {
-            (given.0.clone().into(), false)
+        (None, Some(before)) => keys.forge_credential(before),
+        (None, None) => Err(invalid("`credential` is missing")),
+    }
+}
+
+/// Returns the webhook secret of the request, the stored one, or a new one. The second part says whether it is new.
+fn choose_webhook_secret(
+    app: &App,
+    keys: &InstallationKeys,
+    given: Option<&SecretText>,
+    before: Option<&ProjectRemote>,
+) -> Result<(SecretString, bool), Error> {
+    match (given, before) {
+        (Some(SecretText(text)), _) if is_plain_secret(text, MIN_SECRET_BYTES) => {
+            Ok((text.clone().into(), false))
         }
         (Some(_), _) => {
-            return Err(invalid(
-                "`webhook_secret` has at least 16 visible ASCII characters and no space",
-            ));
+            Err(invalid("`webhook_secret` has at least 16 visible ASCII characters and no space"))
         }
-        (None, Some(before)) => (keys.webhook_secret(before)?, false),
-        (None, None) => (HEXLOWER.encode(&app.environment().random_bytes::<32>()).into(), true),
+        (None, Some(before)) => Ok((keys.webhook_secret(before)?, false)),
+        (None, None) => Ok((HEXLOWER.encode(&app.environment().random_bytes::<32>()).into(), true)),
+    }
+}
+
+/// Returns whether the text is the name of a repository on a forge: `owner/name`, or a longer path.
+fn is_repository_name(name: &str) -> bool {
+    let is_segment = |part: &str| {
+        !part.is_empty()
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || "._-~".contains(c))
+            && part != ".."
     };
-    // SSRF guard: private access that an admin of the installation has allowed stays allowed for these hosts only.
-    // Hosts that somebody else named stay public-only after an update, unless their own addresses are private.
-    let same = |it: &&ProjectRemote| same_host(&it.url, &url) && same_host(&it.api, &api);
-    let private = match before.filter(same) {
-        Some(before) => before.private || (runs_all && (is_private(&url) || is_private(&api))),
-        None => runs_all,
-    };
-    Ok(ValidatedRemote { kind, url, api, credential, webhook_secret, made, private })
+    name.len() <= 300 && name.contains('/') && name.split('/').all(is_segment)
+}
+
+/// Returns whether the secret has only visible ASCII characters and an allowed length.
+fn is_plain_secret(text: &str, min_bytes: usize) -> bool {
+    text.bytes().all(|b| (0x21..0x7f).contains(&b))
+        && (min_bytes..=MAX_SECRET_BYTES).contains(&text.len())
+}
+
+fn invalid(why: &str) -> Error {
+    Error::Invalid(why.into())
 }
 
 fn parse_forge_url(field: &str, text: &str) -> Result<Url, Error> {
@@ -403,7 +439,7 @@ async fn store_remote(
     keys: InstallationKeys,
     project: ProjectId,
     body: SetRemote,
-    wish: ValidatedRemote,
+    validated: ValidatedRemote,
     before: Option<ProjectRemote>,
     found: RemoteCheckResult,
 ) -> Result<RemoteView, Error> {
@@ -416,14 +452,14 @@ async fn store_remote(
             secret.expose_secret().as_bytes(),
         )
     };
-    let credential = seal("credential", &wish.credential)?;
-    let webhook_secret = seal("webhook", &wish.webhook_secret)?;
+    let credential = seal("credential", &validated.credential)?;
+    let webhook_secret = seal("webhook", &validated.webhook_secret)?;
     // The same name on another host is another repository, whose issues have other timestamps.
     let same = before.filter(|it| {
         it.forge == body.forge
             && it.repository == body.repository
-            && same_host(&it.url, &wish.url)
-            && same_host(&it.api, &wish.api)
+            && same_host(&it.url, &validated.url)
+            && same_host(&it.api, &validated.api)
     });
     // Every open issue that matches is read once, old ones included.
     let issues_since = same.as_ref().map_or(time::OffsetDateTime::UNIX_EPOCH, |it| {
@@ -438,8 +474,8 @@ async fn store_remote(
     let remote = ProjectRemote {
         project,
         forge: body.forge,
-        url: wish.url.into(),
-        api: wish.api.into(),
+        url: validated.url.into(),
+        api: validated.api.into(),
         repository: body.repository,
         default_branch: body.default_branch,
         credential,
@@ -450,7 +486,7 @@ async fn store_remote(
         allow_untrusted_authors: body.intake.allow_untrusted_authors,
         poll_seconds: i32::try_from(body.poll_seconds.unwrap_or(DEFAULT_POLL_SECONDS))
             .unwrap_or(i32::MAX),
-        private: wish.private,
+        private: validated.private,
         set_by,
         set_at: ctx.now,
         fetched_at: found.head.as_ref().map(|_| ctx.now),
@@ -481,7 +517,8 @@ async fn store_remote(
     }
     let data = json!({ "change": "set", "forge": remote.forge, "repository": remote.repository, "url": remote.url });
     ctx.record_event(EventDraft::new(EventKind::RemoteSet, data).with_project(project)).await?;
-    let secret = wish.made.then(|| SecretText(wish.webhook_secret.expose_secret().to_owned()));
+    let secret =
+        validated.made.then(|| SecretText(validated.webhook_secret.expose_secret().to_owned()));
     Ok(RemoteView { webhook_secret: secret, missing: found.missing, ..to_remote_view(remote) })
 }
 
@@ -640,5 +677,32 @@ pub(crate) async fn refresh_stale_commits(app: &App, project: ProjectId) {
             &error,
             "newer commits could not be fetched from the forge in time",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_has_an_owner_and_a_name() {
+        for good in ["acme/web", "group/sub.group/web_1", "~acme/web-2"] {
+            assert!(is_repository_name(good), "{good}");
+        }
+        let long = format!("acme/{}", "a".repeat(296));
+        for bad in ["", "acme", "acme/", "/web", "acme//web", "acme/..", "a b/web", long.as_str()] {
+            assert!(!is_repository_name(bad), "{bad}");
+        }
+        assert!(is_repository_name(&long[..300]));
+    }
+
+    #[test]
+    fn a_secret_has_visible_characters_and_a_limited_length() {
+        assert!(is_plain_secret("!~", 2));
+        assert!(is_plain_secret(&"a".repeat(MAX_SECRET_BYTES), 1));
+        for (bad, min_bytes) in [("", 1), ("a", 2), ("a b", 1), ("a\n", 1), ("\u{e4}", 1)] {
+            assert!(!is_plain_secret(bad, min_bytes), "{bad:?}");
+        }
+        assert!(!is_plain_secret(&"a".repeat(MAX_SECRET_BYTES + 1), 1));
     }
 }

@@ -8,6 +8,7 @@ use cynode_core::{
     nodes::JobEvent,
     workflow::{
         jobs::{CommitRule, JobSpec},
+        plan::UnitKey,
         units::JobState,
     },
 };
@@ -19,8 +20,8 @@ use cynode_db::{
 };
 use cynode_wire::{
     nodes::{
-        AskPermission, EventsReceipt, JobEvents, NodeResult, PermissionAnswer, StoredBlob,
-        WorkResult,
+        AskPermission, EventsReceipt, JobEvents, MergeConflict, NodeResult, PermissionAnswer,
+        StoredBlob, WorkResult,
     },
     workflow::jobs::{JobOutcome, JobStatusView},
 };
@@ -310,75 +311,166 @@ async fn validate_result(
     said: JobOutcome,
     mut result: WorkResult,
 ) -> Result<(JobOutcome, Value), Error> {
-    let work: Option<JobSpec> = serde_json::from_value(held.work.clone()).ok();
-    let rule = work.map(|work| work.commit).unwrap_or_default();
     if evidence::is_check_job(&held.work) {
         result = evidence::strip_untrusted_fields(result);
     }
-    let mut outcome = said;
-    let mut refuse = |result: &mut WorkResult, why: String| {
-        outcome = JobOutcome::Failed;
-        result.summary = format!("{why}. The worker said: {}", result.summary);
-        "unverified".clone_into(&mut result.stop_reason);
-        result.commit = None;
-    };
-    let (mut diff, mut looked) = (None, evidence::ChangeInspection::default());
-    match (result.commit.clone(), rule) {
-        (Some(_), CommitRule::Never) => result.commit = None,
-        (Some(commit), CommitRule::IfChanged | CommitRule::Required) => {
-            match import_commit(app, held, job, &commit, result.bundle.as_ref()).await? {
-                Ok(stat) => {
-                    diff = stat;
-                    looked =
-                        evidence::inspect_change(app, held.project, held.task, &commit).await?;
-                }
-                Err(why) => refuse(&mut result, format!("the commit does not count: {why}")),
-            }
+    let validated = validate_commit(app, held, job, said, result).await?;
+    let value = render_result(app, held, &validated).await?;
+    Ok((validated.outcome, value))
+}
+
+/// A result whose commit is validated.
+struct ValidatedResult {
+    outcome: JobOutcome,
+    result: WorkResult,
+    diff: Option<DiffStat>,
+    inspection: evidence::ChangeInspection,
+}
+
+impl ValidatedResult {
+    /// Fails the job and drops its commit.
+    fn refuse(&mut self, why: &str) {
+        self.outcome = JobOutcome::Failed;
+        self.result.summary = format!("{why}. The worker said: {}", self.result.summary);
+        "unverified".clone_into(&mut self.result.stop_reason);
+        self.result.commit = None;
+    }
+}
+
+/// What is done about the commit of a result.
+#[derive(Debug, PartialEq, Eq)]
+enum CommitAction {
+    /// The reported commit is imported and inspected.
+    Import(String),
+    /// The base becomes the commit of the result, and is inspected.
+    KeepBase,
+    /// The result has no commit, and the base is inspected.
+    InspectBase,
+    /// The result is refused, because it has no commit.
+    RefuseMissing,
+    /// The result has no commit, and nothing is inspected.
+    NoCommit,
+}
+
+/// Chooses what is done about the commit of a result. `base_stands` says that the base may be the result of the job.
+fn choose_commit_action(
+    commit: Option<String>,
+    rule: CommitRule,
+    said: JobOutcome,
+    base_stands: bool,
+) -> CommitAction {
+    match (commit, rule, said) {
+        (_, CommitRule::Never, _) => CommitAction::NoCommit,
+        (Some(commit), CommitRule::IfChanged | CommitRule::Required, _) => {
+            CommitAction::Import(commit)
         }
-        // The commit of an earlier attempt stands, with its anomalies. A merge job without a new commit had nothing
-        // left to merge.
-        (None, CommitRule::Required | CommitRule::IfChanged)
-            if said == JobOutcome::Succeeded && (held.again || is_merge_job(&held.work)) =>
-        {
-            result.commit.clone_from(&held.base);
-            if let Some(commit) = &held.base {
-                looked = evidence::inspect_change(app, held.project, held.task, commit).await?;
-            }
-        }
-        (None, CommitRule::Required) if said == JobOutcome::Succeeded => {
-            refuse(&mut result, "nothing was changed, though something had to be".to_owned());
-        }
+        (None, _, JobOutcome::Failed) => CommitAction::NoCommit,
+        (None, _, JobOutcome::Succeeded) if base_stands => CommitAction::KeepBase,
+        (None, CommitRule::Required, JobOutcome::Succeeded) => CommitAction::RefuseMissing,
         // A job without changes keeps the state of its base: checks run with the same restored tests, and the
         // anomalies stay.
-        (None, CommitRule::IfChanged) if said == JobOutcome::Succeeded => {
-            if let Some(commit) = &held.base {
-                looked = evidence::inspect_change(app, held.project, held.task, commit).await?;
+        (None, CommitRule::IfChanged, JobOutcome::Succeeded) => CommitAction::InspectBase,
+    }
+}
+
+/// Validates the commit of a result and inspects its change.
+async fn validate_commit(
+    app: &App,
+    held: &RunningNodeJob,
+    job: JobId,
+    said: JobOutcome,
+    result: WorkResult,
+) -> Result<ValidatedResult, Error> {
+    let work: Option<JobSpec> = serde_json::from_value(held.work.clone()).ok();
+    let rule = work.map(|work| work.commit).unwrap_or_default();
+    // The commit of an earlier attempt stands, with its anomalies. A merge job without a new commit had nothing left
+    // to merge.
+    let base_stands = held.again || is_merge_job(&held.work);
+    let action = choose_commit_action(result.commit.clone(), rule, said, base_stands);
+    let inspection = evidence::ChangeInspection::default();
+    let mut validated = ValidatedResult { outcome: said, result, diff: None, inspection };
+    match action {
+        CommitAction::Import(commit) => {
+            let bundle = validated.result.bundle.as_ref();
+            match import_commit(app, held, job, &commit, bundle).await? {
+                Ok(diff) => {
+                    validated.diff = diff;
+                    validated.inspection =
+                        evidence::inspect_change(app, held.project, held.task, &commit).await?;
+                }
+                Err(why) => validated.refuse(&format!("the commit does not count: {why}")),
             }
         }
-        (None, _) => {}
+        CommitAction::KeepBase => {
+            validated.result.commit.clone_from(&held.base);
+            validated.inspection = inspect_base(app, held).await?;
+        }
+        CommitAction::InspectBase => validated.inspection = inspect_base(app, held).await?,
+        CommitAction::RefuseMissing => {
+            validated.refuse("nothing was changed, though something had to be");
+        }
+        CommitAction::NoCommit => validated.result.commit = None,
     }
-    let mut value = serde_json::to_value(&result).map_err(|e| Error::Internal(e.into()))?;
+    Ok(validated)
+}
+
+/// Inspects the change of the job's base, if it has one.
+async fn inspect_base(
+    app: &App,
+    held: &RunningNodeJob,
+) -> Result<evidence::ChangeInspection, Error> {
+    match &held.base {
+        Some(commit) => evidence::inspect_change(app, held.project, held.task, commit).await,
+        None => Ok(evidence::ChangeInspection::default()),
+    }
+}
+
+/// Renders a result as it is stored: without secrets, and with the facts that the server adds.
+async fn render_result(
+    app: &App,
+    held: &RunningNodeJob,
+    validated: &ValidatedResult,
+) -> Result<Value, Error> {
+    let ValidatedResult { result, diff, inspection, .. } = validated;
+    let mut value = serde_json::to_value(result).map_err(|e| Error::Internal(e.into()))?;
     crate::platform::redaction::redact_value(app, &mut value).await?;
     replace_nul_chars(&mut value);
     value["base"] = json!(held.base);
     value["diff"] = json!(diff);
-    value["anomalies"] = json!(looked.anomalies);
-    value["restored_tests"] = json!(looked.restored_tests);
+    value["anomalies"] = json!(inspection.anomalies);
+    value["restored_tests"] = json!(inspection.restored_tests);
     if let Some(conflict) = &result.conflict {
-        // The base was there before any merge.
-        let merged: Vec<String> =
-            held.base.iter().chain(&conflict.merged_commits).cloned().collect();
-        let mut commits = merged.clone();
-        commits.push(conflict.commit.clone());
-        let mut conn = app.conn().await?;
-        let units =
-            cynode_db::workflow::units::units_by_commit(&mut conn, held.task, &commits).await?;
-        let named = |commit: &String| units.get(commit).cloned();
-        value["conflict"]["unit"] = json!(named(&conflict.commit));
-        value["conflict"]["merged_units"] =
-            merged.iter().filter_map(named).map(|key| json!(key)).collect();
+        let units = find_conflict_units(app, held, conflict).await?;
+        value["conflict"]["unit"] = json!(units.unit);
+        value["conflict"]["merged_units"] = json!(units.merged_units);
     }
-    Ok((outcome, value))
+    Ok(value)
+}
+
+/// Units whose commits are in a merge conflict.
+struct ConflictUnits {
+    /// Unit of the commit that could not be merged.
+    unit: Option<UnitKey>,
+    /// Units of the commits that were merged before.
+    merged_units: Vec<UnitKey>,
+}
+
+async fn find_conflict_units(
+    app: &App,
+    held: &RunningNodeJob,
+    conflict: &MergeConflict,
+) -> Result<ConflictUnits, Error> {
+    // The base was there before any merge.
+    let merged: Vec<String> = held.base.iter().chain(&conflict.merged_commits).cloned().collect();
+    let mut commits = merged.clone();
+    commits.push(conflict.commit.clone());
+    let mut conn = app.conn().await?;
+    let units = cynode_db::workflow::units::units_by_commit(&mut conn, held.task, &commits).await?;
+    let unit_of = |commit: &String| units.get(commit).cloned();
+    Ok(ConflictUnits {
+        unit: unit_of(&conflict.commit),
+        merged_units: merged.iter().filter_map(unit_of).collect(),
+    })
 }
 
 /// Returns whether the job only merges commits, without an agent.
@@ -501,4 +593,34 @@ async fn record_artifacts(
         artifacts::insert_artifact(conn, &artifact).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_the_outcome_and_the_base_decide_about_the_commit() {
+        use CommitRule::{IfChanged, Never, Required};
+        use JobOutcome::{Failed, Succeeded};
+        let with = |rule, said, base_stands| {
+            choose_commit_action(Some("c1".to_owned()), rule, said, base_stands)
+        };
+        let without = |rule, said, base_stands| choose_commit_action(None, rule, said, base_stands);
+        let import = || CommitAction::Import("c1".to_owned());
+        for base_stands in [false, true] {
+            for said in [Succeeded, Failed] {
+                assert_eq!(with(Never, said, base_stands), CommitAction::NoCommit);
+                assert_eq!(without(Never, said, base_stands), CommitAction::NoCommit);
+                assert_eq!(with(IfChanged, said, base_stands), import());
+                assert_eq!(with(Required, said, base_stands), import());
+            }
+            assert_eq!(without(IfChanged, Failed, base_stands), CommitAction::NoCommit);
+            assert_eq!(without(Required, Failed, base_stands), CommitAction::NoCommit);
+        }
+        assert_eq!(without(IfChanged, Succeeded, true), CommitAction::KeepBase);
+        assert_eq!(without(Required, Succeeded, true), CommitAction::KeepBase);
+        assert_eq!(without(IfChanged, Succeeded, false), CommitAction::InspectBase);
+        assert_eq!(without(Required, Succeeded, false), CommitAction::RefuseMissing);
+    }
 }
