@@ -24,6 +24,7 @@ use cynode_core::{
     workflow as graph,
     workflow::{
         StepTransition, StepVerdict, WorkflowStep,
+        instructions::InstructionDecision,
         waits::{WaitOwner, WaitReason, WaitResolution},
     },
 };
@@ -43,7 +44,6 @@ use cynode_wire::workflow::{
 };
 use serde_json::json;
 
-use self::instructions::InstructionOutcome;
 use crate::{
     App, Ctx, Error, OperationAnswer, OperationRequest,
     platform::{
@@ -167,19 +167,21 @@ async fn admit_run(
     let counters = to_counters(&standing);
     let open = standing.open_wait.as_ref();
     match (instructions::apply_pending(ctx, id, &counters, &mut at, open).await?, open) {
-        (InstructionOutcome::Paused, _) => return shut("a person paused it"),
-        (InstructionOutcome::No, Some(wait)) if wait.reason.blocks_start() => {
+        (InstructionDecision::Pause { .. } | InstructionDecision::StayPaused, _) => {
+            return shut("a person paused it");
+        }
+        (InstructionDecision::Continue, Some(wait)) if wait.reason.blocks_start() => {
             return shut(blocking_reason(wait.reason));
         }
         // A driver that asks too early is refused, and the time at which the run is due stays unchanged.
-        (InstructionOutcome::No, Some(_)) if !standing.due => {
+        (InstructionDecision::Continue, Some(_)) if !standing.due => {
             return Err(Error::NotRunnable("it waits, and nothing has happened yet"));
         }
-        (InstructionOutcome::No, Some(wait)) => {
+        (InstructionDecision::Continue, Some(wait)) => {
             waits::resolve_wait(ctx.conn(), wait.id, WaitResolution::Woken, None, None).await?;
         }
-        (InstructionOutcome::Replanned | InstructionOutcome::Resumed, _)
-        | (InstructionOutcome::No, None) => {}
+        (InstructionDecision::Replan { .. } | InstructionDecision::Resume, _)
+        | (InstructionDecision::Continue, None) => {}
     }
     let preferences = if at.next == WorkflowStep::FIRST {
         crate::tasks::preferences::workflow_preferences(ctx, &task).await?
@@ -528,11 +530,11 @@ async fn apply_instructions(
     let (sequence, state) = (body.sequence, body.state.clone());
     let mut at = instructions::RunPosition { sequence, next: node, state };
     let next = match instructions::apply_pending(ctx, id, &counters, &mut at, None).await? {
-        InstructionOutcome::No | InstructionOutcome::Resumed => {
+        InstructionDecision::Continue | InstructionDecision::Resume => {
             return build_position(ctx, id, counters, body.sequence, next).await;
         }
-        InstructionOutcome::Replanned => NextStep::Run { node: at.next },
-        InstructionOutcome::Paused => {
+        InstructionDecision::Replan { .. } => NextStep::Run { node: at.next },
+        InstructionDecision::Pause { .. } | InstructionDecision::StayPaused => {
             workflow::release_lease(ctx.conn(), to_lease(&body.lease)).await?;
             to_wait_step(at.next, WaitReason::Paused)
         }

@@ -88,17 +88,17 @@ impl ManagerChat for ManagerEndpoint {
 
 async fn answer_chat(
     manager: &ManagerEndpoint,
-    request: ManagerChatRequest<'_>,
+    chat: ManagerChatRequest<'_>,
 ) -> Result<InferenceAnswer, ModelError> {
-    let ManagerChatRequest { app, models, registry, question, draft: prepared } = request;
+    let ManagerChatRequest { app, models, registry, request, draft } = chat;
     // A chat reserves no budget, so no reservation would notice that the known secrets have changed. The registry is
     // refreshed here.
     let registry =
         models.refresh_registry(app, registry).await.map_err(|error| to_model_error(&error))?;
-    prepared.prepare_for_registry(&registry, &question.who, PROJECT_MANAGER_MODEL_ID).await?;
-    let request = question.dialect.decode_request(prepared.shaped.as_body())?;
-    let messages = to_chat_messages(&request)?;
-    let given = begin_chat(app, question, messages).await.map_err(|error| match &error {
+    draft.prepare_for_registry(&registry, &request.who, PROJECT_MANAGER_MODEL_ID).await?;
+    let canonical = request.dialect.decode_request(draft.rewrite.as_body())?;
+    let messages = to_chat_messages(&canonical)?;
+    let given = begin_chat(app, request, messages).await.map_err(|error| match &error {
         Error::Invalid(told) => ModelError::new(ModelErrorKind::BadRequest, told.clone()),
         Error::NotFound { .. } => ModelError::new(ModelErrorKind::NotFound, error.to_string()),
         Error::Forbidden { .. } => ModelError::new(ModelErrorKind::Forbidden, error.to_string()),
@@ -129,19 +129,19 @@ async fn answer_chat(
     };
     let call = given.call;
     let created = u64::try_from(app.environment().now().unix_timestamp()).unwrap_or_default();
-    let reply = ResponseContext::for_request(&request, created, question.answer_id(call));
-    if request.stream {
-        let relay = StreamRelay::new(question.dialect, Dialect::Chat, &request, reply);
+    let reply = ResponseContext::for_request(&canonical, created, request.answer_id(call));
+    if canonical.stream {
+        let relay = StreamRelay::new(request.dialect, Dialect::Chat, &canonical, reply);
         let (sender, receiver) = mpsc::channel(MAX_CHAT_CHUNKS);
         models.answers.spawn(relay_chat_stream(line, accepted, relay, sender));
         return Ok(InferenceAnswer::Streamed(call, receiver));
     }
-    let mut answer = collect_chat_answer(line, accepted, &question.left).await?;
-    if question.dialect != Dialect::Chat {
+    let mut answer = collect_chat_answer(line, accepted, &request.left).await?;
+    if request.dialect != Dialect::Chat {
         // An id of another dialect is invalid: the client gets one of ours.
         answer.id.clear();
     }
-    Ok(InferenceAnswer::Whole(call, question.dialect.encode_response(&answer, &reply)?))
+    Ok(InferenceAnswer::Whole(call, request.dialect.encode_response(&answer, &reply)?))
 }
 
 /// Converts the conversation to the text-only messages of the project manager.
@@ -193,15 +193,15 @@ struct ChatHandoff {
 /// Stores the message and the handoff before the project manager is called.
 async fn begin_chat(
     app: &App,
-    question: &InferenceRequest,
+    request: &InferenceRequest,
     messages: Vec<ChatMessage>,
 ) -> Result<ChatHandoff, Error> {
     let menu = crate::models::inference::load_model_snapshot(app).await?;
-    let mut ctx = app.begin_transaction(&question.to_operation_request()).await?;
-    let user = question.who.user;
-    let project = match question.who.project {
+    let mut ctx = app.begin_transaction(&request.to_operation_request()).await?;
+    let user = request.who.user;
+    let project = match request.who.project {
         Some(project) => project,
-        None => default_project(&mut ctx, user, question.who.role_everywhere).await?,
+        None => default_project(&mut ctx, user, request.who.role_everywhere).await?,
     };
     crate::tasks::projects::require_active_project(ctx.conn(), project).await?;
     let said = messages.last().map(|last| last.content.clone()).unwrap_or_default();

@@ -5,6 +5,7 @@
 //! budget. A process that dies leaves its reservation; another process finds it and counts it as spent. A circuit
 //! breaker guards each provider.
 
+mod attempt;
 mod explain;
 mod ledger;
 mod rejection;
@@ -15,7 +16,6 @@ mod routes;
 mod telemetry;
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, HashMap},
     path::PathBuf,
     pin::Pin,
@@ -26,26 +26,18 @@ use std::{
 use bytes::Bytes;
 use cynode_core::{
     accounts::CallerCredential,
-    events::EventKind,
     ids::{BudgetId, CallId, ProjectId, ProviderId},
     models::{PROJECT_MANAGER_MODEL_ID, Tier},
     roles::UserRole,
     sync::lock_unpoisoned,
 };
-use cynode_db::models::{
-    budgets::{self, CallReservation, ReservationOutcome},
-    registry,
-};
+use cynode_db::models::budgets;
 use cynode_models::{
-    cassette::ResponseCassette,
-    cost_bound,
-    redact::RedactionRules,
-    request_rewrite::RequestRewrite,
-    stream_observer::ResponseObservation,
-    upstream::{UpstreamClient, UpstreamFailure},
+    dialect::canonical::CanonicalRequest, redact::RedactionRules, request_rewrite::RequestRewrite,
+    upstream::UpstreamClient,
 };
 use cynode_net::circuit_breaker::{CircuitBreaker, CircuitBreakerConfig, HalfOpen};
-use serde_json::{Value, json};
+use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -63,16 +55,15 @@ pub use request::{ForwardedHeader, InferenceCaller, InferenceRequest};
 
 use crate::{
     App, Error, OperationRequest,
-    platform::{context::EventDraft, error::log_background_error, tokens::PresentedToken},
+    platform::{error::log_background_error, tokens::PresentedToken},
     tasks::projects::{self, ProjectRef},
     tools::agent_tokens,
 };
+use attempt::{CandidateError, ProviderAttempt};
 use ledger::BudgetLedger;
-use rejection::{budget_exhausted_error, park_for_quota, parked_task_error};
-use reservation::ReservedCall;
-use response_stream::{CassetteRecorder, RelayedCall, relay_answer, send_ready_answer};
+use rejection::park_for_quota;
 pub(crate) use routes::ModelRegistry;
-use routes::{AnswerSource, RoutedModel, UpstreamRoute};
+use routes::RoutedModel;
 pub(crate) use routes::{EpochBatcher, spawn_epoch_batcher};
 
 /// Idle timeout of a provider's response.
@@ -327,16 +318,16 @@ pub fn estimate_tokens(body: &Value) -> u64 {
 }
 
 /// Calls a model.
-#[tracing::instrument(name = "app.inference.ask_model", skip_all, fields(dialect = question.dialect.as_str()))]
+#[tracing::instrument(name = "app.inference.ask_model", skip_all, fields(dialect = request.dialect.as_str()))]
 pub async fn ask_model(
     app: &App,
-    mut question: InferenceRequest,
+    mut request: InferenceRequest,
 ) -> Result<InferenceAnswer, ModelError> {
     let models = app.inference_runtime().map_err(|error| to_model_error(&error))?;
     // A request that is abandoned before its response begins must be settled too.
     let _under_way = models.answers.token();
-    let mut shaped = RequestRewrite::new(question.dialect, std::mem::take(&mut question.body))?;
-    let dropped = shaped.strip_hosted_tools();
+    let mut rewrite = RequestRewrite::new(request.dialect, std::mem::take(&mut request.body))?;
+    let dropped = rewrite.strip_hosted_tools();
     if dropped > 0 {
         tracing::info!(
             event = "model.tools_dropped",
@@ -344,12 +335,12 @@ pub async fn ask_model(
             "removed tools that the provider would run"
         );
     }
-    let size = question.size;
-    let mut prepared = RequestDraft { shaped, size, redactions: 0, instructed: false };
+    let size = request.size;
+    let mut draft = RequestDraft { rewrite, size, redactions: 0, instructed: false };
     let mut registry =
         models.get_registry(app, None).await.map_err(|error| to_model_error(&error))?;
     for _ in 0..MAX_REGISTRY_RELOADS {
-        let refused = match route_request(app, models, &registry, &question, &mut prepared).await {
+        let refused = match route_request(app, models, &registry, &request, &mut draft).await {
             Ok(answered) => return Ok(answered),
             Err(RouteError::Failed(error)) => return Err(error),
             Err(RouteError::Stale) => None,
@@ -422,17 +413,17 @@ async fn route_request(
     app: &App,
     models: &Arc<InferenceRuntime>,
     registry: &Arc<ModelRegistry>,
-    question: &InferenceRequest,
-    prepared: &mut RequestDraft,
+    request: &InferenceRequest,
+    draft: &mut RequestDraft,
 ) -> Result<InferenceAnswer, RouteError> {
-    let id = match prepared.shaped.model_id() {
+    let id = match draft.rewrite.model_id() {
         Some(id) => id.to_owned(),
         None => registry.default.clone().ok_or_else(|| {
             let told = "`model` is missing; `GET /v1/models` lists what may be asked";
             RouteError::NoWay(ModelError::new(ModelErrorKind::BadRequest, told))
         })?,
     };
-    if let Some(agent) = &question.who.agent
+    if let Some(agent) = &request.who.agent
         && !agent.models.contains(&id)
     {
         let told = format!("this token does not open the model `{}`", truncate_text(&id));
@@ -441,10 +432,10 @@ async fn route_request(
             .into());
     }
     if id == PROJECT_MANAGER_MODEL_ID {
-        let answered = ask_manager(app, models, registry, question, prepared).await;
+        let answered = ask_manager(app, models, registry, request, draft).await;
         return answered.map_err(RouteError::Failed);
     }
-    try_candidates(app, models, registry, question, &id, prepared).await
+    try_candidates(app, models, registry, request, &id, draft).await
 }
 
 /// A chat request for the project manager.
@@ -452,7 +443,7 @@ pub(crate) struct ManagerChatRequest<'a> {
     pub(crate) app: &'a App,
     pub(crate) models: &'a Arc<InferenceRuntime>,
     pub(crate) registry: &'a Arc<ModelRegistry>,
-    pub(crate) question: &'a InferenceRequest,
+    pub(crate) request: &'a InferenceRequest,
     pub(crate) draft: &'a mut RequestDraft,
 }
 
@@ -471,10 +462,10 @@ async fn ask_manager(
     app: &App,
     models: &Arc<InferenceRuntime>,
     registry: &Arc<ModelRegistry>,
-    question: &InferenceRequest,
+    request: &InferenceRequest,
     draft: &mut RequestDraft,
 ) -> Result<InferenceAnswer, ModelError> {
-    if question.who.agent.is_some() {
+    if request.who.agent.is_some() {
         let told = "agents speak to the project manager with the tool `pm.report`";
         return Err(ModelError::new(ModelErrorKind::Forbidden, told).with_code("model_not_allowed"));
     }
@@ -484,12 +475,12 @@ async fn ask_manager(
         return Err(ModelError::new(ModelErrorKind::Unavailable, told)
             .with_code("project_manager_not_configured"));
     };
-    manager.ask_manager(ManagerChatRequest { app, models, registry, question, draft }).await
+    manager.ask_manager(ManagerChatRequest { app, models, registry, request, draft }).await
 }
 
 /// A request that is being prepared.
 pub(crate) struct RequestDraft {
-    pub(crate) shaped: RequestRewrite,
+    pub(crate) rewrite: RequestRewrite,
     /// Size of the request in bytes.
     size: usize,
     redactions: usize,
@@ -505,26 +496,26 @@ impl RequestDraft {
         id: &str,
     ) -> Result<(), ModelError> {
         let redactor = registry.redactor.clone();
-        let redact = move |shaped: &mut RequestRewrite| {
-            redactor.redact_json(shaped.as_body_mut()).total_count()
+        let redact = move |rewrite: &mut RequestRewrite| {
+            redactor.redact_json(rewrite.as_body_mut()).total_count()
         };
         self.redactions += if self.size < LARGE_REQUEST_BYTES {
-            redact(&mut self.shaped)
+            redact(&mut self.rewrite)
         } else {
             // A long conversation must not block the async runtime.
-            let mut shaped = self.shaped.clone();
-            let done = tokio::task::spawn_blocking(move || (redact(&mut shaped), shaped)).await;
-            let (found, shaped) = done.map_err(|_| {
+            let mut rewrite = self.rewrite.clone();
+            let done = tokio::task::spawn_blocking(move || (redact(&mut rewrite), rewrite)).await;
+            let (found, rewrite) = done.map_err(|_| {
                 ModelError::new(
                     ModelErrorKind::Upstream,
                     "the question could not be looked through",
                 )
             })?;
-            self.shaped = shaped;
+            self.rewrite = rewrite;
             found
         };
         if !self.instructed && registry.wants_skill(who, id) {
-            self.shaped.prepend_instructions(routes::DEFAULT_SKILL);
+            self.rewrite.prepend_instructions(routes::DEFAULT_SKILL);
             self.instructed = true;
         }
         Ok(())
@@ -570,21 +561,17 @@ async fn try_candidates(
     app: &App,
     models: &Arc<InferenceRuntime>,
     registry: &Arc<ModelRegistry>,
-    question: &InferenceRequest,
+    request: &InferenceRequest,
     id: &str,
-    prepared: &mut RequestDraft,
+    draft: &mut RequestDraft,
 ) -> Result<InferenceAnswer, RouteError> {
     let candidates =
-        registry.route_candidates(app, &question.who, id).await.map_err(RouteError::NoWay)?;
-    prepared.prepare_for_registry(registry, &question.who, id).await?;
+        registry.route_candidates(app, &request.who, id).await.map_err(RouteError::NoWay)?;
+    draft.prepare_for_registry(registry, &request.who, id).await?;
+    let draft: &RequestDraft = draft;
     let keys =
         &app.gateway_parts().map_err(|error| RouteError::Failed(to_model_error(&error)))?.keys;
-    let asked = RequestFacts {
-        id,
-        digest: keys.digest_key().digest_bytes(prepared.shaped.to_json_text().as_bytes()).0,
-        redactions: prepared.redactions,
-    };
-    let shaped = &prepared.shaped;
+    let prompt_digest = keys.digest_key().digest_bytes(draft.rewrite.to_json_text().as_bytes()).0;
     let mut failure: Option<ModelError> = None;
     let mut left_alone: Option<ModelError> = None;
     let mut resting: Option<OffsetDateTime> = None;
@@ -607,9 +594,18 @@ async fn try_candidates(
                 continue;
             }
         };
-        match attempt_candidate(app, models, registry, question, &asked, shaped, candidate, key)
-            .await
-        {
+        let attempt = ProviderAttempt {
+            app,
+            models,
+            registry,
+            request,
+            draft,
+            model_id: id,
+            prompt_digest,
+            route: candidate,
+            key,
+        };
+        match attempt.run().await {
             Ok(answered) => return Ok(answered),
             Err(CandidateError::Over(refused)) => return Err(refused),
             Err(CandidateError::Next(error, until)) => {
@@ -623,7 +619,7 @@ async fn try_candidates(
     Err(match (failure, resting) {
         // A failing provider may recover long before a quota is renewed.
         (Some(error), _) => RouteError::Failed(error),
-        (None, Some(until)) => park_for_quota(app, question, until).await.into(),
+        (None, Some(until)) => park_for_quota(app, request, until).await.into(),
         (None, None) => {
             left_alone.map_or_else(|| RouteError::NoWay(no_route_error(id)), RouteError::Failed)
         }
@@ -656,132 +652,12 @@ fn is_quota_error(error: &ModelError) -> bool {
     matches!(error.kind, ModelErrorKind::QuotaExhausted | ModelErrorKind::RateLimited)
 }
 
-/// Facts about a request that do not depend on the route.
-struct RequestFacts<'a> {
-    id: &'a str,
-    digest: [u8; 32],
-    redactions: usize,
-}
-
-enum CandidateError {
-    /// No other candidate is tried.
-    Over(RouteError),
-    /// The next candidate may be tried. The time is the end of the key's cooldown.
-    Next(ModelError, Option<OffsetDateTime>),
-}
-
-#[expect(clippy::too_many_arguments, reason = "one way of one question: each is another thing")]
-async fn attempt_candidate(
-    app: &App,
-    models: &Arc<InferenceRuntime>,
-    registry: &Arc<ModelRegistry>,
-    question: &InferenceRequest,
-    asked: &RequestFacts<'_>,
-    shaped: &RequestRewrite,
-    candidate: &UpstreamRoute,
-    key: Option<&routes::OpenProviderKey>,
-) -> Result<InferenceAnswer, CandidateError> {
-    let provider = &candidate.provider;
-    let over = |error: ModelError| CandidateError::Over(RouteError::Failed(error));
-    let most_output =
-        shaped.output_token_limit().unwrap_or(u64::MAX).min(candidate.most_output).max(1);
-    // A request in the provider's dialect is passed on unchanged. One that must be translated may be rejected for its
-    // content.
-    let same =
-        provider.dialect == question.dialect && matches!(provider.source, AnswerSource::Network(_));
-    let request =
-        if same { None } else { Some(decode_canonical_request(question, shaped).map_err(over)?) };
-    let body = match (&request, &provider.source) {
-        (None, _) => {
-            Cow::Owned(shaped.to_provider_body(provider.kind, &candidate.upstream, most_output))
-        }
-        (Some(request), AnswerSource::Network(_)) => {
-            let mut request = request.clone();
-            request.model.clone_from(&candidate.upstream);
-            request.max_output_tokens = Some(u32::try_from(most_output).unwrap_or(u32::MAX));
-            request.include_usage = true;
-            let written = provider.dialect.encode_request(&request, &candidate.target);
-            // Another provider may have a dialect that can express the request.
-            Cow::Owned(written.map_err(|error| CandidateError::Next(error, None))?)
-        }
-        (Some(_), AnswerSource::Script(_) | AnswerSource::Replay(_)) => {
-            Cow::Borrowed(shaped.as_body())
-        }
-    };
-    let most_input = cost_bound::max_input_tokens(&body, candidate.context);
-    let held = reserve_call(
-        app,
-        models,
-        registry,
-        question,
-        asked,
-        candidate,
-        most_input,
-        most_output,
-        shaped.is_streaming(),
-    );
-    let held = held.await.map_err(CandidateError::Over)?;
-    let recorder = || {
-        provider.record.as_ref().map(|name| CassetteRecorder {
-            cassette: ResponseCassette::new(models.cassettes.join(name)),
-            registry: registry.clone(),
-        })
-    };
-    match &provider.source {
-        AnswerSource::Script(script) => {
-            let request = request.unwrap_or_default();
-            let answer = script.respond_to(&request);
-            if let (Some(recorder), Ok(answer)) = (recorder(), &answer) {
-                recorder.record_answer(request.clone(), answer.clone()).await;
-            }
-            send_ready_answer(question, held, &request, answer).await
-        }
-        AnswerSource::Replay(name) => {
-            let request = request.unwrap_or_default();
-            let cassette = ResponseCassette::new(models.cassettes.join(name));
-            let answer = tokio::task::spawn_blocking({
-                let request = request.clone();
-                move || cassette.replay_response(&request)
-            });
-            let answer = answer.await.unwrap_or_else(|_| {
-                Err(ModelError::new(ModelErrorKind::Upstream, "a cassette could not be played"))
-            });
-            send_ready_answer(question, held, &request, answer).await
-        }
-        AnswerSource::Network(place) => {
-            let text = body.to_string().into_bytes();
-            let (secret, stream) = (key.and_then(|key| key.secret.as_ref()), shaped.is_streaming());
-            let forwarded = question.forwarded_headers(same);
-            let idle = candidate.idle;
-            let sent = models.upstream.send_request(place, secret, &forwarded, text, stream, idle);
-            let sent = tokio::select! {
-                sent = sent => sent,
-                // The client has disconnected. Dropping the connection stops the provider.
-                () = question.left.cancelled() => {
-                    held.settle_observed(&ResponseObservation::default(), true).await;
-                    return Err(over(caller_gone_error()));
-                }
-            };
-            match sent {
-                Ok(accepted) => {
-                    lock_unpoisoned(&models.breakers)
-                        .entry(provider.id)
-                        .or_insert(PROVIDER_BREAKER)
-                        .record_success();
-                    let (provider, record) = (provider.dialect, recorder());
-                    let accepting = RelayedCall { held, provider, accepted, record };
-                    relay_answer(question, shaped, request, accepting).await
-                }
-                Err(mut unasked) => {
-                    // The error of a provider may quote the request, so it is redacted.
-                    let told =
-                        registry.redactor.redact_text(&unasked.error.message).value.into_owned();
-                    unasked.error.message = told;
-                    Err(handle_provider_failure(app, models, candidate, key, held, unasked).await)
-                }
-            }
-        }
-    }
+/// Decodes the client's request to its canonical form.
+fn decode_canonical_request(
+    request: &InferenceRequest,
+    rewrite: &RequestRewrite,
+) -> Result<CanonicalRequest, ModelError> {
+    request.dialect.decode_request(rewrite.as_body())
 }
 
 /// Returns the error of a call whose client has disconnected.
@@ -789,200 +665,9 @@ fn caller_gone_error() -> ModelError {
     ModelError::new(ModelErrorKind::Timeout, "whoever asked has gone")
 }
 
-/// Decodes the client's request to its canonical form.
-fn decode_canonical_request(
-    question: &InferenceRequest,
-    shaped: &RequestRewrite,
-) -> Result<cynode_models::dialect::canonical::CanonicalRequest, ModelError> {
-    question.dialect.decode_request(shaped.as_body())
-}
-
-/// Reserves the worst-case cost of a call. Returns why the call is rejected otherwise.
-#[expect(clippy::too_many_arguments, reason = "one way of one question: each is another thing")]
-async fn reserve_call(
-    app: &App,
-    models: &Arc<InferenceRuntime>,
-    registry: &ModelRegistry,
-    question: &InferenceRequest,
-    asked: &RequestFacts<'_>,
-    candidate: &UpstreamRoute,
-    most_input: u64,
-    most_output: u64,
-    streamed: bool,
-) -> Result<ReservedCall, RouteError> {
-    let environment = app.environment();
-    let now = environment.now();
-    let call = CallId::from_uuid(environment.new_uuid(now));
-    let started = Instant::now();
-    let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    let micros = number(candidate.prices.worst_case_micros(most_input, most_output));
-    let who = &question.who;
-    let facts = json!({
-        "call_id": call.as_uuid(), "started_at": format_timestamp(now), "user_id": who.user.as_uuid(),
-        "project_id": who.project.map(|id| id.as_uuid()), "task_id": who.task_id().map(|id| id.as_uuid()),
-        "run_id": who.run_id().map(|id| id.as_uuid()), "job_id": who.job_id().map(|id| id.as_uuid()),
-        "agent_token_id": who.agent_token().map(|id| id.as_uuid()), "agent_role": who.agent_role().map(|role| role.as_str()),
-        "credential": who.credential, "trace_id": question.trace.to_string(), "dialect": question.dialect.as_str(),
-        "model": asked.id, "provider": candidate.provider.name, "upstream": candidate.upstream,
-        "prompt_digest": format!("\\x{}", data_encoding::HEXLOWER.encode(&asked.digest)),
-        "redactions": asked.redactions, "streamed": streamed,
-        "input_tokens": most_input, "cached_tokens": 0, "cache_write_tokens": 0, "output_tokens": most_output,
-        "reasoning_tokens": 0,
-    });
-    let reservation = CallReservation {
-        call,
-        epoch: registry.epoch,
-        user: who.user,
-        project: who.project,
-        task: who.task_id(),
-        digest: asked.digest,
-        micros,
-        tokens: number(most_input.saturating_add(most_output)),
-        facts,
-    };
-    let reserved =
-        models.ledger.reserve_call(app.pool(), reservation, registry.loop_guard, now).await;
-    match reserved.map_err(|error| RouteError::Failed(to_model_error(&error.into())))? {
-        ReservationOutcome::Held => {}
-        ReservationOutcome::Stale => return Err(RouteError::Stale),
-        ReservationOutcome::Full(budget) => {
-            return Err(budget_exhausted_error(app, models, question, budget).await.into());
-        }
-        ReservationOutcome::Parked(park, new) => {
-            return Err(parked_task_error(app, question, &park, new).await.into());
-        }
-    }
-    let labels = telemetry::CallLabels::new(question.dialect, asked.id, &candidate.provider.name);
-    Ok(ReservedCall {
-        app: app.clone(),
-        models: models.clone(),
-        call,
-        started,
-        first_byte: None,
-        prices: candidate.prices,
-        most_input,
-        most_output,
-        most_micros: micros,
-        labels,
-    })
-}
-
 /// Formats a time for PostgreSQL.
 fn format_timestamp(now: OffsetDateTime) -> String {
     now.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
-}
-
-/// Handles a failed call to a provider: releases or settles the reservation, and records the cooldown of a key or the
-/// failure for the circuit breaker.
-async fn handle_provider_failure(
-    app: &App,
-    models: &Arc<InferenceRuntime>,
-    candidate: &UpstreamRoute,
-    key: Option<&routes::OpenProviderKey>,
-    held: ReservedCall,
-    unasked: UpstreamFailure,
-) -> CandidateError {
-    let provider = &candidate.provider;
-    let UpstreamFailure { error, free } = unasked;
-    if free {
-        held.release_unused(&error).await;
-    } else {
-        held.settle_worst_case(&error).await;
-    }
-    let now = app.environment().now();
-    match error.kind {
-        // The provider rejected the request for a reason that holds for every other provider too.
-        ModelErrorKind::BadRequest | ModelErrorKind::TooLarge | ModelErrorKind::ContentRefused => {
-            lock_unpoisoned(&models.breakers)
-                .entry(provider.id)
-                .or_insert(PROVIDER_BREAKER)
-                .record_success();
-            return CandidateError::Over(RouteError::Failed(error));
-        }
-        ModelErrorKind::QuotaExhausted
-        | ModelErrorKind::RateLimited
-        | ModelErrorKind::Unauthorized => {
-            let usual = if error.kind == ModelErrorKind::RateLimited {
-                RATE_LIMIT_COOLDOWN
-            } else {
-                DEFAULT_QUOTA_COOLDOWN
-            };
-            let until = now + error.retry_after.map_or(usual, |wait| wait.max(MIN_KEY_COOLDOWN));
-            let Some(key) = key else {
-                if error.kind != ModelErrorKind::Unauthorized {
-                    return CandidateError::Next(error, Some(until));
-                }
-                // The client presented a valid credential of ours: an authentication error would mislead the client.
-                let told = format!("provider `{}` asks for a key and has none", provider.name);
-                return CandidateError::Next(provider_refused_error(told), None);
-            };
-            match park_provider_key(app, provider, key, until, &error).await {
-                // The retry with the new registry tries the next key, or finds that all are cooling down.
-                Ok(()) => return CandidateError::Over(RouteError::Stale),
-                Err(failure) => {
-                    let failure = cynode_core::error_chain::format_error_chain(&failure);
-                    tracing::error!(
-                        event = "provider_key.park_failed",
-                        error = failure,
-                        "a key could not be parked"
-                    );
-                    return CandidateError::Next(error, Some(until));
-                }
-            }
-        }
-        ModelErrorKind::Forbidden | ModelErrorKind::NotFound => {
-            tracing::error!(event = "provider.request_refused", provider = provider.name, error = %error, "a provider refuses our key or does not know the model");
-        }
-        ModelErrorKind::Overloaded
-        | ModelErrorKind::Upstream
-        | ModelErrorKind::Timeout
-        | ModelErrorKind::Unavailable
-        | ModelErrorKind::BudgetExhausted => {
-            if lock_unpoisoned(&models.breakers)
-                .entry(provider.id)
-                .or_insert(PROVIDER_BREAKER)
-                .record_failure(Instant::now())
-            {
-                tracing::warn!(
-                    event = "provider.circuit_opened",
-                    provider = provider.name,
-                    "a provider keeps failing; the circuit breaker opened"
-                );
-            }
-        }
-    }
-    // The client's credential is valid. The provider's key is not, which is for an admin to fix.
-    let error = match error.kind {
-        ModelErrorKind::Forbidden | ModelErrorKind::NotFound => {
-            let told = format!("provider `{}` does not serve this model", provider.name);
-            provider_refused_error(told)
-        }
-        _ => error,
-    };
-    CandidateError::Next(error, None)
-}
-
-fn provider_refused_error(told: String) -> ModelError {
-    ModelError::new(ModelErrorKind::Upstream, told).with_code("provider_refused")
-}
-
-async fn park_provider_key(
-    app: &App,
-    provider: &routes::RoutedProvider,
-    key: &routes::OpenProviderKey,
-    until: OffsetDateTime,
-    error: &ModelError,
-) -> Result<(), Error> {
-    let request =
-        OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
-    let mut ctx = app.begin_transaction(&request).await?;
-    let (now, reason) = (ctx.now, error.message.chars().take(300).collect::<String>());
-    if registry::park_provider_key(ctx.conn(), key.id, until, &reason, now).await? {
-        registry::bump_registry_epoch(ctx.conn()).await?;
-        let data = json!({ "provider": provider.name, "key_id": key.id, "until": format_timestamp(until) });
-        ctx.record_event(EventDraft::new(EventKind::ProviderKeyParked, data)).await?;
-    }
-    app.commit_operation(ctx).await
 }
 
 impl InferenceRequest {

@@ -25,8 +25,8 @@ impl AnswerSchema {
     pub fn from_schema(schema: &Value) -> Result<Self, String> {
         let definitions = schema.get("$defs").cloned().unwrap_or(Value::Null);
         let whole = inline_references(schema, &definitions, 0)?;
-        let mut strict = true;
-        let wire = to_strict_schema(&whole, &mut strict);
+        let wire = to_strict_schema(&whole);
+        let strict = has_closed_objects(&wire);
         let validator = jsonschema::options()
             .with_draft(Draft::Draft202012)
             .with_pattern_options(PatternOptions::regex())
@@ -149,22 +149,21 @@ fn inline_references(schema: &Value, definitions: &Value, depth: usize) -> Resul
 
 /// Converts the schema to the subset that every provider supports. There every member is required; an optional member is nullable
 /// instead.
-fn to_strict_schema(schema: &Value, strict: &mut bool) -> Value {
+fn to_strict_schema(schema: &Value) -> Value {
     let Value::Object(object) = schema else { return schema.clone() };
     let mut out = Map::new();
-    let mut words: Vec<String> = Vec::new();
-    words.extend(object.get("description").and_then(Value::as_str).map(str::to_owned));
+    let mut sentences: Vec<String> = Vec::new();
+    sentences.extend(object.get("description").and_then(Value::as_str).map(str::to_owned));
     let branches = ["oneOf", "anyOf"].into_iter().find_map(|key| object.get(key)?.as_array());
     if let Some(branches) = branches {
         match collect_labels(branches) {
             Some((labels, meanings)) => {
                 out.insert("type".into(), json!("string"));
                 out.insert("enum".into(), Value::Array(labels));
-                words.extend(meanings);
+                sentences.extend(meanings);
             }
             None => {
-                let branches =
-                    branches.iter().map(|branch| to_strict_schema(branch, strict)).collect();
+                let branches = branches.iter().map(to_strict_schema).collect();
                 out.insert("anyOf".into(), Value::Array(branches));
             }
         }
@@ -178,39 +177,61 @@ fn to_strict_schema(schema: &Value, strict: &mut bool) -> Value {
                 out.insert("enum".into(), json!([value]));
             }
             "items" => {
-                out.insert(key.clone(), to_strict_schema(value, strict));
+                out.insert(key.clone(), to_strict_schema(value));
             }
             "properties" => {
-                let required: Vec<&str> = required_members(object).collect();
-                let members = value.as_object().into_iter().flatten().map(|(name, member)| {
-                    let member = to_strict_schema(member, strict);
-                    let needed = required.contains(&name.as_str());
-                    (name.clone(), if needed { member } else { to_nullable(member) })
-                });
-                let members: Map<String, Value> = members.collect();
+                let members = to_required_members(object, value);
                 let names = members.keys().map(|name| json!(name)).collect();
                 out.insert("required".into(), Value::Array(names));
                 out.insert("properties".into(), Value::Object(members));
                 out.insert("additionalProperties".into(), Value::Bool(false));
             }
-            // An object with arbitrary members has no strict form.
             "additionalProperties" if !object.contains_key("properties") => {
-                *strict = false;
-                out.insert(key.clone(), to_strict_schema(value, strict));
+                out.insert(key.clone(), to_strict_schema(value));
             }
-            "minimum" => words.push(format!("At least {value}.")),
-            "maximum" => words.push(format!("At most {value}.")),
-            "minLength" => words.push(format!("At least {value} characters.")),
-            "maxLength" => words.push(format!("At most {value} characters.")),
-            "minItems" => words.push(format!("At least {value} items.")),
-            "maxItems" => words.push(format!("At most {value} items.")),
-            _ => {}
+            _ => sentences.extend(describe_bound(key, value)),
         }
     }
-    if !words.is_empty() {
-        out.insert("description".into(), Value::String(words.join(" ")));
+    if !sentences.is_empty() {
+        out.insert("description".into(), Value::String(sentences.join(" ")));
     }
     Value::Object(out)
+}
+
+/// Converts the members of an object so that all of them are required: an optional one becomes nullable.
+fn to_required_members(object: &Map<String, Value>, members: &Value) -> Map<String, Value> {
+    let required: Vec<&str> = required_members(object).collect();
+    let members = members.as_object().into_iter().flatten().map(|(name, member)| {
+        let member = to_strict_schema(member);
+        let is_required = required.contains(&name.as_str());
+        (name.clone(), if is_required { member } else { to_nullable(member) })
+    });
+    members.collect()
+}
+
+/// Describes a bound in a sentence, because not every provider supports the keyword.
+fn describe_bound(key: &str, value: &Value) -> Option<String> {
+    Some(match key {
+        "minimum" => format!("At least {value}."),
+        "maximum" => format!("At most {value}."),
+        "minLength" => format!("At least {value} characters."),
+        "maxLength" => format!("At most {value} characters."),
+        "minItems" => format!("At least {value} items."),
+        "maxItems" => format!("At most {value} items."),
+        _ => return None,
+    })
+}
+
+/// Returns whether no object of a converted schema has arbitrary members. An object that has them has no strict form.
+fn has_closed_objects(schema: &Value) -> bool {
+    let Value::Object(object) = schema else { return true };
+    if object.contains_key("additionalProperties") && !object.contains_key("properties") {
+        return false;
+    }
+    let members = object.get("properties").and_then(Value::as_object);
+    let members = members.into_iter().flat_map(|members| members.values());
+    let branches = object.get("anyOf").and_then(Value::as_array).into_iter().flatten();
+    members.chain(branches).chain(object.get("items")).all(has_closed_objects)
 }
 
 /// Returns the labels of a choice and their meanings, if all branches are labels.

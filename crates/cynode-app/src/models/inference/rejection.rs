@@ -30,17 +30,17 @@ const BUDGET_EVENT_INTERVAL: Duration = Duration::from_mins(1);
 /// Parks the task because all keys of the provider are in cooldown. The task resumes when the cooldown ends.
 pub(super) async fn park_for_quota(
     app: &App,
-    question: &InferenceRequest,
+    request: &InferenceRequest,
     until: OffsetDateTime,
 ) -> ModelError {
     let now = app.environment().now();
     let wait = Duration::try_from(until - now).unwrap_or_default();
     let told = "no key of the provider may be used now: its quota is used up, or it was refused";
     if wait > RATE_LIMIT_COOLDOWN
-        && let Some(task) = question.who.task_id()
+        && let Some(task) = request.who.task_id()
     {
         let park = TaskPark { kind: ParkKind::Quota, reason: told.into(), until: Some(until) };
-        if let Err(error) = park_task(app, question, task, &park).await {
+        if let Err(error) = park_task(app, request, task, &park).await {
             tracing::error!(
                 event = "task.park_failed",
                 error = cynode_core::error_chain::format_error_chain(&error),
@@ -62,14 +62,14 @@ fn quota_error(told: &str, wait: Duration) -> ModelError {
 
 async fn park_task(
     app: &App,
-    question: &InferenceRequest,
+    request: &InferenceRequest,
     task: TaskId,
     park: &TaskPark,
 ) -> Result<(), Error> {
-    let mut ctx = app.begin_transaction(&question.to_operation_request()).await?;
+    let mut ctx = app.begin_transaction(&request.to_operation_request()).await?;
     let now = ctx.now;
     if budgets::park_task(ctx.conn(), task, park, now).await? {
-        record_park_event(&mut ctx, question.who.project, task, park).await?;
+        record_park_event(&mut ctx, request.who.project, task, park).await?;
     }
     app.commit_operation(ctx).await
 }
@@ -92,7 +92,7 @@ async fn record_park_event(
 pub(super) async fn budget_exhausted_error(
     app: &App,
     models: &InferenceRuntime,
-    question: &InferenceRequest,
+    request: &InferenceRequest,
     budget: BudgetId,
 ) -> ModelError {
     telemetry::record_refused_call("budget");
@@ -106,14 +106,14 @@ pub(super) async fn budget_exhausted_error(
             if is_event_due(models, budget) {
                 let mut told =
                     EventDraft::new(EventKind::BudgetExhausted, json!({ "budget_id": budget }));
-                if let Some(project) = question.who.project {
+                if let Some(project) = request.who.project {
                     told = told.with_project(project);
                 }
-                if let Some(task) = question.who.task_id() {
+                if let Some(task) = request.who.task_id() {
                     told = told.with_task(task);
                 }
-                let told = told.with_subject(question.who.user);
-                if let Ok(mut ctx) = app.begin_transaction(&question.to_operation_request()).await
+                let told = told.with_subject(request.who.user);
+                if let Ok(mut ctx) = app.begin_transaction(&request.to_operation_request()).await
                     && ctx.record_event(told).await.is_ok()
                 {
                     let _ = app.commit_operation(ctx).await;
@@ -179,16 +179,16 @@ pub(crate) async fn pause_parked_tasks(
 /// Returns the error for a parked task. If nobody was notified yet, notifies people and pauses the task.
 pub(super) async fn parked_task_error(
     app: &App,
-    question: &InferenceRequest,
+    request: &InferenceRequest,
     park: &TaskPark,
     new: bool,
 ) -> ModelError {
     telemetry::record_refused_call(park.kind.as_str());
-    if new && let Some(task) = question.who.task_id() {
-        let request = question.to_operation_request();
+    if new && let Some(task) = request.who.task_id() {
+        let operation = request.to_operation_request();
         let paused = async {
-            let ctx = app.begin_transaction(&request).await?;
-            pause_parked_task(app, ctx, task, Some(question.who.user), park).await
+            let ctx = app.begin_transaction(&operation).await?;
+            pause_parked_task(app, ctx, task, Some(request.who.user), park).await
         };
         if let Err(error) = paused.await {
             tracing::error!(

@@ -9,15 +9,115 @@ use cynode_core::{
     ids::CallId,
     models::{Basis, CallOutcome, ModelPrices, TokenCounts},
 };
-use cynode_db::models::budgets::CallSettlement;
+use cynode_db::models::budgets::{CallReservation, CallSettlement, ReservationOutcome};
 use cynode_models::{
     dialect::canonical::{ModelError, TokenUsage},
     stream_observer::ResponseObservation,
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
 
-use super::{InferenceRuntime, telemetry};
+use super::{
+    InferenceRuntime, RouteError,
+    attempt::ProviderAttempt,
+    format_timestamp,
+    rejection::{budget_exhausted_error, parked_task_error},
+    telemetry, to_model_error,
+};
 use crate::App;
+
+/// Worst case of a call: the most that it can use and cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WorstCase {
+    input_tokens: u64,
+    output_tokens: u64,
+    cost_micros: i64,
+}
+
+impl WorstCase {
+    /// Computes the worst-case cost of these numbers of tokens.
+    pub(super) fn new(prices: &ModelPrices, input_tokens: u64, output_tokens: u64) -> Self {
+        let cost_micros = saturate(prices.worst_case_micros(input_tokens, output_tokens));
+        Self { input_tokens, output_tokens, cost_micros }
+    }
+
+    fn total_tokens(self) -> i64 {
+        saturate(self.input_tokens.saturating_add(self.output_tokens))
+    }
+}
+
+/// Converts a number to the signed type of the database.
+fn saturate(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Reserves the worst-case cost of a call. Returns why the call is rejected otherwise.
+pub(super) async fn reserve_call(
+    attempt: &ProviderAttempt<'_>,
+    worst_case: WorstCase,
+) -> Result<ReservedCall, RouteError> {
+    let ProviderAttempt { app, models, registry, request, route, .. } = *attempt;
+    let now = app.environment().now();
+    let call = CallId::from_uuid(app.environment().new_uuid(now));
+    let started = Instant::now();
+    let reservation = CallReservation {
+        call,
+        epoch: registry.epoch,
+        user: request.who.user,
+        project: request.who.project,
+        task: request.who.task_id(),
+        digest: attempt.prompt_digest,
+        micros: worst_case.cost_micros,
+        tokens: worst_case.total_tokens(),
+        facts: build_call_facts(attempt, call, now, worst_case),
+    };
+    let reserved =
+        models.ledger.reserve_call(app.pool(), reservation, registry.loop_guard, now).await;
+    match reserved.map_err(|error| RouteError::Failed(to_model_error(&error.into())))? {
+        ReservationOutcome::Held => {}
+        ReservationOutcome::Stale => return Err(RouteError::Stale),
+        ReservationOutcome::Full(budget) => {
+            return Err(budget_exhausted_error(app, models, request, budget).await.into());
+        }
+        ReservationOutcome::Parked(park, new) => {
+            return Err(parked_task_error(app, request, &park, new).await.into());
+        }
+    }
+    let provider = &route.provider.name;
+    Ok(ReservedCall {
+        app: app.clone(),
+        models: models.clone(),
+        call,
+        started,
+        first_byte: None,
+        prices: route.prices,
+        worst_case,
+        labels: telemetry::CallLabels::new(request.dialect, attempt.model_id, provider),
+    })
+}
+
+/// Builds the stored facts of a call. Its usage is the worst case until the call is settled.
+fn build_call_facts(
+    attempt: &ProviderAttempt<'_>,
+    call: CallId,
+    now: OffsetDateTime,
+    worst_case: WorstCase,
+) -> Value {
+    let (request, route, draft) = (attempt.request, attempt.route, attempt.draft);
+    let who = &request.who;
+    json!({
+        "call_id": call.as_uuid(), "started_at": format_timestamp(now), "user_id": who.user.as_uuid(),
+        "project_id": who.project.map(|id| id.as_uuid()), "task_id": who.task_id().map(|id| id.as_uuid()),
+        "run_id": who.run_id().map(|id| id.as_uuid()), "job_id": who.job_id().map(|id| id.as_uuid()),
+        "agent_token_id": who.agent_token().map(|id| id.as_uuid()), "agent_role": who.agent_role().map(|role| role.as_str()),
+        "credential": who.credential, "trace_id": request.trace.to_string(), "dialect": request.dialect.as_str(),
+        "model": attempt.model_id, "provider": route.provider.name, "upstream": route.upstream,
+        "prompt_digest": format!("\\x{}", data_encoding::HEXLOWER.encode(&attempt.prompt_digest)),
+        "redactions": draft.redactions, "streamed": draft.rewrite.is_streaming(),
+        "input_tokens": worst_case.input_tokens, "cached_tokens": 0, "cache_write_tokens": 0,
+        "output_tokens": worst_case.output_tokens, "reasoning_tokens": 0,
+    })
+}
 
 /// A call whose worst-case cost is reserved.
 pub(super) struct ReservedCall {
@@ -27,9 +127,7 @@ pub(super) struct ReservedCall {
     pub(super) started: Instant,
     pub(super) first_byte: Option<Duration>,
     pub(super) prices: ModelPrices,
-    pub(super) most_input: u64,
-    pub(super) most_output: u64,
-    pub(super) most_micros: i64,
+    pub(super) worst_case: WorstCase,
     pub(super) labels: telemetry::CallLabels,
 }
 
@@ -43,12 +141,12 @@ impl ReservedCall {
         basis: Basis,
     ) {
         let micros = i64::try_from(self.prices.cost_micros(&tokens)).unwrap_or(i64::MAX);
-        if micros > self.most_micros {
+        if micros > self.worst_case.cost_micros {
             tracing::error!(
                 event = "model_call.cost_bound_exceeded",
                 call.id = %self.call,
                 micros,
-                held = self.most_micros,
+                held = self.worst_case.cost_micros,
                 "a call cost more than was reserved for it"
             );
         }
@@ -78,8 +176,8 @@ impl ReservedCall {
     /// Settles the call at its worst-case cost, because its usage is unknown.
     pub(super) async fn settle_worst_case(self, error: &ModelError) {
         let tokens = TokenCounts {
-            input: self.most_input,
-            output: self.most_output,
+            input: self.worst_case.input_tokens,
+            output: self.worst_case.output_tokens,
             ..TokenCounts::default()
         };
         self.settle_call(CallOutcome::Failed, Some(error), tokens, Basis::WorstCase).await;
@@ -104,9 +202,14 @@ impl ReservedCall {
             // The response was cut off or has no usage. The model may have produced hidden output, so the visible
             // part says little about the bill.
             (usage, _) => {
-                let known =
-                    usage.unwrap_or(TokenUsage { input: self.most_input, ..TokenUsage::default() });
-                (TokenCounts { output: self.most_output, ..known.into() }, Basis::Bounded)
+                let known = usage.unwrap_or(TokenUsage {
+                    input: self.worst_case.input_tokens,
+                    ..TokenUsage::default()
+                });
+                (
+                    TokenCounts { output: self.worst_case.output_tokens, ..known.into() },
+                    Basis::Bounded,
+                )
             }
         };
         self.settle_call(outcome, seen.error.as_ref(), tokens, basis).await;

@@ -34,9 +34,9 @@ const STREAM_DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Sends a response that is available at once.
 pub(super) async fn send_ready_answer(
-    question: &InferenceRequest,
+    request: &InferenceRequest,
     mut held: ReservedCall,
-    request: &CanonicalRequest,
+    canonical: &CanonicalRequest,
     answer: Result<CanonicalResponse, ModelError>,
 ) -> Result<InferenceAnswer, CandidateError> {
     let answer = match answer {
@@ -47,11 +47,11 @@ pub(super) async fn send_ready_answer(
         }
     };
     held.first_byte = Some(held.started.elapsed());
-    let reply = build_reply(question, &held, request);
+    let reply = build_reply(request, &held, canonical);
     let usage = answer.usage.unwrap_or_default();
     let call = held.call;
-    let told = if request.stream {
-        let mut writer = StreamEncoder::new(question.dialect, reply);
+    let told = if canonical.stream {
+        let mut writer = StreamEncoder::new(request.dialect, reply);
         let pieces: Vec<Bytes> =
             answer.to_events().into_iter().map(|event| writer.encode_event(event)).collect();
         let (sender, receiver) = mpsc::channel(pieces.len().max(1));
@@ -60,7 +60,7 @@ pub(super) async fn send_ready_answer(
         }
         InferenceAnswer::Streamed(call, receiver)
     } else {
-        match question.dialect.encode_response(&answer, &reply) {
+        match request.dialect.encode_response(&answer, &reply) {
             Ok(body) => InferenceAnswer::Whole(call, body),
             Err(error) => {
                 held.release_unused(&error).await;
@@ -73,12 +73,12 @@ pub(super) async fn send_ready_answer(
 }
 
 fn build_reply(
-    question: &InferenceRequest,
+    request: &InferenceRequest,
     held: &ReservedCall,
-    request: &CanonicalRequest,
+    canonical: &CanonicalRequest,
 ) -> ResponseContext {
     let created = u64::try_from(held.app.environment().now().unix_timestamp()).unwrap_or_default();
-    ResponseContext::for_request(request, created, question.answer_id(held.call))
+    ResponseContext::for_request(canonical, created, request.answer_id(held.call))
 }
 
 /// Records responses that pass through.
@@ -89,14 +89,18 @@ pub(super) struct CassetteRecorder {
 
 impl CassetteRecorder {
     /// Records a response. The recording contains no secrets.
-    pub(super) async fn record_answer(self, request: CanonicalRequest, answer: CanonicalResponse) {
+    pub(super) async fn record_answer(
+        self,
+        canonical: CanonicalRequest,
+        answer: CanonicalResponse,
+    ) {
         let kept = tokio::task::spawn_blocking(move || {
             let mut value = json!(answer);
             self.registry.redactor.redact_json(&mut value);
             let answer = serde_json::from_value(value).map_err(|_| {
                 ModelError::new(ModelErrorKind::Upstream, "without its secrets the answer is none")
             })?;
-            self.cassette.record_response(&request, answer)
+            self.cassette.record_response(&canonical, answer)
         });
         match kept.await {
             Ok(Ok(())) => {}
@@ -119,42 +123,42 @@ pub(super) struct RelayedCall {
     pub(super) record: Option<CassetteRecorder>,
 }
 
-/// Relays a provider's response. `request` is the client's request, where the response must be translated.
+/// Relays a provider's response. `canonical` is the client's request in its canonical form, where the response must be translated.
 pub(super) async fn relay_answer(
-    question: &InferenceRequest,
-    shaped: &RequestRewrite,
-    request: Option<CanonicalRequest>,
+    request: &InferenceRequest,
+    rewrite: &RequestRewrite,
+    canonical: Option<CanonicalRequest>,
     accepting: RelayedCall,
 ) -> Result<InferenceAnswer, CandidateError> {
-    let translated = request.is_some();
+    let translated = canonical.is_some();
     // In the same dialect only the necessary fields are read.
-    let request = request.unwrap_or_else(|| CanonicalRequest {
-        stream: shaped.is_streaming(),
-        include_usage: shaped.includes_usage(),
+    let canonical = canonical.unwrap_or_else(|| CanonicalRequest {
+        stream: rewrite.is_streaming(),
+        include_usage: rewrite.includes_usage(),
         ..Default::default()
     });
-    let reply = build_reply(question, &accepting.held, &request);
-    if !shaped.is_streaming() {
+    let reply = build_reply(request, &accepting.held, &canonical);
+    if !rewrite.is_streaming() {
         let told =
-            relay_whole_answer(question, shaped, &request, translated, &reply, accepting).await;
+            relay_whole_answer(request, rewrite, &canonical, translated, &reply, accepting).await;
         return told.map_err(|error| CandidateError::Over(RouteError::Failed(error)));
     }
-    let relay = StreamRelay::new(question.dialect, accepting.provider, &request, reply);
+    let relay = StreamRelay::new(request.dialect, accepting.provider, &canonical, reply);
     let (sender, receiver) = mpsc::channel(MAX_BUFFERED_CHUNKS);
     let (call, answers) = (accepting.held.call, accepting.held.models.answers.clone());
-    let asked = accepting
+    let recorded = accepting
         .record
         .is_some()
-        .then(|| decode_canonical_request(question, shaped).ok())
+        .then(|| decode_canonical_request(request, rewrite).ok())
         .flatten();
-    answers.spawn(relay_stream(accepting, relay, sender, asked));
+    answers.spawn(relay_stream(accepting, relay, sender, recorded));
     Ok(InferenceAnswer::Streamed(call, receiver))
 }
 
 async fn relay_whole_answer(
-    question: &InferenceRequest,
-    shaped: &RequestRewrite,
-    request: &CanonicalRequest,
+    request: &InferenceRequest,
+    rewrite: &RequestRewrite,
+    canonical: &CanonicalRequest,
     translated: bool,
     reply: &ResponseContext,
     accepting: RelayedCall,
@@ -163,7 +167,7 @@ async fn relay_whole_answer(
     let body = tokio::select! {
         body = accepted.read_json() => body,
         // Dropping the connection stops the provider.
-        () = question.left.cancelled() => {
+        () = request.left.cancelled() => {
             held.settle_observed(&ResponseObservation::default(), true).await;
             return Err(caller_gone_error());
         }
@@ -182,10 +186,10 @@ async fn relay_whole_answer(
     };
     let seen = ResponseObserver::new(provider).observe_response(&body);
     if let Some(recorder) = record
-        && let (Ok(request), Ok(answer)) =
-            (decode_canonical_request(question, shaped), provider.decode_response(&body))
+        && let (Ok(canonical), Ok(answer)) =
+            (decode_canonical_request(request, rewrite), provider.decode_response(&body))
     {
-        recorder.record_answer(request, answer).await;
+        recorder.record_answer(canonical, answer).await;
     }
     let call = held.call;
     held.settle_observed(&seen, false).await;
@@ -193,13 +197,13 @@ async fn relay_whole_answer(
         return Ok(InferenceAnswer::Whole(call, body));
     }
     let mut answer = provider.decode_response(&body)?;
-    ToolRestorer::new(request, provider).restore_response(&mut answer);
+    ToolRestorer::new(canonical, provider).restore_response(&mut answer);
     // An id of another dialect is invalid: the client gets one of ours.
     answer.id.clear();
     if answer.model.is_empty() {
-        answer.model.clone_from(&request.model);
+        answer.model.clone_from(&canonical.model);
     }
-    Ok(InferenceAnswer::Whole(call, question.dialect.encode_response(&answer, reply)?))
+    Ok(InferenceAnswer::Whole(call, request.dialect.encode_response(&answer, reply)?))
 }
 
 /// Relays chunks until the provider ends or fails, or the client disconnects. Then settles the call.
@@ -207,7 +211,7 @@ async fn relay_stream(
     accepting: RelayedCall,
     mut relay: StreamRelay,
     sender: mpsc::Sender<Bytes>,
-    asked: Option<CanonicalRequest>,
+    recorded: Option<CanonicalRequest>,
 ) {
     let RelayedCall { mut held, provider, accepted, record } = accepting;
     let mut pieces = accepted.into_byte_stream().fuse();
@@ -255,10 +259,10 @@ async fn relay_stream(
     let pieces = (seen.error.is_none() && !given_up).then_some(pieces);
     // The end of the response and the settlement run concurrently: neither waits for the other.
     let books = async {
-        if let (Some(recorder), Some(request), Some(gathered)) = (record, asked, gathered)
+        if let (Some(recorder), Some(canonical), Some(gathered)) = (record, recorded, gathered)
             && let Ok(answer) = gathered.finish_response()
         {
-            recorder.record_answer(request, answer).await;
+            recorder.record_answer(canonical, answer).await;
         }
         held.settle_observed(&seen, given_up).await;
     };
