@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use cynode_core::{
     ids::{ArtifactId, CallId, JobId, NodeId},
-    nodes::JobEvent,
+    nodes::{JobEvent, WorkStopReason},
     workflow::{
         jobs::{CommitRule, JobSpec},
         units::JobState,
@@ -295,7 +295,7 @@ pub(super) async fn fail_job(
 ) -> Result<(), Error> {
     let result = WorkResult {
         summary: why.to_owned(),
-        stop_reason: "impossible".to_owned(),
+        stop_reason: Some(WorkStopReason::Impossible),
         ..WorkResult::default()
     };
     let result = serde_json::to_value(result).map_err(|error| Error::Internal(error.into()))?;
@@ -319,7 +319,7 @@ async fn validate_result(
     let mut refuse = |result: &mut WorkResult, why: String| {
         outcome = JobOutcome::Failed;
         result.summary = format!("{why}. The worker said: {}", result.summary);
-        "unverified".clone_into(&mut result.stop_reason);
+        result.stop_reason = Some(WorkStopReason::Unverified);
         result.commit = None;
     };
     let (mut diff, mut looked) = (None, evidence::ChangeInspection::default());
