@@ -111,6 +111,71 @@ pub enum JobPhase {
     Finishing,
 }
 
+/// Why the work of a job stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkStopReason {
+    /// The worker says that it is done.
+    EndTurn,
+    /// The job's deadline was reached.
+    Timeout,
+    /// The worker was inactive for too long.
+    Inactive,
+    /// The worker repeated the same actions.
+    NoProgress,
+    /// The model refused, or the orchestrator did not accept the result.
+    Refused,
+    /// A person cancelled the work.
+    Cancelled,
+    /// The worker's process exited during the turn.
+    Crashed,
+    /// The worker or its model reached a limit, such as tokens or requests.
+    Limit,
+    /// The commits conflict, and the job has no worker that could resolve it.
+    Conflict,
+    /// The worker says that it failed.
+    Failed,
+    /// The worker could not run.
+    Worker,
+    /// The sandbox could not run.
+    Sandbox,
+    /// The workspace could not be prepared.
+    Workspace,
+    /// The node's disk is full.
+    DiskFull,
+    /// The node had an error of its own.
+    Node,
+    /// The job cannot be done as planned. No node was given it.
+    Impossible,
+    /// The orchestrator could not verify the result.
+    Unverified,
+}
+
+impl WorkStopReason {
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::EndTurn => "end_turn",
+            Self::Timeout => "timeout",
+            Self::Inactive => "inactive",
+            Self::NoProgress => "no_progress",
+            Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
+            Self::Crashed => "crashed",
+            Self::Limit => "limit",
+            Self::Conflict => "conflict",
+            Self::Failed => "failed",
+            Self::Worker => "worker",
+            Self::Sandbox => "sandbox",
+            Self::Workspace => "workspace",
+            Self::DiskFull => "disk_full",
+            Self::Node => "node",
+            Self::Impossible => "impossible",
+            Self::Unverified => "unverified",
+        }
+    }
+}
+
 /// Something that happened in a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobEvent {
@@ -223,4 +288,36 @@ pub struct CommandOutcome {
     pub truncated: bool,
     /// How long it took.
     pub milliseconds: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_reason_has_the_same_name_in_json_and_in_text() {
+        let reasons = [
+            WorkStopReason::EndTurn,
+            WorkStopReason::Timeout,
+            WorkStopReason::Inactive,
+            WorkStopReason::NoProgress,
+            WorkStopReason::Refused,
+            WorkStopReason::Cancelled,
+            WorkStopReason::Crashed,
+            WorkStopReason::Limit,
+            WorkStopReason::Conflict,
+            WorkStopReason::Failed,
+            WorkStopReason::Worker,
+            WorkStopReason::Sandbox,
+            WorkStopReason::Workspace,
+            WorkStopReason::DiskFull,
+            WorkStopReason::Node,
+            WorkStopReason::Impossible,
+            WorkStopReason::Unverified,
+        ];
+        for reason in reasons {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+        }
+        assert!(serde_json::from_str::<WorkStopReason>("\"tired\"").is_err());
+    }
 }

@@ -24,7 +24,7 @@ use std::{
 
 use cynode_core::{
     ids::JobId,
-    nodes::{JobEventData, JobPhase, NodeJobStatus},
+    nodes::{JobEventData, JobPhase, NodeJobStatus, WorkStopReason},
     sync::lock_unpoisoned,
     workflow::instructions::{InstructionEffect, InstructionKind},
 };
@@ -252,7 +252,7 @@ async fn deliver_result(node: &NodeContext, job: &NodeJob, result: &NodeResult) 
     job.outbox.flush_within(FINAL_FLUSH_TIMEOUT).await;
     let sent = call_with_retry(|| node.client.submit_result(job.job_id(), result)).await;
     let Err(error) = sent else {
-        tracing::info!(event = "job.completed", job.id = %job.job_id(), outcome = ?result.outcome, stop_reason = %result.result.stop_reason, "the result was acknowledged");
+        tracing::info!(event = "job.completed", job.id = %job.job_id(), outcome = ?result.outcome, stop_reason = result.result.stop_reason.map(WorkStopReason::as_str).map(tracing::field::display), "the result was acknowledged");
         return;
     };
     if error.is_gone() {
@@ -266,7 +266,7 @@ async fn deliver_result(node: &NodeContext, job: &NodeJob, result: &NodeResult) 
         outcome: JobOutcome::Failed,
         result: WorkResult {
             summary: format!("the orchestrator did not take the result: {error}"),
-            stop_reason: "refused".to_owned(),
+            stop_reason: Some(WorkStopReason::Refused),
             ..WorkResult::default()
         },
     };

@@ -11,7 +11,7 @@ use std::{
 };
 
 use cynode_core::{
-    nodes::{CommandOutcome, JobEventData},
+    nodes::{CommandOutcome, JobEventData, WorkStopReason},
     workflow::jobs::WorkerChoice,
 };
 use cynode_wire::nodes::JobAssignment;
@@ -127,10 +127,10 @@ pub enum WorkerInstruction {
 }
 
 /// Outcome of a turn.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TurnOutcome {
-    /// Stop reason: one of [`stops`].
-    pub stop: String,
+    /// Stop reason.
+    pub stop: WorkStopReason,
     /// Last message of the worker, or the reason of the failure.
     pub said: String,
     /// Usage that the worker reports.
@@ -139,28 +139,11 @@ pub struct TurnOutcome {
     pub steps: Vec<CommandOutcome>,
 }
 
-/// Stop reasons of a turn.
-pub mod stops {
-    /// The worker says that it is done.
-    pub const END_TURN: &str = "end_turn";
-    /// The job's deadline was reached.
-    pub const TIMEOUT: &str = "timeout";
-    /// The worker was inactive for too long.
-    pub const INACTIVE: &str = "inactive";
-    /// The worker repeated the same actions.
-    pub const NO_PROGRESS: &str = "no_progress";
-    /// The model refused.
-    pub const REFUSED: &str = "refused";
-    /// A person cancelled the work.
-    pub const CANCELLED: &str = "cancelled";
-    /// The worker's process exited during the turn.
-    pub const CRASHED: &str = "crashed";
-    /// The worker or its model reached a limit, such as tokens or requests.
-    pub const LIMIT: &str = "limit";
-    /// The commits conflict, and the job has no worker that could resolve it.
-    pub const CONFLICT: &str = "conflict";
-    /// The worker says that it failed.
-    pub const FAILED: &str = "failed";
+impl TurnOutcome {
+    /// Creates an outcome that has only a stop reason.
+    pub const fn new(stop: WorkStopReason) -> Self {
+        Self { stop, said: String::new(), usage: Value::Null, steps: Vec::new() }
+    }
 }
 
 /// Timeouts of a worker.

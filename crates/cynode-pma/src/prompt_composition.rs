@@ -6,7 +6,10 @@
 
 use std::fmt::Write as _;
 
-use cynode_core::{preferences, workflow::handoffs::ChatMessage};
+use cynode_core::{
+    preferences,
+    workflow::handoffs::{ChatMessage, ChatRole},
+};
 use cynode_wire::manager::handoffs::{HandoffContext, ProjectFacts, TaskFacts};
 use serde_json::{Value, json};
 
@@ -52,9 +55,11 @@ pub fn compose_system_prompt(bundle: &InstructionBundle, context: &HandoffContex
 /// and is sent as a user message.
 pub fn compose_conversation(system: &str, turns: &[ChatMessage]) -> Vec<Value> {
     let mut messages = vec![json!({ "role": "system", "content": system })];
-    messages.extend(turns.iter().map(|turn| match turn.role.as_str() {
-        role @ ("user" | "assistant") => json!({ "role": role, "content": turn.content }),
-        _ => {
+    messages.extend(turns.iter().map(|turn| match turn.role {
+        ChatRole::User | ChatRole::Assistant => {
+            json!({ "role": turn.role, "content": turn.content })
+        }
+        ChatRole::System => {
             let told = quote_untrusted(&turn.content, MAX_TEXT_BYTES);
             json!({ "role": "user", "content": format!("My client says how I want to be answered:\n{told}") })
         }

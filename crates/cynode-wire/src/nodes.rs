@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     ids::{AgentTokenId, JobId, NodeId, ProjectId, RunId, TaskId},
-    nodes::{CommandOutcome, JobEvent, NodeJobStatus, NodeReport, NodeState},
+    nodes::{CommandOutcome, JobEvent, NodeJobStatus, NodeReport, NodeState, WorkStopReason},
     workflow::{
         instructions::InstructionKind,
         jobs::{JobSpec, SandboxBackend},
@@ -379,8 +379,9 @@ pub struct NodeResult {
 pub struct WorkResult {
     /// What the worker said last, or why it failed.
     pub summary: String,
-    /// Why the worker stopped: `end_turn`, `timeout`, `inactive`, `no_progress`, `refused`, `crashed`, `limit`, …
-    pub stop_reason: String,
+    /// Why the work stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<WorkStopReason>,
     /// The commit that was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,

@@ -7,7 +7,7 @@ use cynode_core::{
     ids::{CallId, ProjectId, ThreadId, UserId},
     models::{PROJECT_MANAGER_MODEL_ID, ProviderKind},
     roles::UserRole,
-    workflow::handoffs::{ChatMessage, HandoffRequest},
+    workflow::handoffs::{ChatMessage, ChatMessageState, ChatRole, HandoffRequest},
 };
 use cynode_db::manager::{conversations, handoffs::HandoffRecord};
 use cynode_models::{
@@ -156,21 +156,21 @@ fn to_chat_messages(request: &canonical::CanonicalRequest) -> Result<Vec<ChatMes
     let mut turns = Vec::new();
     let instructions: Vec<_> = request.instructions.iter().map(|text| text.text.as_str()).collect();
     if !instructions.is_empty() {
-        turns.push(ChatMessage { role: "system".into(), content: instructions.join("\n") });
+        turns.push(ChatMessage { role: ChatRole::System, content: instructions.join("\n") });
     }
     for message in &request.messages {
         let role = match message.role {
-            canonical::MessageRole::System => "system",
-            canonical::MessageRole::User => "user",
-            canonical::MessageRole::Assistant => "assistant",
+            canonical::MessageRole::System => ChatRole::System,
+            canonical::MessageRole::User => ChatRole::User,
+            canonical::MessageRole::Assistant => ChatRole::Assistant,
             canonical::MessageRole::Tool => continue,
         };
         let content = words(&message.parts);
         if !content.trim().is_empty() {
-            turns.push(ChatMessage { role: role.into(), content });
+            turns.push(ChatMessage { role, content });
         }
     }
-    if turns.last().is_none_or(|last| last.role != "user") {
+    if turns.last().is_none_or(|last| last.role != ChatRole::User) {
         let told = "the last message must be the user's, with text in it";
         return Err(ModelError::new(ModelErrorKind::BadRequest, told));
     }
@@ -232,7 +232,8 @@ async fn begin_chat(
             id
         }
     };
-    conversations::append_message(ctx.conn(), thread, "user", &said, "whole", now).await?;
+    let (role, state) = (ChatRole::User, ChatMessageState::Whole);
+    conversations::append_message(ctx.conn(), thread, role, &said, state, now).await?;
     let subject =
         HandoffSubject { user, project, task: None, run: None, job: None, thread: Some(thread) };
     let request = HandoffRequest::Chat { messages };
@@ -298,10 +299,13 @@ impl ChatSession {
     async fn finish_chat(&self, content: String, ended: ChatOutcome) {
         let content = self.registry.redactor.redact_text(&content).value.into_owned();
         let (state, outcome) = match ended {
-            ChatOutcome::Whole => ("whole", Ok(content.clone())),
-            ChatOutcome::Interrupted => ("interrupted", Err("the person left".to_owned())),
+            ChatOutcome::Whole => (ChatMessageState::Whole, Ok(content.clone())),
+            ChatOutcome::Interrupted => {
+                (ChatMessageState::Interrupted, Err("the person left".to_owned()))
+            }
             ChatOutcome::Failed(why) => {
-                ("failed", Err(self.registry.redactor.redact_text(&why).value.into_owned()))
+                let why = self.registry.redactor.redact_text(&why).value.into_owned();
+                (ChatMessageState::Failed, Err(why))
             }
         };
         let stored = async {
@@ -316,7 +320,7 @@ impl ChatSession {
                 conversations::append_message(
                     ctx.conn(),
                     thread,
-                    "assistant",
+                    ChatRole::Assistant,
                     &content,
                     state,
                     now,

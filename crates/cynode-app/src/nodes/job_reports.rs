@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use cynode_core::{
     ids::{ArtifactId, CallId, JobId, NodeId},
-    nodes::JobEvent,
+    nodes::{JobEvent, WorkStopReason},
     workflow::{
         jobs::{CommitRule, JobSpec},
         plan::UnitKey,
@@ -296,7 +296,7 @@ pub(super) async fn fail_job(
 ) -> Result<(), Error> {
     let result = WorkResult {
         summary: why.to_owned(),
-        stop_reason: "impossible".to_owned(),
+        stop_reason: Some(WorkStopReason::Impossible),
         ..WorkResult::default()
     };
     let result = serde_json::to_value(result).map_err(|error| Error::Internal(error.into()))?;
@@ -314,6 +314,7 @@ async fn validate_result(
     if evidence::is_check_job(&held.work) {
         result = evidence::strip_untrusted_fields(result);
     }
+<<<<<<< ours
     let validated = validate_commit(app, held, job, said, result).await?;
     let value = render_result(app, held, &validated).await?;
     Ok((validated.outcome, value))
@@ -396,6 +397,39 @@ async fn validate_commit(
                 Ok(diff) => {
                     validated.diff = diff;
                     validated.inspection =
+||||||| base
+    let mut outcome = said;
+    let mut refuse = |result: &mut WorkResult, why: String| {
+        outcome = JobOutcome::Failed;
+        result.summary = format!("{why}. The worker said: {}", result.summary);
+        "unverified".clone_into(&mut result.stop_reason);
+        result.commit = None;
+    };
+    let (mut diff, mut looked) = (None, evidence::ChangeInspection::default());
+    match (result.commit.clone(), rule) {
+        (Some(_), CommitRule::Never) => result.commit = None,
+        (Some(commit), CommitRule::IfChanged | CommitRule::Required) => {
+            match import_commit(app, held, job, &commit, result.bundle.as_ref()).await? {
+                Ok(stat) => {
+                    diff = stat;
+                    looked =
+=======
+    let mut outcome = said;
+    let mut refuse = |result: &mut WorkResult, why: String| {
+        outcome = JobOutcome::Failed;
+        result.summary = format!("{why}. The worker said: {}", result.summary);
+        result.stop_reason = Some(WorkStopReason::Unverified);
+        result.commit = None;
+    };
+    let (mut diff, mut looked) = (None, evidence::ChangeInspection::default());
+    match (result.commit.clone(), rule) {
+        (Some(_), CommitRule::Never) => result.commit = None,
+        (Some(commit), CommitRule::IfChanged | CommitRule::Required) => {
+            match import_commit(app, held, job, &commit, result.bundle.as_ref()).await? {
+                Ok(stat) => {
+                    diff = stat;
+                    looked =
+>>>>>>> theirs
                         evidence::inspect_change(app, held.project, held.task, &commit).await?;
                 }
                 Err(why) => validated.refuse(&format!("the commit does not count: {why}")),

@@ -266,10 +266,72 @@ pub struct EndedUnit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChatMessage {
-    /// `user`, `assistant` or `system`.
-    pub role: String,
+    /// Who said it.
+    pub role: ChatRole,
     /// What was said.
     pub content: String,
+}
+
+/// Who says something in a chat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChatRole {
+    /// The person.
+    User,
+    /// The project manager.
+    Assistant,
+    /// The person's client. Its turns are not stored in the thread.
+    System,
+}
+
+impl ChatRole {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::User, Self::Assistant, Self::System];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::System => "system",
+        }
+    }
+
+    /// The role of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == name)
+    }
+}
+
+/// Whether a message of a chat is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChatMessageState {
+    /// It is complete.
+    Whole,
+    /// The person left before its end.
+    Interrupted,
+    /// An error ended it.
+    Failed,
+}
+
+impl ChatMessageState {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Whole, Self::Interrupted, Self::Failed];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Interrupted => "interrupted",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The state of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
 }
 
 impl HandoffRequest {

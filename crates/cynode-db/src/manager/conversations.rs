@@ -3,6 +3,7 @@
 use cynode_core::{
     ids::{ProjectId, ThreadId, UserId},
     paging::PageRequest,
+    workflow::handoffs::{ChatMessageState, ChatRole},
 };
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
@@ -31,14 +32,37 @@ pub struct ChatThread {
 pub struct ChatMessageRecord {
     /// Its place.
     pub number: i64,
-    /// `user` or `assistant`.
-    pub role: String,
+    /// Who said it.
+    pub role: ChatRole,
     /// What was said.
     pub content: String,
-    /// `whole`, `interrupted` or `failed`.
-    pub state: String,
+    /// Whether it is complete.
+    pub state: ChatMessageState,
     /// When.
     pub created_at: OffsetDateTime,
+}
+
+struct ChatMessageRow {
+    number: i64,
+    role: String,
+    content: String,
+    state: String,
+    created_at: OffsetDateTime,
+}
+
+impl TryFrom<ChatMessageRow> for ChatMessageRecord {
+    type Error = DbError;
+
+    fn try_from(row: ChatMessageRow) -> Result<Self, DbError> {
+        let corrupt = |column| DbError::Corrupt { table: "chat_messages", column };
+        Ok(Self {
+            number: row.number,
+            role: ChatRole::from_name(&row.role).ok_or_else(|| corrupt("role"))?,
+            content: row.content,
+            state: ChatMessageState::from_name(&row.state).ok_or_else(|| corrupt("state"))?,
+            created_at: row.created_at,
+        })
+    }
 }
 
 struct ChatThreadRow {
@@ -146,9 +170,9 @@ pub async fn insert_thread(conn: &mut Conn, thread: &ChatThread) -> Result<(), D
 pub async fn append_message(
     conn: &mut Conn,
     thread: ThreadId,
-    role: &str,
+    role: ChatRole,
     content: &str,
-    state: &str,
+    state: ChatMessageState,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     // First, and by itself: whoever waits for another turn must see it when it counts.
@@ -167,9 +191,9 @@ pub async fn append_message(
         FROM thread
         ",
         thread.as_uuid(),
-        role,
+        role.as_str(),
         content,
-        state,
+        state.as_str(),
         now,
     )
     .execute(conn)
@@ -184,7 +208,7 @@ pub async fn list_thread_messages(
     thread: ThreadId,
 ) -> Result<Vec<ChatMessageRecord>, DbError> {
     let found = sqlx::query_as!(
-        ChatMessageRecord,
+        ChatMessageRow,
         "
         SELECT number, role, content, state, created_at FROM
             (SELECT * FROM chat_messages WHERE thread_id = $1 ORDER BY number DESC LIMIT 500) newest
@@ -192,7 +216,7 @@ pub async fn list_thread_messages(
         ",
         thread.as_uuid(),
     );
-    Ok(found.fetch_all(conn).await?)
+    found.fetch_all(conn).await?.into_iter().map(ChatMessageRecord::try_from).collect()
 }
 
 /// The person's own project for conversations that name none: the only one they are in, if there is one.

@@ -925,54 +925,166 @@ pub struct NewModelDecision<'a> {
 /// it is gone too. `false` when the same claim asks two questions at one step.
 #[tracing::instrument(name = "db.handoffs.record_decision", skip_all)]
 pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Result<bool, DbError> {
-    let NewModelDecision { handoff, decision, prompt, calls } = new;
-    let small = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-    let (id, step) = (handoff.id.as_uuid(), small(decision.step));
-    let before = sqlx::query!(
-        r#"
-        SELECT prompt_digest, output IS NOT NULL AS "answered!", fencing_token, attempts, model_call_ids, input_tokens,
-            output_tokens, cost_micros
-        FROM think_calls WHERE handoff_id = $1 AND step = $2 AND handoff_created_at = $3
-        "#,
-        id,
-        step,
-        handoff.created_at,
-    )
-    .fetch_optional(&mut *conn)
-    .await?;
-    // What was asked in vain was paid for all the same.
-    let mut carried = (0, Vec::new(), 0, 0, 0);
-    if let Some(before) = before {
-        let same = before.prompt_digest == decision.prompt_digest;
-        // Sent again after its answer was lost.
-        let known = calls.iter().all(|call| before.model_call_ids.contains(&call.as_uuid()));
-        if same && (before.answered || (known && !calls.is_empty())) {
-            return Ok(true);
+    let key = ThinkCallKey::new(new);
+    let mut totals = ThinkCallTotals::default();
+    if let Some(before) = find_think_call(conn, key).await? {
+        match before.compare_with(new) {
+            ThinkCallMatch::Recorded => return Ok(true),
+            ThinkCallMatch::Conflict => return Ok(false),
+            ThinkCallMatch::Unanswered => totals = before.into_totals(),
+            ThinkCallMatch::Outdated => {}
         }
-        if !same && before.fencing_token >= handoff.fencing_token {
-            return Ok(false);
+        key.delete_with_later_steps(conn).await?;
+    }
+    totals.add_decision(new);
+    insert_think_call(conn, key, new, &totals).await?;
+    insert_think_prompt(conn, key, new.prompt).await?;
+    Ok(true)
+}
+
+/// The key of a recorded think call.
+#[derive(Clone, Copy)]
+struct ThinkCallKey {
+    handoff: Uuid,
+    step: i32,
+    handoff_created_at: OffsetDateTime,
+}
+
+impl ThinkCallKey {
+    fn new(new: &NewModelDecision<'_>) -> Self {
+        Self {
+            handoff: new.handoff.id.as_uuid(),
+            step: saturate_i32(new.decision.step),
+            handoff_created_at: new.handoff.created_at,
         }
-        if same {
-            let tokens = (before.input_tokens, before.output_tokens);
-            carried =
-                (before.attempts, before.model_call_ids, tokens.0, tokens.1, before.cost_micros);
-        }
+    }
+
+    /// Deletes the call and those of later steps, with their prompts.
+    async fn delete_with_later_steps(self, conn: &mut Conn) -> Result<(), DbError> {
         sqlx::query!(
             "
             WITH prompts AS (DELETE FROM think_prompts WHERE handoff_id = $1 AND step >= $2)
             DELETE FROM think_calls WHERE handoff_id = $1 AND step >= $2 AND handoff_created_at = $3
             ",
-            id,
-            step,
-            handoff.created_at,
+            self.handoff,
+            self.step,
+            self.handoff_created_at,
         )
-        .execute(&mut *conn)
+        .execute(conn)
         .await?;
+        Ok(())
     }
-    let mut all = carried.1;
-    all.extend(calls.iter().map(|call| call.as_uuid()));
-    let own: Vec<Uuid> = calls.iter().map(|call| call.as_uuid()).collect();
-    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+}
+
+/// A think call that was recorded at the same step.
+struct EarlierThinkCall {
+    prompt_digest: String,
+    answered: bool,
+    fencing_token: i64,
+    attempts: i32,
+    model_call_ids: Vec<Uuid>,
+    input_tokens: i64,
+    output_tokens: i64,
+    cost_micros: i64,
+}
+
+/// How a recorded think call relates to a new one at the same step.
+enum ThinkCallMatch {
+    /// The new one is recorded already.
+    Recorded,
+    /// The same claim asked another question.
+    Conflict,
+    /// It is the same question, and it had no answer.
+    Unanswered,
+    /// A later claim asks another question.
+    Outdated,
+}
+
+impl EarlierThinkCall {
+    fn compare_with(&self, new: &NewModelDecision<'_>) -> ThinkCallMatch {
+        if self.prompt_digest == new.decision.prompt_digest {
+            // The new one is sent again after the response to it was lost.
+            let known = |call: &CallId| self.model_call_ids.contains(&call.as_uuid());
+            let repeated = !new.calls.is_empty() && new.calls.iter().all(known);
+            if self.answered || repeated {
+                ThinkCallMatch::Recorded
+            } else {
+                ThinkCallMatch::Unanswered
+            }
+        } else if self.fencing_token >= new.handoff.fencing_token {
+            ThinkCallMatch::Conflict
+        } else {
+            ThinkCallMatch::Outdated
+        }
+    }
+
+    /// Calls without an answer cost something too.
+    fn into_totals(self) -> ThinkCallTotals {
+        ThinkCallTotals {
+            attempts: self.attempts,
+            model_call_ids: self.model_call_ids,
+            input_tokens: self.input_tokens,
+            output_tokens: self.output_tokens,
+            earlier_cost_micros: self.cost_micros,
+        }
+    }
+}
+
+/// What was used for a question, earlier calls without an answer included.
+#[derive(Default)]
+struct ThinkCallTotals {
+    attempts: i32,
+    model_call_ids: Vec<Uuid>,
+    input_tokens: i64,
+    output_tokens: i64,
+    /// Cost of the earlier calls. The database adds the cost of the new ones.
+    earlier_cost_micros: i64,
+}
+
+impl ThinkCallTotals {
+    fn add_decision(&mut self, new: &NewModelDecision<'_>) {
+        let add = |sum: i64, value: u64| saturate_i64(value).saturating_add(sum);
+        self.attempts = saturate_i32(new.decision.attempts).saturating_add(self.attempts);
+        self.input_tokens = add(self.input_tokens, new.decision.input_tokens);
+        self.output_tokens = add(self.output_tokens, new.decision.output_tokens);
+        self.model_call_ids.extend(new.calls.iter().map(|call| call.as_uuid()));
+    }
+}
+
+fn saturate_i32(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn saturate_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+async fn find_think_call(
+    conn: &mut Conn,
+    key: ThinkCallKey,
+) -> Result<Option<EarlierThinkCall>, DbError> {
+    let found = sqlx::query_as!(
+        EarlierThinkCall,
+        r#"
+        SELECT prompt_digest, output IS NOT NULL AS "answered!", fencing_token, attempts, model_call_ids, input_tokens,
+            output_tokens, cost_micros
+        FROM think_calls WHERE handoff_id = $1 AND step = $2 AND handoff_created_at = $3
+        "#,
+        key.handoff,
+        key.step,
+        key.handoff_created_at,
+    );
+    Ok(found.fetch_optional(conn).await?)
+}
+
+async fn insert_think_call(
+    conn: &mut Conn,
+    key: ThinkCallKey,
+    new: &NewModelDecision<'_>,
+    totals: &ThinkCallTotals,
+) -> Result<(), DbError> {
+    let NewModelDecision { handoff, decision, calls, .. } = new;
+    let new_call_ids: Vec<Uuid> = calls.iter().map(|call| call.as_uuid()).collect();
     sqlx::query!(
         "
         INSERT INTO think_calls (handoff_id, step, handoff_created_at, fencing_token, project_id, task_id, kind, prompt_digest,
@@ -983,9 +1095,9 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
                 WHERE c.project_id = $5 AND c.started_at >= $3 AND c.call_id = ANY ($17)), 0)::bigint,
             $18, $19, $20, clock_timestamp())
         ",
-        id,
-        step,
-        handoff.created_at,
+        key.handoff,
+        key.step,
+        key.handoff_created_at,
         handoff.fencing_token,
         handoff.project.as_uuid(),
         handoff.task.map(TaskId::as_uuid),
@@ -994,30 +1106,38 @@ pub async fn record_decision(conn: &mut Conn, new: &NewModelDecision<'_>) -> Res
         decision.schema_digest,
         decision.model,
         decision.output,
-        small(decision.attempts).saturating_add(carried.0),
+        totals.attempts,
         &decision.validation_errors,
-        number(decision.input_tokens).saturating_add(carried.2),
-        number(decision.output_tokens).saturating_add(carried.3),
-        carried.4,
-        &own,
-        number(decision.latency_ms),
-        &all,
+        totals.input_tokens,
+        totals.output_tokens,
+        totals.earlier_cost_micros,
+        &new_call_ids,
+        saturate_i64(decision.latency_ms),
+        &totals.model_call_ids,
         handoff.trace,
     )
-    .execute(&mut *conn)
+    .execute(conn)
     .await?;
+    Ok(())
+}
+
+async fn insert_think_prompt(
+    conn: &mut Conn,
+    key: ThinkCallKey,
+    prompt: &Value,
+) -> Result<(), DbError> {
     sqlx::query!(
         "
         INSERT INTO think_prompts (handoff_id, step, prompt, created_at) VALUES ($1, $2, $3, clock_timestamp())
         ON CONFLICT DO NOTHING
         ",
-        id,
-        step,
+        key.handoff,
+        key.step,
         prompt,
     )
     .execute(conn)
     .await?;
-    Ok(true)
+    Ok(())
 }
 
 /// What was thought about a handoff, in order, and what each thought cost.

@@ -1,4 +1,7 @@
-use cynode_core::ids::{ProjectId, ThreadId, UserId};
+use cynode_core::{
+    ids::{ProjectId, ThreadId, UserId},
+    workflow::handoffs::{ChatMessageState, ChatRole},
+};
 use cynode_db::manager::conversations::{self, ChatMessageRecord, ChatThread};
 use cynode_testkit_db::{NOW, TestDb};
 use uuid::Uuid;
@@ -18,11 +21,10 @@ async fn two_who_speak_at_once_in_one_conversation_are_both_heard() {
     let mut conn = db.conn().await;
     conversations::insert_thread(&mut conn, &thread).await.unwrap();
     let (mut first, mut second) = (db.begin().await, db.begin().await);
-    conversations::append_message(&mut first, thread.id, "user", "one", "whole", NOW)
-        .await
-        .unwrap();
+    let (role, state) = (ChatRole::User, ChatMessageState::Whole);
+    conversations::append_message(&mut first, thread.id, role, "one", state, NOW).await.unwrap();
     let later = async {
-        conversations::append_message(&mut second, thread.id, "user", "two", "whole", NOW)
+        conversations::append_message(&mut second, thread.id, role, "two", state, NOW)
             .await
             .unwrap();
         second.commit().await.unwrap();
@@ -36,9 +38,9 @@ async fn two_who_speak_at_once_in_one_conversation_are_both_heard() {
     tokio::join!(later, earlier);
     let said = |number: i64, content: &str| ChatMessageRecord {
         number,
-        role: "user".into(),
+        role,
         content: content.into(),
-        state: "whole".into(),
+        state,
         created_at: NOW,
     };
     let messages = conversations::list_thread_messages(&mut conn, thread.id).await.unwrap();

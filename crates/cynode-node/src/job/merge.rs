@@ -1,5 +1,6 @@
 //! Merges the base commits of a job before the worker starts.
 
+use cynode_core::nodes::WorkStopReason;
 use cynode_wire::nodes::{MergeConflict, SandboxUse, WorkResult};
 
 use super::{
@@ -10,7 +11,6 @@ use crate::{
     node::NodeContext,
     sandbox::SandboxExit,
     store::{NodeStoreError, TurnRecord},
-    workers::stops,
     workspace::{self, MergeResult, WorkspaceError},
 };
 
@@ -107,7 +107,8 @@ fn build_turn_record(
     conflict: Option<MergeConflict>,
     resource_usage: SandboxUse,
 ) -> TurnRecord {
-    let stop_reason = if succeeded { stops::END_TURN } else { stops::CONFLICT }.to_owned();
+    let stop_reason = if succeeded { WorkStopReason::EndTurn } else { WorkStopReason::Conflict };
+    let stop_reason = Some(stop_reason);
     let result =
         WorkResult { summary, stop_reason, conflict, resource_usage, ..WorkResult::default() };
     TurnRecord { succeeded, prepared, result }

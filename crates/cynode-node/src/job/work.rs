@@ -3,7 +3,10 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use cynode_core::{
-    evidence::EvidenceCheck, nodes::JobPhase, sync::lock_unpoisoned, workflow::jobs::WorkerChoice,
+    evidence::EvidenceCheck,
+    nodes::{JobPhase, WorkStopReason},
+    sync::lock_unpoisoned,
+    workflow::jobs::WorkerChoice,
 };
 use cynode_wire::nodes::{MergeConflict, SandboxUse, WorkResult};
 use tokio::{
@@ -30,7 +33,6 @@ use crate::{
         JobWorker, SessionStart, TurnOutcome, WorkerError, WorkerSession, WorkerTimeouts,
         checks::ChecksWorker,
         prompt::{self, SessionContinuity},
-        stops,
     },
     workspace::{self, MergeResult, MirrorOrigin, WorkspaceError},
 };
@@ -43,17 +45,17 @@ const TURN_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// Reason why the worker did not start its turn.
 struct TurnFailure {
-    stop: &'static str,
+    stop: WorkStopReason,
     summary: String,
 }
 
 impl TurnFailure {
-    fn new(stop: &'static str, summary: impl Into<String>) -> Self {
+    fn new(stop: WorkStopReason, summary: impl Into<String>) -> Self {
         Self { stop, summary: summary.into() }
     }
 
     fn disk_full() -> Self {
-        Self::new("disk_full", "the node's disk is full")
+        Self::new(WorkStopReason::DiskFull, "the node's disk is full")
     }
 }
 
@@ -62,7 +64,7 @@ impl From<store::NodeStoreError> for TurnFailure {
         if error.is_full() {
             Self::disk_full()
         } else {
-            Self::new("node", format_error_chain(error))
+            Self::new(WorkStopReason::Node, format_error_chain(error))
         }
     }
 }
@@ -72,7 +74,7 @@ impl From<WorkspaceError> for TurnFailure {
         if error.is_full() {
             Self::disk_full()
         } else {
-            Self::new("workspace", format_error_chain(error))
+            Self::new(WorkStopReason::Workspace, format_error_chain(error))
         }
     }
 }
@@ -80,10 +82,11 @@ impl From<WorkspaceError> for TurnFailure {
 impl From<WorkerError> for TurnFailure {
     fn from(error: WorkerError) -> Self {
         match error {
-            WorkerError::Sandbox(error) => {
-                Self::new("sandbox", format!("the sandbox: {}", format_error_chain(error)))
-            }
-            error => Self::new("worker", format_error_chain(error)),
+            WorkerError::Sandbox(error) => Self::new(
+                WorkStopReason::Sandbox,
+                format!("the sandbox: {}", format_error_chain(error)),
+            ),
+            error => Self::new(WorkStopReason::Worker, format_error_chain(error)),
         }
     }
 }
@@ -94,9 +97,9 @@ impl From<MergeError> for TurnFailure {
             MergeError::Workspace(error) => error.into(),
             MergeError::Store(error) => error.into(),
             MergeError::Aside(TrustedCommandError::Sandbox(_) | TrustedCommandError::NoSandbox) => {
-                Self::new("sandbox", format_error_chain(error))
+                Self::new(WorkStopReason::Sandbox, format_error_chain(error))
             }
-            MergeError::Aside(_) => Self::new("workspace", format_error_chain(error)),
+            MergeError::Aside(_) => Self::new(WorkStopReason::Workspace, format_error_chain(error)),
         }
     }
 }
@@ -104,7 +107,9 @@ impl From<MergeError> for TurnFailure {
 /// Runs the worker of a job. A failure is recorded as a result too.
 pub(super) async fn run_worker(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> TurnRecord {
     let done = tokio::select! {
-        () = job.aborted.cancelled() => Err(TurnFailure::new(stops::CANCELLED, "it was aborted")),
+        () = job.aborted.cancelled() => {
+            Err(TurnFailure::new(WorkStopReason::Cancelled, "it was aborted"))
+        }
         done = try_run_worker(node, job) => done,
     };
     *lock_unpoisoned(&job.orders) = None;
@@ -113,7 +118,7 @@ pub(super) async fn run_worker(node: &Arc<NodeContext>, job: &Arc<NodeJob>) -> T
     done.unwrap_or_else(|TurnFailure { stop, summary }| TurnRecord {
         succeeded: false,
         prepared: false,
-        result: WorkResult { stop_reason: stop.to_owned(), summary, ..WorkResult::default() },
+        result: WorkResult { stop_reason: Some(stop), summary, ..WorkResult::default() },
     })
 }
 
@@ -125,8 +130,8 @@ async fn try_run_worker(
     let assignment = job.assignment();
     let needs = &assignment.work.sandbox;
     let backend = node.select_backend(needs);
-    let backend =
-        backend.ok_or_else(|| TurnFailure::new("sandbox", "the node has no such sandbox"))?;
+    let backend = backend
+        .ok_or_else(|| TurnFailure::new(WorkStopReason::Sandbox, "the node has no such sandbox"))?;
     if !node.has_disk_space() {
         return Err(TurnFailure::disk_full());
     }
@@ -242,8 +247,9 @@ async fn fetch_mirror(
     let mut tries = 0;
     loop {
         let found = call_with_retry(|| node.client.repository_access(job.job_id())).await;
-        let (url, token) =
-            found.map_err(|error| TurnFailure::new("workspace", format_error_chain(error)))?;
+        let (url, token) = found.map_err(|error| {
+            TurnFailure::new(WorkStopReason::Workspace, format_error_chain(error))
+        })?;
         let made = {
             let _alone = alone.lock().await;
             let origin = MirrorOrigin { url, token };
@@ -284,8 +290,9 @@ fn open_sockets(node: &NodeContext, job: &Arc<NodeJob>) -> Result<JobSockets, Tu
         ),
         tell: Arc::new(move |what| outbox.push(what)),
     };
-    JobSockets::bind_sockets(&job.dir.sockets_dir(), reach, &node.tasks)
-        .map_err(|error| TurnFailure::new("node", format!("the sockets cannot be opened: {error}")))
+    JobSockets::bind_sockets(&job.dir.sockets_dir(), reach, &node.tasks).map_err(|error| {
+        TurnFailure::new(WorkStopReason::Node, format!("the sockets cannot be opened: {error}"))
+    })
 }
 
 /// Initial state of a worker's turn.
@@ -342,7 +349,7 @@ async fn run_turn(
                 .await
             {
                 Ok(turn) => turn?,
-                Err(_) => TurnOutcome { stop: stops::TIMEOUT.to_owned(), ..TurnOutcome::default() },
+                Err(_) => TurnOutcome::new(WorkStopReason::Timeout),
             };
         *lock_unpoisoned(&job.orders) = None;
         save_session_id(job, &*session)?;
@@ -356,7 +363,7 @@ async fn run_turn(
     };
     let played = tokio::select! {
         played = play => played,
-        () = listen => Err(TurnFailure::new("node", "nobody listens")),
+        () = listen => Err(TurnFailure::new(WorkStopReason::Node, "nobody listens")),
     };
     // The last events may still be in the channel.
     while let Ok(what) = happened.try_recv() {
@@ -392,7 +399,7 @@ fn to_turn_record(
     };
     let result = WorkResult {
         summary: said,
-        stop_reason: stop,
+        stop_reason: Some(stop),
         session,
         steps,
         resource_usage,
@@ -400,5 +407,5 @@ fn to_turn_record(
     };
     // Files that checks leave behind are not exported.
     let prepared = !matches!(choice, WorkerChoice::Checks { .. });
-    TurnRecord { succeeded: result.stop_reason == stops::END_TURN, prepared, result }
+    TurnRecord { succeeded: stop == WorkStopReason::EndTurn, prepared, result }
 }

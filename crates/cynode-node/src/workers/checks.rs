@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use cynode_core::{
     evidence::{EvidenceCheck, is_plain_path},
-    nodes::{CommandOutcome, JobEventData},
+    nodes::{CommandOutcome, JobEventData, WorkStopReason},
 };
 use data_encoding::HEXLOWER;
 use futures::future::BoxFuture;
@@ -19,7 +19,6 @@ use super::{
     WorkerSession, combine_exits,
     command::{CommandRun, describe_exit, empty_exit, run_step, stop_reason, to_step_outcome},
     process::{InstructionListener, ProgramEnd},
-    stops,
 };
 use crate::{sandbox::SandboxExit, workspace::PinConflict};
 
@@ -89,7 +88,7 @@ impl ChecksSession {
         orders: &mut mpsc::Receiver<WorkerInstruction>,
     ) -> Result<TurnOutcome, WorkerError> {
         let mut ear = InstructionListener::new(orders, self.events.clone());
-        let mut turn = TurnOutcome { stop: stops::END_TURN.into(), ..TurnOutcome::default() };
+        let mut turn = TurnOutcome::new(WorkStopReason::EndTurn);
         let all = self.checks.len();
         for (at, check) in self.checks.iter().enumerate() {
             if !ear.wait_while_paused(self.until).await {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use cynode_core::{
     evidence::describe_exit_code,
-    nodes::{CommandOutcome, JobEventData},
+    nodes::{CommandOutcome, JobEventData, WorkStopReason},
     workflow::jobs::{CommandStep, OnFailure},
 };
 use futures::future::BoxFuture;
@@ -15,7 +15,6 @@ use super::{
     JobWorker, SandboxRunner, SessionStart, TurnOutcome, WorkerError, WorkerInstruction,
     WorkerSession, combine_exits,
     process::{self, InstructionListener, ProgramEnd, ProgramOutcome, ProgramSpec},
-    stops,
 };
 use crate::sandbox::{ExitReason, SandboxExit};
 
@@ -68,7 +67,7 @@ impl CommandSession {
         orders: &mut mpsc::Receiver<WorkerInstruction>,
     ) -> Result<TurnOutcome, WorkerError> {
         let mut ear = InstructionListener::new(orders, self.events.clone());
-        let mut turn = TurnOutcome { stop: stops::END_TURN.into(), ..TurnOutcome::default() };
+        let mut turn = TurnOutcome::new(WorkStopReason::EndTurn);
         let (mut failed, all) = (0, self.steps.len());
         for (at, step) in self.steps.iter().enumerate() {
             if !ear.wait_while_paused(self.until).await {
@@ -92,7 +91,7 @@ impl CommandSession {
                 failed += 1;
                 turn.said = format!("Command {} of {all} {}.", at + 1, describe_exit(&finished));
                 if step.on_failure == OnFailure::Stop {
-                    turn.stop = stops::FAILED.into();
+                    turn.stop = WorkStopReason::Failed;
                     return Ok(turn);
                 }
             }
@@ -139,8 +138,8 @@ pub(super) fn empty_exit() -> SandboxExit {
 }
 
 /// Returns why a worker was stopped from outside: by its deadline or by a person.
-pub(super) fn stop_reason(until: Instant) -> String {
-    if Instant::now() >= until { stops::TIMEOUT } else { stops::CANCELLED }.to_owned()
+pub(super) fn stop_reason(until: Instant) -> WorkStopReason {
+    if Instant::now() >= until { WorkStopReason::Timeout } else { WorkStopReason::Cancelled }
 }
 
 /// One command of a list.

@@ -6,7 +6,8 @@ use cynode_core::nodes::JobEventData;
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    process::{ChildStderr, ChildStdin, ChildStdout},
     sync::mpsc,
     time::{Instant, sleep_until},
 };
@@ -14,7 +15,7 @@ use tokio::{
 use super::{HOME_DIR, SandboxRunner, WorkerInstruction};
 use crate::{
     chunking::{MAX_LINE_BYTES, safe_cut_length},
-    sandbox::{BindMount, SandboxError, SandboxExit},
+    sandbox::{BindMount, SandboxError, SandboxExit, SandboxProcess},
 };
 
 /// Maximum number of bytes per read.
@@ -146,6 +147,16 @@ pub(super) async fn send_event(events: &mpsc::Sender<JobEventData>, happened: Jo
     let _ = events.send(happened).await;
 }
 
+/// Sends events in order.
+async fn send_events(
+    events: &mpsc::Sender<JobEventData>,
+    happened: impl IntoIterator<Item = JobEventData>,
+) {
+    for happened in happened {
+        send_event(events, happened).await;
+    }
+}
+
 /// Runs a program to its end and forwards its output as events.
 pub(super) async fn run_to_completion(
     sandbox: &dyn SandboxRunner,
@@ -154,93 +165,174 @@ pub(super) async fn run_to_completion(
     ear: &mut InstructionListener<'_>,
 ) -> Result<ProgramOutcome, SandboxError> {
     let started = Instant::now();
-    let mut running = sandbox.run_program(program.argv, &base_environment(), program.binds).await?;
-    let (mut stdin, mut stdout, mut stderr) =
-        (running.stdin.take(), running.stdout.take(), running.stderr.take());
-    let killer = running.kill_handle();
-    let mut end = pin!(running.wait_for_exit());
-    let mut ended = None;
-    let mut tail = TailBuffer::new(program.keep);
-    let mut digest = Sha256::new();
-    // Each stream has its own search: output to both streams arrives in any order.
-    let mut sought =
-        program.expect.map(|words| [StreamSearch::new(words), StreamSearch::new(words)]);
-    let mut seek = |stream: usize, bytes: &[u8]| {
-        if let Some(sought) = &mut sought {
-            sought[stream].feed_bytes(bytes);
-        }
-    };
-    let mut out = OutputStream::new("stdout", program.most);
-    let mut err = OutputStream::new("stderr", program.most);
-    let (mut first, mut second) = (vec![0; READ_BUFFER_BYTES], vec![0; READ_BUFFER_BYTES]);
-    let mut input = program.input;
-    let how = loop {
-        if input.is_empty() {
-            stdin = None;
-        }
+    let mut process = sandbox.run_program(program.argv, &base_environment(), program.binds).await?;
+    let mut run = ProgramRun::new(&program, &mut process);
+    let killer = process.kill_handle();
+    let mut exit = pin!(process.wait_for_exit());
+    let (how, ended) = loop {
         // A program that closed both streams may continue until its deadline.
-        let silent = stdout.is_none() && stderr.is_none();
+        let silent = run.is_silent();
         let happened = tokio::select! {
-            read = read_some(&mut stdout, &mut first) => match read {
-                Some(length) => {
-                    digest.update(&first[..length]);
-                    seek(0, &first[..length]);
-                    tail.push_bytes(&first[..length]);
-                    out.push_bytes(&first[..length])
-                }
-                None => {
-                    stdout = None;
-                    out.finish_stream()
-                }
-            },
-            read = read_some(&mut stderr, &mut second) => match read {
-                Some(length) => {
-                    digest.update(&second[..length]);
-                    seek(1, &second[..length]);
-                    tail.push_bytes(&second[..length]);
-                    err.push_bytes(&second[..length])
-                }
-                None => {
-                    stderr = None;
-                    err.finish_stream()
-                }
-            },
-            written = async {
-                match &mut stdin {
-                    Some(stdin) => stdin.write(input).await.unwrap_or(0),
-                    None => std::future::pending().await,
-                }
-            } => {
-                // A program need not read all of its input.
-                input = if written == 0 { &[] } else { &input[written..] };
+            read = run.stdout.read() => run.handle_stdout(read),
+            read = run.stderr.read() => run.handle_stderr(read),
+            written = run.stdin.write() => {
+                run.stdin.advance(written);
                 Vec::new()
             }
-            last = &mut end, if silent => {
-                ended = Some(last);
-                break ProgramEnd::Itself;
-            }
-            () = ear.wait_cancelled() => break ProgramEnd::Cancelled,
-            () = sleep_until(program.until) => break ProgramEnd::Late,
+            ended = &mut exit, if silent => break (ProgramEnd::Itself, Some(ended)),
+            () = ear.wait_cancelled() => break (ProgramEnd::Cancelled, None),
+            () = sleep_until(program.until) => break (ProgramEnd::Late, None),
         };
-        for happened in happened {
-            send_event(events, happened).await;
-        }
+        send_events(events, happened).await;
     };
     if how != ProgramEnd::Itself {
         killer.kill();
     }
-    for happened in out.finish_stream().into_iter().chain(err.finish_stream()) {
-        send_event(events, happened).await;
-    }
+    send_events(events, run.finish_streams()).await;
     let ended = match ended {
         Some(ended) => ended,
-        None => end.await,
+        None => exit.await,
     };
-    let truncated = tail.lost || out.left_out + err.left_out > 0;
-    let sha256 = HEXLOWER.encode(&digest.finalize());
-    let expected = sought.map(|sought| sought.iter().any(StreamSearch::is_match));
-    let (output, took) = (tail.read_text(), started.elapsed());
-    Ok(ProgramOutcome { ended, how, output, truncated, sha256, expected, took })
+    Ok(run.into_outcome(how, ended, started.elapsed()))
+}
+
+/// State of a program run.
+struct ProgramRun<'a> {
+    stdin: ProgramInput<'a>,
+    stdout: ProgramOutput<ChildStdout>,
+    stderr: ProgramOutput<BufReader<ChildStderr>>,
+    /// Both output streams, in order of arrival.
+    merged: MergedOutput,
+}
+
+impl<'a> ProgramRun<'a> {
+    /// Takes the streams of a process.
+    fn new(program: &ProgramSpec<'a>, process: &mut SandboxProcess) -> Self {
+        Self {
+            stdin: ProgramInput::new(process.stdin.take(), program.input),
+            stdout: ProgramOutput::new(process.stdout.take(), "stdout", program),
+            stderr: ProgramOutput::new(process.stderr.take(), "stderr", program),
+            merged: MergedOutput { tail: TailBuffer::new(program.keep), digest: Sha256::new() },
+        }
+    }
+
+    /// Returns whether the program closed both output streams.
+    fn is_silent(&self) -> bool {
+        self.stdout.reader.is_none() && self.stderr.reader.is_none()
+    }
+
+    /// Handles a read from standard output. Returns the events to send.
+    fn handle_stdout(&mut self, read: Option<usize>) -> Vec<JobEventData> {
+        self.stdout.handle_read(read, &mut self.merged)
+    }
+
+    /// Handles a read from standard error. Returns the events to send.
+    fn handle_stderr(&mut self, read: Option<usize>) -> Vec<JobEventData> {
+        self.stderr.handle_read(read, &mut self.merged)
+    }
+
+    /// Returns the remaining events of both streams.
+    fn finish_streams(&mut self) -> Vec<JobEventData> {
+        let mut happened = self.stdout.forwarded.finish_stream();
+        happened.extend(self.stderr.forwarded.finish_stream());
+        happened
+    }
+
+    fn into_outcome(self, how: ProgramEnd, ended: SandboxExit, took: Duration) -> ProgramOutcome {
+        let Self { stdin: _, stdout, stderr, merged: MergedOutput { mut tail, digest } } = self;
+        let left_out = stdout.forwarded.left_out + stderr.forwarded.left_out;
+        let matches = stdout.search.zip(stderr.search);
+        ProgramOutcome {
+            ended,
+            how,
+            truncated: tail.lost || left_out > 0,
+            output: tail.read_text(),
+            sha256: HEXLOWER.encode(&digest.finalize()),
+            expected: matches.map(|(out, err)| out.is_match() || err.is_match()),
+            took,
+        }
+    }
+}
+
+/// Standard input of a program, and the bytes that are still to be written.
+struct ProgramInput<'a> {
+    writer: Option<ChildStdin>,
+    rest: &'a [u8],
+}
+
+impl<'a> ProgramInput<'a> {
+    fn new(writer: Option<ChildStdin>, input: &'a [u8]) -> Self {
+        Self { writer: writer.filter(|_| !input.is_empty()), rest: input }
+    }
+
+    /// Writes some bytes and returns their number; 0 after an error. Without a writer it never returns.
+    async fn write(&mut self) -> usize {
+        match &mut self.writer {
+            Some(writer) => writer.write(self.rest).await.unwrap_or(0),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Skips written bytes, and closes the stream after the last one. A program need not read all of its input.
+    fn advance(&mut self, written: usize) {
+        self.rest = if written == 0 { &[] } else { &self.rest[written..] };
+        if self.rest.is_empty() {
+            self.writer = None;
+        }
+    }
+}
+
+/// One output stream of a program.
+struct ProgramOutput<R> {
+    /// `None` after the end of the stream.
+    reader: Option<R>,
+    buffer: Vec<u8>,
+    /// Each stream has its own search: output to both streams arrives in any order.
+    search: Option<StreamSearch>,
+    forwarded: OutputStream,
+}
+
+impl<R: AsyncRead + Unpin> ProgramOutput<R> {
+    fn new(reader: Option<R>, stream: &'static str, program: &ProgramSpec<'_>) -> Self {
+        Self {
+            reader,
+            buffer: vec![0; READ_BUFFER_BYTES],
+            search: program.expect.map(StreamSearch::new),
+            forwarded: OutputStream::new(stream, program.most),
+        }
+    }
+
+    /// Reads some bytes into the buffer.
+    async fn read(&mut self) -> Option<usize> {
+        read_some(&mut self.reader, &mut self.buffer).await
+    }
+
+    /// Handles the outcome of a read. Returns the events to send.
+    fn handle_read(&mut self, read: Option<usize>, merged: &mut MergedOutput) -> Vec<JobEventData> {
+        let Some(length) = read else {
+            self.reader = None;
+            return self.forwarded.finish_stream();
+        };
+        let bytes = &self.buffer[..length];
+        merged.push_bytes(bytes);
+        if let Some(search) = &mut self.search {
+            search.feed_bytes(bytes);
+        }
+        self.forwarded.push_bytes(bytes)
+    }
+}
+
+/// Tail and digest of both output streams.
+struct MergedOutput {
+    tail: TailBuffer,
+    digest: Sha256,
+}
+
+impl MergedOutput {
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        self.digest.update(bytes);
+        self.tail.push_bytes(bytes);
+    }
 }
 
 /// Writes a file and creates its parent directories. The path is resolved inside the sandbox: a symlink cannot lead out of it.

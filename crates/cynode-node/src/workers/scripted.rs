@@ -9,7 +9,7 @@ use std::{
 
 use cynode_core::{
     ids::{JobId, TaskId},
-    nodes::JobEventData,
+    nodes::{JobEventData, WorkStopReason},
     workflow::jobs::ScriptedMove,
 };
 use futures::future::BoxFuture;
@@ -25,7 +25,6 @@ use super::{
     command::{CommandRun, describe_exit, empty_exit, run_step, stop_reason, to_step_outcome},
     mcp_client::{self, ToolCallError},
     process::{self, InstructionListener, ProgramOutcome},
-    stops,
 };
 use crate::{client::CALL_BACKOFF, sandbox::SandboxExit};
 
@@ -87,7 +86,7 @@ impl ScriptedSession {
         orders: &mut mpsc::Receiver<WorkerInstruction>,
     ) -> Result<TurnOutcome, WorkerError> {
         let mut ear = InstructionListener::new(orders, self.events.clone());
-        let mut turn = TurnOutcome { stop: stops::END_TURN.into(), ..TurnOutcome::default() };
+        let mut turn = TurnOutcome::new(WorkStopReason::EndTurn);
         let mut left: VecDeque<ScriptedMove> = self.moves.clone().into();
         let mut played = 0;
         while let Some(one) = left.pop_front() {
@@ -134,7 +133,7 @@ impl ScriptedSession {
         one: ScriptedMove,
         turn: &mut TurnOutcome,
         ear: &mut InstructionListener<'_>,
-    ) -> Result<Option<String>, WorkerError> {
+    ) -> Result<Option<WorkStopReason>, WorkerError> {
         match one {
             ScriptedMove::Say { text } => {
                 turn.said.clone_from(&text);
@@ -170,9 +169,9 @@ impl ScriptedSession {
                 let until = Instant::now() + Duration::from_millis(u64::from(milliseconds));
                 tokio::select! {
                     () = sleep_until(until.min(self.until)) => {}
-                    () = ear.wait_cancelled() => return Ok(Some(stops::CANCELLED.into())),
+                    () = ear.wait_cancelled() => return Ok(Some(WorkStopReason::Cancelled)),
                 }
-                Ok((Instant::now() >= self.until).then(|| stops::TIMEOUT.into()))
+                Ok((Instant::now() >= self.until).then_some(WorkStopReason::Timeout))
             }
             ScriptedMove::Fail { text } => Ok(Some(fail_turn(turn, text))),
             // Conditional moves are resolved before anything is played.
@@ -186,7 +185,7 @@ impl ScriptedSession {
         what: &str,
         finished: &ProgramOutcome,
         turn: &mut TurnOutcome,
-    ) -> Option<String> {
+    ) -> Option<WorkStopReason> {
         self.ended = Some(combine_exits(self.ended.take(), finished.ended.clone()));
         if finished.is_success() {
             return None;
@@ -208,11 +207,11 @@ impl ScriptedSession {
         arguments: Value,
         turn: &mut TurnOutcome,
         ear: &mut InstructionListener<'_>,
-    ) -> Option<String> {
+    ) -> Option<WorkStopReason> {
         let bound = tokio::select! {
             bound = self.fill_job_arguments(name, arguments) => bound,
-            () = ear.wait_cancelled() => return Some(stops::CANCELLED.into()),
-            () = sleep_until(self.until) => return Some(stops::TIMEOUT.into()),
+            () = ear.wait_cancelled() => return Some(WorkStopReason::Cancelled),
+            () = sleep_until(self.until) => return Some(WorkStopReason::Timeout),
         };
         let arguments = match bound {
             Ok(arguments) => arguments,
@@ -232,8 +231,8 @@ impl ScriptedSession {
         process::send_event(&self.events, told("in_progress")).await;
         let called = tokio::select! {
             called = mcp_client::call_tool(&self.gate, name, &arguments) => called,
-            () = ear.wait_cancelled() => return Some(stops::CANCELLED.into()),
-            () = sleep_until(self.until) => return Some(stops::TIMEOUT.into()),
+            () = ear.wait_cancelled() => return Some(WorkStopReason::Cancelled),
+            () = sleep_until(self.until) => return Some(WorkStopReason::Timeout),
         };
         match called {
             Ok(_) => {
@@ -281,9 +280,9 @@ impl ScriptedSession {
     }
 }
 
-fn fail_turn(turn: &mut TurnOutcome, why: String) -> String {
+fn fail_turn(turn: &mut TurnOutcome, why: String) -> WorkStopReason {
     turn.said = why;
-    stops::FAILED.into()
+    WorkStopReason::Failed
 }
 
 /// Returns the path inside the sandbox if it lexically stays in the workspace. Symlinks are resolved inside the sandbox.

@@ -2,7 +2,10 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
-use cynode_core::{nodes::JobEventData, workflow::jobs::WorkerChoice};
+use cynode_core::{
+    nodes::{JobEventData, WorkStopReason},
+    workflow::jobs::WorkerChoice,
+};
 use cynode_node::workers::{TurnOutcome, WorkerError, WorkerInstruction};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -49,8 +52,8 @@ fn noted(bench: &Bench, name: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn turn(stop: &str, said: &str) -> TurnOutcome {
-    TurnOutcome { stop: stop.into(), said: said.into(), ..TurnOutcome::default() }
+fn turn(stop: WorkStopReason, said: &str) -> TurnOutcome {
+    TurnOutcome { said: said.into(), ..TurnOutcome::new(stop) }
 }
 
 fn said(text: &str) -> JobEventData {
@@ -75,7 +78,7 @@ fn joined(events: Vec<JobEventData>) -> Vec<JobEventData> {
 async fn what_an_agent_does_is_told_in_order_and_its_last_words_are_kept() {
     let (turn, mut heard, _) = bench("").turn("greet").await;
     let usage = json!({ "totalTokens": 12 });
-    assert_eq!(turn, TurnOutcome { usage, ..self::turn("end_turn", "Hello.") });
+    assert_eq!(turn, TurnOutcome { usage, ..self::turn(WorkStopReason::EndTurn, "Hello.") });
     let JobEventData::Session { resumed: false, .. } = heard.remove(0) else { panic!("{heard:?}") };
     let heard = joined(heard);
     let tool = |status: &str| JobEventData::Tool {
@@ -120,7 +123,7 @@ async fn an_agent_that_is_to_ask_is_put_into_the_mode_in_which_it_does() {
 #[tokio::test]
 async fn noise_long_lines_and_unknown_messages_do_not_disturb() {
     let (turn, heard, _) = bench("").turn("noise").await;
-    assert_eq!(turn, self::turn("end_turn", "Still here."));
+    assert_eq!(turn, self::turn(WorkStopReason::EndTurn, "Still here."));
     let left_out =
         heard.iter().any(|it| matches!(it, JobEventData::Truncated { bytes } if *bytes > 16 << 20));
     let output: String = heard
@@ -141,10 +144,11 @@ async fn noise_long_lines_and_unknown_messages_do_not_disturb() {
 async fn an_agent_that_dies_has_crashed_and_its_last_complaint_says_why() {
     let bench = bench("");
     let (mut session, mut line) = bench.start().await.unwrap();
-    let crashed = turn("crashed", "fake ended in the middle of its turn. panic: no more");
+    let crashed =
+        turn(WorkStopReason::Crashed, "fake ended in the middle of its turn. panic: no more");
     assert_eq!(session.run_prompt("die", &mut line.ears).await.unwrap(), crashed);
     let again = session.run_prompt("greet", &mut line.ears).await.unwrap();
-    assert_eq!(again.stop, "crashed");
+    assert_eq!(again.stop, WorkStopReason::Crashed);
 }
 
 #[tokio::test]
@@ -154,7 +158,7 @@ async fn an_agent_that_says_nothing_is_inactive_and_noise_is_nothing() {
         bench.limits.inactive = Duration::from_millis(300);
         bench.limits.grace = Duration::from_millis(100);
         let (turn, ..) = bench.turn(text).await;
-        assert_eq!(turn, self::turn("inactive", ""), "{text}");
+        assert_eq!(turn, self::turn(WorkStopReason::Inactive, ""), "{text}");
     }
 }
 
@@ -164,13 +168,13 @@ async fn an_agent_that_works_for_ever_is_out_of_time() {
     bench.limits.until = Instant::now() + Duration::from_secs(2);
     bench.limits.grace = Duration::from_millis(100);
     let (turn, ..) = bench.turn("work for ever").await;
-    assert_eq!(turn, self::turn("timeout", ""));
+    assert_eq!(turn, self::turn(WorkStopReason::Timeout, ""));
 }
 
 #[tokio::test]
 async fn an_agent_that_goes_in_circles_makes_no_progress() {
     let (turn, heard, _) = bench("").turn("go in circles").await;
-    assert_eq!(turn, self::turn("no_progress", ""));
+    assert_eq!(turn, self::turn(WorkStopReason::NoProgress, ""));
     let ended = |it: &&JobEventData| matches!(it, JobEventData::Tool { status, .. } if status == "completed");
     assert!(heard.iter().filter(ended).count() >= 24);
 }
@@ -178,7 +182,7 @@ async fn an_agent_that_goes_in_circles_makes_no_progress() {
 #[tokio::test]
 async fn an_agent_gets_no_files_and_no_commands_from_outside_its_sandbox() {
     let (turn, ..) = bench("").turn("use yours").await;
-    assert_eq!(turn, self::turn("end_turn", "-32601 -32601 -32601"));
+    assert_eq!(turn, self::turn(WorkStopReason::EndTurn, "-32601 -32601 -32601"));
 }
 
 #[tokio::test]
@@ -190,7 +194,7 @@ async fn permission_is_asked_with_the_exact_command_and_given_for_this_time_only
         let mut bench = asking();
         bench.people = Arc::new(People { allow, ..People::default() });
         let (turn, heard, _) = bench.turn("ask").await;
-        assert_eq!(turn, self::turn("end_turn", outcome));
+        assert_eq!(turn, self::turn(WorkStopReason::EndTurn, outcome));
         let input = json!({ "kind": "execute", "input": { "command": "rm -rf build" } });
         assert_eq!(*bench.people.asked.lock().unwrap(), [("rm -rf build".to_owned(), input)]);
         let permissions: Vec<_> =
@@ -207,7 +211,7 @@ async fn permission_is_asked_with_the_exact_command_and_given_for_this_time_only
 #[tokio::test]
 async fn an_agent_that_offers_no_way_to_refuse_is_refused_all_the_same() {
     let (turn, ..) = asking().turn("ask, but not whether").await;
-    assert_eq!(turn, self::turn("end_turn", r#"{"outcome": "cancelled"}"#));
+    assert_eq!(turn, self::turn(WorkStopReason::EndTurn, r#"{"outcome": "cancelled"}"#));
 }
 
 #[tokio::test]
@@ -215,7 +219,10 @@ async fn an_agent_that_asks_without_being_told_to_waits_for_a_person_all_the_sam
     let mut bench = bench("");
     bench.people = Arc::new(People { allow: false, ..People::default() });
     let (turn, ..) = bench.turn("ask").await;
-    assert_eq!(turn, self::turn("end_turn", r#"{"outcome": "selected", "optionId": "no"}"#));
+    assert_eq!(
+        turn,
+        self::turn(WorkStopReason::EndTurn, r#"{"outcome": "selected", "optionId": "no"}"#)
+    );
 }
 
 #[tokio::test]
@@ -223,7 +230,7 @@ async fn more_questions_than_people_can_have_open_are_refused_at_once() {
     let mut bench = asking();
     bench.people = Arc::new(People { silent: true, ..People::default() });
     let (turn, heard, _) = bench.turn("ask much").await;
-    assert_eq!(turn, self::turn("end_turn", "12 refused"));
+    assert_eq!(turn, self::turn(WorkStopReason::EndTurn, "12 refused"));
     assert_eq!(bench.people.asked.lock().unwrap().len(), 8);
     let refused = |it: &&JobEventData| matches!(it, JobEventData::Permission { state, .. } if state == "refused");
     assert_eq!(heard.iter().filter(refused).count(), 12);
@@ -242,7 +249,7 @@ async fn whoever_waits_for_a_person_is_not_inactive_but_can_be_cancelled() {
         line.orders.send(WorkerInstruction::Cancel).await.unwrap();
     };
     let (turn, ()) = tokio::join!(session.run_prompt("ask", &mut line.ears), cancel);
-    assert_eq!(turn.unwrap(), self::turn("cancelled", r#"{"outcome": "cancelled"}"#));
+    assert_eq!(turn.unwrap(), self::turn(WorkStopReason::Cancelled, r#"{"outcome": "cancelled"}"#));
 }
 
 #[tokio::test]
@@ -256,7 +263,7 @@ async fn a_cancelled_agent_stops_by_itself_or_is_given_up() {
             line.orders.send(WorkerInstruction::Cancel).await.unwrap();
         };
         let (turn, ()) = tokio::join!(session.run_prompt(text, &mut line.ears), cancel);
-        assert_eq!(turn.unwrap(), self::turn("cancelled", said), "{text}");
+        assert_eq!(turn.unwrap(), self::turn(WorkStopReason::Cancelled, said), "{text}");
     }
 }
 
@@ -269,7 +276,10 @@ async fn an_agent_is_told_in_the_middle_and_goes_on_in_the_same_session() {
         line.orders.send(WorkerInstruction::Tell("Leave the tests out.".into())).await.unwrap();
     };
     let (turn, ()) = tokio::join!(session.run_prompt("wait", &mut line.ears), tell);
-    assert_eq!(turn.unwrap(), self::turn("end_turn", "You said: Leave the tests out."));
+    assert_eq!(
+        turn.unwrap(),
+        self::turn(WorkStopReason::EndTurn, "You said: Leave the tests out.")
+    );
     assert_eq!(noted(&bench, "prompts"), ["wait", "Leave the tests out."]);
     assert_eq!(noted(&bench, "new").len(), 1);
 }
@@ -287,7 +297,7 @@ async fn a_paused_agent_does_nothing_until_it_may_go_on() {
         line.orders.send(WorkerInstruction::Resume).await.unwrap();
     };
     let (turn, ()) = tokio::join!(session.run_prompt("wait", &mut line.ears), pause);
-    assert_eq!(turn.unwrap().stop, "end_turn");
+    assert_eq!(turn.unwrap().stop, WorkStopReason::EndTurn);
     assert_eq!(noted(&bench, "prompts").len(), 2);
 }
 
@@ -305,7 +315,7 @@ async fn a_session_is_taken_up_again_after_a_kill_and_what_it_tells_again_is_not
         assert_eq!(noted(&bench, "taken"), [json!({ "method": method, "servers": 1 })]);
         assert_eq!(line.heard(), [JobEventData::Session { session: id, resumed: true }]);
         let turn = session.run_prompt("go on", &mut line.ears).await.unwrap();
-        assert_eq!(turn, self::turn("end_turn", "You said: go on"));
+        assert_eq!(turn, self::turn(WorkStopReason::EndTurn, "You said: go on"));
     }
 }
 
@@ -328,15 +338,15 @@ async fn a_session_that_is_lost_is_begun_anew_and_that_is_said() {
 #[tokio::test]
 async fn other_ends_of_a_turn_have_their_own_names() {
     for (text, expected) in [
-        ("refuse", turn("refused", "")),
-        ("too much", turn("limit", "")),
-        ("fail", turn("failed", "Internal error: 402: the budget is spent")),
+        ("refuse", turn(WorkStopReason::Refused, "")),
+        ("too much", turn(WorkStopReason::Limit, "")),
+        ("fail", turn(WorkStopReason::Failed, "Internal error: 402: the budget is spent")),
     ] {
         let (turn, ..) = bench("").turn(text).await;
         assert_eq!(turn, expected);
     }
     let (turn, ..) = bench("").turn("nonsense").await;
-    assert_eq!(turn.stop, "failed");
+    assert_eq!(turn.stop, WorkStopReason::Failed);
     assert!(turn.said.starts_with("fake ended its turn with nonsense"), "{turn:?}");
 }
 

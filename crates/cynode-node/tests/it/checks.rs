@@ -2,7 +2,7 @@
 
 use cynode_core::{
     evidence::EvidenceCheck,
-    nodes::CommandOutcome,
+    nodes::{CommandOutcome, WorkStopReason},
     workflow::jobs::{CommitRule, SandboxBackend, WorkerChoice},
 };
 use cynode_wire::{
@@ -64,8 +64,11 @@ impl Scene {
             resource_usage: SandboxUse::default(),
             ..result.result
         };
-        let expected =
-            WorkResult { summary: said, stop_reason: "end_turn".into(), ..WorkResult::default() };
+        let expected = WorkResult {
+            summary: said,
+            stop_reason: Some(WorkStopReason::EndTurn),
+            ..WorkResult::default()
+        };
         assert_eq!((result.outcome, rest), (JobOutcome::Succeeded, expected));
         steps
     }
@@ -372,8 +375,8 @@ async fn a_job_whose_time_is_up_has_not_run_its_checks() {
     assignment.seconds_left = 2;
     let result = scene.result(&assignment).await;
     assert_eq!(
-        (result.outcome, result.result.stop_reason.as_str()),
-        (JobOutcome::Failed, "timeout")
+        (result.outcome, result.result.stop_reason),
+        (JobOutcome::Failed, Some(WorkStopReason::Timeout))
     );
     assert_eq!(timeless(result.result.steps), [outcome(&checks[0], None, "")]);
 }

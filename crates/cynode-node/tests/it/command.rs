@@ -3,7 +3,7 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use cynode_core::{
-    nodes::{CommandOutcome, JobEventData},
+    nodes::{CommandOutcome, JobEventData, WorkStopReason},
     workflow::jobs::{CommandStep, OnFailure, WorkerChoice},
 };
 use cynode_node::{
@@ -44,8 +44,8 @@ fn outcome(step: &CommandStep, exit_code: Option<i32>, output: &str) -> CommandO
     }
 }
 
-fn turn(stop: &str, said: &str, steps: Vec<CommandOutcome>) -> TurnOutcome {
-    TurnOutcome { stop: stop.into(), said: said.into(), steps, ..TurnOutcome::default() }
+fn turn(stop: WorkStopReason, said: &str, steps: Vec<CommandOutcome>) -> TurnOutcome {
+    TurnOutcome { said: said.into(), steps, ..TurnOutcome::new(stop) }
 }
 
 #[tokio::test]
@@ -57,7 +57,10 @@ async fn commands_run_in_order_in_one_workspace_and_their_output_is_told() {
     second.sort_unstable();
     assert_eq!(second, ["one", "two"]);
     assert_eq!(turn.steps[0], outcome(&steps[0], Some(0), "written\n"));
-    assert_eq!((turn.stop.as_str(), turn.said.as_str()), ("end_turn", "All 2 commands succeeded."));
+    assert_eq!(
+        (turn.stop, turn.said.as_str()),
+        (WorkStopReason::EndTurn, "All 2 commands succeeded.")
+    );
     for (stream, text) in [("stdout", "written\n"), ("stdout", "one\n"), ("stderr", "two\n")] {
         let output = JobEventData::Output { stream: stream.into(), text: text.into() };
         assert!(heard.contains(&output), "{heard:?}");
@@ -75,14 +78,14 @@ async fn a_failure_stops_the_rest_unless_it_may_go_on() {
     let (turn, ..) = stopping.turn("").await;
     let failed = outcome(&steps[0], Some(3), "");
     let said = "Command 1 of 2 failed with exit code 3.";
-    assert_eq!(timeless(turn), self::turn("failed", said, vec![failed.clone()]));
+    assert_eq!(timeless(turn), self::turn(WorkStopReason::Failed, said, vec![failed.clone()]));
     assert_eq!(stopping.file("b"), None);
     steps[0].on_failure = OnFailure::Continue;
     let going = bench(steps.clone());
     let (turn, ..) = going.turn("").await;
     let said = format!("1 of 2 commands failed and the others were run. {said}");
     let outcomes = vec![failed, outcome(&steps[1], Some(0), "")];
-    assert_eq!(timeless(turn), self::turn("end_turn", &said, outcomes));
+    assert_eq!(timeless(turn), self::turn(WorkStopReason::EndTurn, &said, outcomes));
     assert_eq!(going.file("b").as_deref(), Some(""));
 }
 
@@ -92,7 +95,10 @@ async fn a_command_that_takes_too_long_is_ended_with_everything_it_started() {
     steps[0].timeout_seconds = Some(1);
     let (turn, ..) = bench(steps.clone()).turn("").await;
     let late = outcome(&steps[0], None, "started\n");
-    assert_eq!(timeless(turn), self::turn("failed", "Command 1 of 1 took too long.", vec![late]));
+    assert_eq!(
+        timeless(turn),
+        self::turn(WorkStopReason::Failed, "Command 1 of 1 took too long.", vec![late])
+    );
 }
 
 #[tokio::test]
@@ -103,7 +109,10 @@ async fn a_command_that_closed_its_output_has_no_more_time_than_others() {
     mute.sandbox.mute.store(true, Ordering::Relaxed);
     let (turn, ..) = mute.turn("").await;
     let late = outcome(&steps[0], None, "");
-    assert_eq!(timeless(turn), self::turn("failed", "Command 1 of 1 took too long.", vec![late]));
+    assert_eq!(
+        timeless(turn),
+        self::turn(WorkStopReason::Failed, "Command 1 of 1 took too long.", vec![late])
+    );
     // One that ends in time ends as it wants to.
     let short = [step("exit 3")];
     let mute = bench(short.to_vec());
@@ -122,7 +131,7 @@ async fn people_stop_a_command_that_closed_its_output() {
         line.orders.send(WorkerInstruction::Cancel).await.unwrap();
     };
     let (turn, ()) = tokio::join!(session.run_prompt("", &mut line.ears), cancel);
-    assert_eq!(turn.unwrap().stop, "cancelled");
+    assert_eq!(turn.unwrap().stop, WorkStopReason::Cancelled);
     assert_eq!(session.close_session().await.why, ExitReason::Killed);
 }
 
@@ -131,7 +140,7 @@ async fn the_time_of_the_job_is_the_most_that_any_command_has() {
     let mut bench = bench(vec![step("sleep 1000")]);
     bench.limits.until = Instant::now() + Duration::from_millis(500);
     let (turn, ..) = bench.turn("").await;
-    assert_eq!(turn.stop, "timeout");
+    assert_eq!(turn.stop, WorkStopReason::Timeout);
 }
 
 #[tokio::test]
@@ -162,8 +171,8 @@ async fn people_stop_a_command_in_the_middle() {
     let (turn, ()) = tokio::join!(session.run_prompt("", &mut line.ears), cancel);
     let turn = turn.unwrap();
     assert_eq!(
-        (turn.stop.as_str(), turn.said.as_str()),
-        ("cancelled", "Command 1 of 2 was stopped.")
+        (turn.stop, turn.said.as_str()),
+        (WorkStopReason::Cancelled, "Command 1 of 2 was stopped.")
     );
     assert_eq!(session.close_session().await.why, ExitReason::Killed);
 }

@@ -1,7 +1,7 @@
 //! Commits that are put together before the worker begins.
 
 use cynode_core::{
-    nodes::JobEventData,
+    nodes::{JobEventData, WorkStopReason},
     workflow::jobs::{CommitRule, SandboxBackend, ScriptedMove, WorkerChoice},
 };
 use cynode_wire::{
@@ -140,7 +140,8 @@ async fn what_follows_the_base_is_the_result_as_it_is() {
     let nothing = scene.merging(&[&scene.base]);
     let result = scene.result(&nothing).await;
     let summary = "One commit was put together with the work.".to_owned();
-    let expected = WorkResult { summary, stop_reason: "end_turn".into(), ..WorkResult::default() };
+    let expected =
+        WorkResult { summary, stop_reason: Some(WorkStopReason::EndTurn), ..WorkResult::default() };
     assert_eq!((result.outcome, plain(result.result)), (JobOutcome::Succeeded, expected));
 }
 
@@ -167,7 +168,7 @@ async fn a_conflict_that_nobody_can_mend_is_a_result_without_a_commit() {
         MergeConflict { commit: b, merged_commits: vec![a], files: vec!["README".into()] };
     let expected = WorkResult {
         summary,
-        stop_reason: "conflict".into(),
+        stop_reason: Some(WorkStopReason::Conflict),
         conflict: Some(conflict),
         ..WorkResult::default()
     };
@@ -313,8 +314,8 @@ async fn a_commit_that_nobody_has_cannot_be_put_together() {
     ] {
         let result = scene.result(&scene.merging(&[&wrong])).await;
         assert_eq!(
-            (result.outcome, result.result.stop_reason.as_str()),
-            (JobOutcome::Failed, "workspace")
+            (result.outcome, result.result.stop_reason),
+            (JobOutcome::Failed, Some(WorkStopReason::Workspace))
         );
         assert!(result.result.summary.contains(told), "{}", result.result.summary);
     }

@@ -9,7 +9,7 @@ use axum::{
     routing::post,
 };
 use cynode_core::{
-    nodes::JobEventData,
+    nodes::{JobEventData, WorkStopReason},
     workflow::jobs::{RevisionFeedback, ScriptedMove, WorkerChoice},
 };
 use cynode_node::workers::TurnOutcome;
@@ -79,8 +79,8 @@ async fn moves_are_played_one_after_the_other() {
     ])
     .await;
     assert_eq!(
-        (turn.stop.as_str(), turn.said.as_str(), turn.steps.len()),
-        ("end_turn", "I end.", 1)
+        (turn.stop, turn.said.as_str(), turn.steps.len()),
+        (WorkStopReason::EndTurn, "I end.", 1)
     );
     assert_eq!(bench.file("b.txt").as_deref(), Some(text));
     let task = bench.assignment.task_id.to_string();
@@ -116,7 +116,9 @@ async fn without_the_list_of_tools_nothing_is_called_with_half_of_its_arguments(
         Ok(gate(State(asked), headers, body).await)
     }
     let report = || tool(json!({ "kind": "work_completed", "summary": "Done." }));
-    for (times, stop, called) in [(2, "end_turn", true), (u32::MAX, "failed", false)] {
+    for (times, stop, called) in
+        [(2, WorkStopReason::EndTurn, true), (u32::MAX, WorkStopReason::Failed, false)]
+    {
         let bench = Bench::new(WorkerChoice::Scripted { moves: vec![report()], revised: None });
         let (left, asked) = (Arc::new(Mutex::new(times)), Asked::default());
         let state = (left, Arc::clone(&asked));
@@ -148,7 +150,7 @@ async fn the_first_move_that_fails_ends_it() {
         ),
     ] {
         let (bench, turn, ..) = play(vec![failing, run("touch after")]).await;
-        assert_eq!((turn.stop.as_str(), turn.said.as_str()), ("failed", said));
+        assert_eq!((turn.stop, turn.said.as_str()), (WorkStopReason::Failed, said));
         assert_eq!(bench.file("after"), None);
     }
 }

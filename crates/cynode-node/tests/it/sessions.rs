@@ -10,7 +10,7 @@ use std::{
 use cynode_core::{
     evidence::EvidenceCheck,
     ids::NodeId,
-    nodes::{AgentReport, JobPhase},
+    nodes::{AgentReport, JobPhase, WorkStopReason},
     workflow::{
         instructions::InstructionKind,
         jobs::{CommitRule, SandboxBackend, WorkerChoice},
@@ -125,7 +125,7 @@ impl WorkerSession for Listening {
                 self.permissions.request_permission("Run a command".to_owned(), input).await;
             let order = orders.recv().await;
             let said = format!("{allowed} {order:?}");
-            Ok(TurnOutcome { stop: "end_turn".to_owned(), said, ..TurnOutcome::default() })
+            Ok(TurnOutcome { said, ..TurnOutcome::new(WorkStopReason::EndTurn) })
         })
     }
     fn close_session(self: Box<Self>) -> BoxFuture<'static, SandboxExit> {
@@ -342,8 +342,11 @@ async fn a_sandbox_that_comes_to_nothing_fails_merges_and_checks() {
     ] {
         scene.fake.give(assignment.clone());
         let result = scene.fake.result(assignment.job_id).await;
-        let told = (result.result.stop_reason.as_str(), result.result.summary.as_str());
-        assert_eq!((result.outcome, told), (JobOutcome::Failed, ("sandbox", summary)));
+        let told = (result.result.stop_reason, result.result.summary.as_str());
+        assert_eq!(
+            (result.outcome, told),
+            (JobOutcome::Failed, (Some(WorkStopReason::Sandbox), summary))
+        );
     }
     stop.cancel();
     node.await.unwrap();

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{
-    nodes::{JobEventData, JobPhase},
+    nodes::{JobEventData, JobPhase, WorkStopReason},
     workflow::{
         instructions::InstructionKind,
         jobs::{CommitRule, ScriptedMove},
@@ -39,8 +39,8 @@ async fn a_job_comes_back_as_a_commit_on_its_base() {
     fake.give(assignment.clone());
     let result = fake.result(assignment.job_id).await;
     assert_eq!(
-        (result.outcome, result.result.stop_reason.as_str()),
-        (JobOutcome::Succeeded, "end_turn"),
+        (result.outcome, result.result.stop_reason),
+        (JobOutcome::Succeeded, Some(WorkStopReason::EndTurn)),
         "{result:?}"
     );
     assert_eq!(result.result.summary, "I made a file.");
@@ -114,8 +114,8 @@ async fn a_commit_that_nobody_has_fails_the_job_and_says_so() {
     fake.give(assignment.clone());
     let result = fake.result(assignment.job_id).await;
     assert_eq!(
-        (result.outcome, result.result.stop_reason.as_str()),
-        (JobOutcome::Failed, "workspace")
+        (result.outcome, result.result.stop_reason),
+        (JobOutcome::Failed, Some(WorkStopReason::Workspace))
     );
     assert!(result.result.summary.contains(&"ab".repeat(20)), "{}", result.result.summary);
 }
@@ -143,8 +143,8 @@ async fn a_commit_whose_files_are_larger_than_the_disk_of_a_job_is_not_checked_o
             "the files of the commit {commit} need more than the 1048576 bytes of disk that the job has"
         );
         assert_eq!(
-            (result.outcome, result.result.stop_reason.as_str(), result.result.summary),
-            (JobOutcome::Failed, "workspace", why)
+            (result.outcome, result.result.stop_reason, result.result.summary),
+            (JobOutcome::Failed, Some(WorkStopReason::Workspace), why)
         );
     }
 }
@@ -398,8 +398,8 @@ async fn an_abort_ends_the_job_with_a_result_and_is_acknowledged() {
     });
     let result = fake.result(assignment.job_id).await;
     assert_eq!(
-        (result.outcome, result.result.stop_reason.as_str()),
-        (JobOutcome::Failed, "cancelled")
+        (result.outcome, result.result.stop_reason),
+        (JobOutcome::Failed, Some(WorkStopReason::Cancelled))
     );
     no_process("sleep 71234502").await;
     fake.until("the instruction is acknowledged", |world| {
@@ -418,8 +418,8 @@ async fn a_job_that_takes_too_long_is_ended_and_what_it_did_is_kept() {
     fake.give(assignment.clone());
     let result = fake.result(assignment.job_id).await;
     assert_eq!(
-        (result.outcome, result.result.stop_reason.as_str()),
-        (JobOutcome::Failed, "timeout"),
+        (result.outcome, result.result.stop_reason),
+        (JobOutcome::Failed, Some(WorkStopReason::Timeout)),
         "{result:?}"
     );
     assert!(result.result.commit.is_some());

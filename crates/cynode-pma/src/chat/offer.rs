@@ -50,6 +50,8 @@ pub(super) fn to_tool_definitions(tools: &[McpTool]) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
+    use cynode_core::workflow::handoffs::ChatRole;
+
     use super::*;
 
     fn tool(name: &str, description: &str) -> McpTool {
@@ -61,7 +63,7 @@ mod tests {
     }
 
     fn says(content: &str) -> ChatMessage {
-        ChatMessage { role: "user".into(), content: content.into() }
+        ChatMessage { role: ChatRole::User, content: content.into() }
     }
 
     fn names(tools: &[McpTool]) -> Vec<&str> {

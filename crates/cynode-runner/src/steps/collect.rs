@@ -1,17 +1,16 @@
 //! Collect Result: collects the next finished result, or waits.
 
-use cynode_core::workflow::{
-    StepVerdict,
-    plan::UnitKey,
-    units::{JobState, UnitState},
-    waits::{ANSWER_STOP, WaitReason},
-};
-use cynode_core::workflow::{
-    findings::{FindingSeverity, VerificationFinding},
-    handoffs::FailureDecision,
-    instructions::InstructionKind,
-    plan::PlanFeedback,
-    units::UnitView,
+use cynode_core::{
+    nodes::WorkStopReason,
+    workflow::{
+        StepVerdict,
+        findings::{FindingSeverity, VerificationFinding},
+        handoffs::FailureDecision,
+        instructions::InstructionKind,
+        plan::{PlanFeedback, UnitKey},
+        units::{JobState, UnitState, UnitView},
+        waits::{ANSWER_STOP, WaitReason},
+    },
 };
 use cynode_wire::{
     manager::handoffs::{PlanRevision, UnitsConflict},
@@ -39,10 +38,20 @@ struct CollectInput<'a> {
 #[derive(Debug, PartialEq)]
 enum CollectOutput {
     Result { unit: UnitKey, attempt: u32, output: Value },
-    Nothing { unit: UnitKey, attempt: u32, why: String, lost: bool },
+    Nothing(FailedAttempt),
     Apart { unit: UnitKey, attempt: u32, conflict: UnitsConflict },
     Await,
     NothingOut,
+}
+
+/// An attempt at a unit that has no result.
+#[derive(Debug, PartialEq)]
+struct FailedAttempt {
+    unit: UnitKey,
+    attempt: u32,
+    why: String,
+    /// Whether the job was lost, so that nothing is known about the work.
+    lost: bool,
 }
 
 /// Finds the next result. `ready` returns whether a result can be verified; one that cannot be is left for later.
@@ -65,7 +74,7 @@ fn find_result(
         let why = match job.state {
             JobState::Succeeded if !ready(&unit, attempt, &output) => continue,
             JobState::Succeeded => return CollectOutput::Result { unit, attempt, output },
-            JobState::Failed if output["stop_reason"] == "conflict" => {
+            JobState::Failed if output["stop_reason"] == WorkStopReason::Conflict.as_str() => {
                 match parse_conflict(&output) {
                     Some(conflict) => return CollectOutput::Apart { unit, attempt, conflict },
                     None => format!("the job failed: {}", excerpt_output(&output)),
@@ -75,7 +84,8 @@ fn find_result(
             JobState::Lost => "nothing was heard of the job any more".to_owned(),
             JobState::Cancelled | JobState::Queued | JobState::Running => continue,
         };
-        return CollectOutput::Nothing { unit, attempt, why, lost: job.state == JobState::Lost };
+        let lost = job.state == JobState::Lost;
+        return CollectOutput::Nothing(FailedAttempt { unit, attempt, why, lost });
     }
     if any { CollectOutput::Await } else { CollectOutput::NothingOut }
 }
@@ -100,7 +110,7 @@ fn excerpt_output(output: &Value) -> String {
 /// Describes a failed job in words that a person can read.
 fn describe_failure(output: &Value) -> Option<String> {
     let summary = output["summary"].as_str().filter(|text| !text.trim().is_empty())?;
-    let stop_reason = output["stop_reason"].as_str().unwrap_or("failed");
+    let stop_reason = output["stop_reason"].as_str().unwrap_or(WorkStopReason::Failed.as_str());
     let steps = output["steps"].as_array().map_or(&[][..], Vec::as_slice);
     let failing = steps.iter().rev().find(|step| step["exit_code"] != 0);
     let wrote = failing.and_then(|step| step["output"].as_str()).unwrap_or_default().trim();
@@ -118,7 +128,7 @@ pub(super) fn has_only_open_jobs(units: &[UnitView]) -> bool {
 pub(super) async fn run_collect_step(
     scene: &StepContext<'_>,
 ) -> Result<CheckpointDraft, StepError> {
-    let mut state = scene.state.clone();
+    let state = scene.state.clone();
     // Checks of every available result start at once, so that parallel units do not wait for each other.
     let mut checks: Vec<StepEffect> = Vec::new();
     let asked = state.question_unit.as_ref();
@@ -133,110 +143,152 @@ pub(super) async fn run_collect_step(
             }
         }
     });
-    let step = apply_collect_output(scene, &mut state, output).await?;
+    let step = apply_collect_output(scene, state, output).await?;
     Ok(CheckpointDraft { effects: [checks, step.effects].concat(), ..step })
 }
 
 async fn apply_collect_output(
     scene: &StepContext<'_>,
-    state: &mut RunState,
+    state: RunState,
     output: CollectOutput,
 ) -> Result<CheckpointDraft, StepError> {
-    let mut state = std::mem::take(state);
-    Ok(match output {
+    match output {
+        CollectOutput::Result { unit, attempt, output } => {
+            Ok(accept_result(state, unit, attempt, output))
+        }
+        CollectOutput::Nothing(failed) => handle_failed_attempt(scene, state, failed).await,
         CollectOutput::Apart { unit, attempt, conflict } => {
-            let files = conflict.files.join(", ");
-            let merged: Vec<_> =
-                conflict.merged_units.iter().map(|key| format!("`{key}`")).collect();
-            let merged = merged.join(", ");
-            let why = format!("`{}` does not fit to {merged}: {files}", conflict.unit);
-            let findings = vec![VerificationFinding::new(FindingSeverity::Major, why.clone())];
-            let revision = PlanRevision {
-                unit: unit.clone(),
-                findings: findings.clone(),
-                recommended_actions: Vec::new(),
-                conflict: Some(conflict),
-            };
-            state.feedback.push(revision.to_feedback());
-            let effects = vec![StepEffect::FailUnit { unit: unit.clone(), attempt, findings }];
-            let step = CheckpointDraft::new(StepVerdict::Revise, state);
-            CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
-        }
-        CollectOutput::Result { unit, attempt, mut output } => {
-            // Only the job that runs the checks needs this field, and it may be large.
-            if let Some(fields) = output.as_object_mut() {
-                fields.remove("restored_tests");
-            }
-            state.last_result = Some(StepResult { unit: unit.clone(), attempt, output });
-            let effects = vec![StepEffect::CollectJob { unit: unit.clone(), attempt }];
-            CheckpointDraft {
-                effects,
-                unit: Some(unit),
-                ..CheckpointDraft::new(StepVerdict::Pass, state)
-            }
-        }
-        CollectOutput::Nothing { unit, attempt, why, lost } => {
-            let mut findings =
-                vec![VerificationFinding::new(FindingSeverity::Critical, why.clone())];
-            let reply =
-                if lost { None } else { Some(request_remedy(scene, &unit, attempt, &why).await?) };
-            let (remedy, cost_micros) = match reply {
-                // An unreachable node says nothing about the work.
-                None => {
-                    let (decision, note, by_person) = (FailureDecision::Retry, None, false);
-                    (FailureRemedy { decision, note, by_person }, 0)
-                }
-                Some(AgentReply::Done(remedy, cost)) => (remedy, cost),
-                Some(AgentReply::Ask(question, cost)) => {
-                    return Ok(ask_about_unit(state, &unit, question, cost));
-                }
-                Some(AgentReply::Later(request, about)) => {
-                    state.question_unit = Some(unit);
-                    return Ok(hand_off(state, *request, about));
-                }
-                Some(AgentReply::Waiting) => return Ok(await_answer(state)),
-            };
-            let FailureRemedy { decision, note, by_person } = remedy;
-            // A reduced unit is a new unit with its own attempts, so reductions must be limited.
-            let reduces = decision == FailureDecision::ReduceScope && !by_person;
-            if reduces && !may_retry(scene, state.scope_reductions) {
-                let question =
-                    reduction_limit_question(&unit, attempt, &why, state.scope_reductions);
-                return Ok(ask_about_unit(state, &unit, question, cost_micros));
-            }
-            findings.extend(
-                note.iter()
-                    .map(|text| VerificationFinding::new(FindingSeverity::Note, text.clone())),
-            );
-            let why = note.filter(|_| decision != FailureDecision::Retry).unwrap_or(why);
-            let step = if decision == FailureDecision::ReduceScope {
-                let effects = vec![StepEffect::FailUnit { unit: unit.clone(), attempt, findings }];
-                let kind = InstructionKind::ReduceScope;
-                state.scope_reductions += 1;
-                state.feedback.push(PlanFeedback { kind, text: format!("unit `{unit}`: {why}") });
-                let step = CheckpointDraft::new(StepVerdict::Revise, state);
-                CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
-            } else if decision == FailureDecision::Retry && (by_person || may_retry(scene, attempt))
-            {
-                let effects = vec![StepEffect::RetryUnit { unit: unit.clone(), attempt, findings }];
-                let step = CheckpointDraft::new(StepVerdict::Redo, state);
-                CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
-            } else {
-                let effects = vec![StepEffect::FailUnit { unit: unit.clone(), attempt, findings }];
-                let step = CheckpointDraft::fail_task(state, format!("unit `{unit}`: {why}"));
-                CheckpointDraft { effects, unit: Some(unit), ..step }
-            };
-            CheckpointDraft { cost_micros, ..step }
+            Ok(revise_for_conflict(state, unit, attempt, conflict))
         }
         CollectOutput::Await => {
-            CheckpointDraft::with_wait(state, open_ended_wait(WaitReason::Job), None)
+            Ok(CheckpointDraft::with_wait(state, open_ended_wait(WaitReason::Job), None))
         }
-        CollectOutput::NothingOut => CheckpointDraft::new(StepVerdict::Done, state),
+        CollectOutput::NothingOut => Ok(CheckpointDraft::new(StepVerdict::Done, state)),
+    }
+}
+
+/// Collects the result of a job that succeeded; the next step verifies it.
+fn accept_result(
+    mut state: RunState,
+    unit: UnitKey,
+    attempt: u32,
+    mut output: Value,
+) -> CheckpointDraft {
+    // Only the job that runs the checks needs this field, and it may be large.
+    if let Some(fields) = output.as_object_mut() {
+        fields.remove("restored_tests");
+    }
+    state.last_result = Some(StepResult { unit: unit.clone(), attempt, output });
+    CheckpointDraft {
+        effects: vec![StepEffect::CollectJob { unit: unit.clone(), attempt }],
+        unit: Some(unit),
+        ..CheckpointDraft::new(StepVerdict::Pass, state)
+    }
+}
+
+/// Fails a unit that conflicts with merged units, and has the plan revised.
+fn revise_for_conflict(
+    mut state: RunState,
+    unit: UnitKey,
+    attempt: u32,
+    conflict: UnitsConflict,
+) -> CheckpointDraft {
+    let merged: Vec<_> = conflict.merged_units.iter().map(|key| format!("`{key}`")).collect();
+    let (merged, files) = (merged.join(", "), conflict.files.join(", "));
+    let why = format!("`{}` does not fit to {merged}: {files}", conflict.unit);
+    let findings = vec![VerificationFinding::new(FindingSeverity::Major, why.clone())];
+    let revision = PlanRevision {
+        unit: unit.clone(),
+        findings: findings.clone(),
+        recommended_actions: Vec::new(),
+        conflict: Some(conflict),
+    };
+    state.feedback.push(revision.to_feedback());
+    CheckpointDraft {
+        effects: vec![StepEffect::FailUnit { unit: unit.clone(), attempt, findings }],
+        unit: Some(unit),
+        note: Some(why),
+        ..CheckpointDraft::new(StepVerdict::Revise, state)
+    }
+}
+
+/// Requests a remedy for a failed attempt and applies it.
+async fn handle_failed_attempt(
+    scene: &StepContext<'_>,
+    mut state: RunState,
+    failed: FailedAttempt,
+) -> Result<CheckpointDraft, StepError> {
+    if failed.lost {
+        // An unreachable node says nothing about the work.
+        let (decision, note, by_person) = (FailureDecision::Retry, None, false);
+        let remedy = FailureRemedy { decision, note, by_person };
+        return Ok(apply_remedy(scene, state, failed, remedy));
+    }
+    let reply = request_remedy(scene, &failed.unit, failed.attempt, &failed.why).await?;
+    Ok(match reply {
+        // A reduced unit is a new unit with its own attempts, so reductions must be limited.
+        AgentReply::Done(
+            FailureRemedy { decision: FailureDecision::ReduceScope, by_person: false, .. },
+            cost_micros,
+        ) if !may_retry(scene, state.scope_reductions) => {
+            let question = reduction_limit_question(&failed, state.scope_reductions);
+            ask_about_unit(state, &failed.unit, question, cost_micros)
+        }
+        AgentReply::Done(remedy, cost_micros) => {
+            CheckpointDraft { cost_micros, ..apply_remedy(scene, state, failed, remedy) }
+        }
+        AgentReply::Ask(question, cost_micros) => {
+            ask_about_unit(state, &failed.unit, question, cost_micros)
+        }
+        AgentReply::Later(request, about) => {
+            state.question_unit = Some(failed.unit);
+            hand_off(state, *request, about)
+        }
+        AgentReply::Waiting => await_answer(state),
     })
 }
 
+/// Applies the decision about a failed attempt: less is planned, the unit is tried again, or the task fails.
+fn apply_remedy(
+    scene: &StepContext<'_>,
+    mut state: RunState,
+    failed: FailedAttempt,
+    remedy: FailureRemedy,
+) -> CheckpointDraft {
+    let FailedAttempt { unit, attempt, why, lost: _ } = failed;
+    let FailureRemedy { decision, note, by_person } = remedy;
+    let mut findings = vec![VerificationFinding::new(FindingSeverity::Critical, why.clone())];
+    if let Some(text) = &note {
+        findings.push(VerificationFinding::new(FindingSeverity::Note, text.clone()));
+    }
+    let why = note.filter(|_| decision != FailureDecision::Retry).unwrap_or(why);
+    let about_unit = format!("unit `{unit}`: {why}");
+    let unit_failed = |findings| StepEffect::FailUnit { unit: unit.clone(), attempt, findings };
+    match decision {
+        FailureDecision::ReduceScope => {
+            let effects = vec![unit_failed(findings)];
+            state.scope_reductions += 1;
+            let kind = InstructionKind::ReduceScope;
+            state.feedback.push(PlanFeedback { kind, text: about_unit });
+            let step = CheckpointDraft::new(StepVerdict::Revise, state);
+            CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
+        }
+        FailureDecision::Retry if by_person || may_retry(scene, attempt) => {
+            let effects = vec![StepEffect::RetryUnit { unit: unit.clone(), attempt, findings }];
+            let step = CheckpointDraft::new(StepVerdict::Redo, state);
+            CheckpointDraft { effects, unit: Some(unit), note: Some(why), ..step }
+        }
+        FailureDecision::Retry | FailureDecision::Escalate => {
+            let effects = vec![unit_failed(findings)];
+            let step = CheckpointDraft::fail_task(state, about_unit);
+            CheckpointDraft { effects, unit: Some(unit), ..step }
+        }
+    }
+}
+
 /// Builds the question about a unit that has reached the limit of reductions.
-fn reduction_limit_question(unit: &UnitKey, attempt: u32, why: &str, reduced: u32) -> String {
+fn reduction_limit_question(failed: &FailedAttempt, reduced: u32) -> String {
+    let FailedAttempt { unit, attempt, why, .. } = failed;
     let why: String = why.chars().take(MAX_OUTPUT_CHARS / 2).collect();
     let limit = match reduced {
         0 => "The task has used up what may be tried again.".to_owned(),

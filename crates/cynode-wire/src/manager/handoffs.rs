@@ -13,8 +13,9 @@ use cynode_core::{
     workflow::{
         findings::VerificationFinding,
         handoffs::{
-            AnalysisAnswer, AppliedPreference, HandoffAnswer, HandoffCategory, HandoffKind,
-            HandoffRequest, HandoffState, ModelDecision, PlanAnswer, VerifyAnswer,
+            AnalysisAnswer, AppliedPreference, ChatMessageState, ChatRole, HandoffAnswer,
+            HandoffCategory, HandoffKind, HandoffRequest, HandoffState, ModelDecision, PlanAnswer,
+            VerifyAnswer,
         },
         instructions::InstructionKind,
         plan::{PlanFeedback, UnitKey},
@@ -394,12 +395,12 @@ pub struct ThreadView {
 pub struct ChatTurn {
     /// Its place, from 1.
     pub number: i64,
-    /// `user` or `assistant`.
-    pub role: String,
+    /// Who said it.
+    pub role: ChatRole,
     /// What was said, without secrets.
     pub content: String,
-    /// `whole`, `interrupted` or `failed`.
-    pub state: String,
+    /// Whether it is complete.
+    pub state: ChatMessageState,
     /// When.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,

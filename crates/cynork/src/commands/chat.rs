@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use cynode_core::workflow::handoffs::{ChatMessageState, ChatRole};
 use cynode_wire::manager::handoffs::{ChatTurn, ThreadView};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -140,11 +141,11 @@ async fn show_thread(context: &CliContext, thread: Option<String>) -> Result<()>
         },
         |list, look| {
             let turns = list.items.iter().map(|turn| {
-                let who = if turn.role == "user" { "you" } else { turn.role.as_str() };
-                let state = if turn.state == "whole" {
+                let who = if turn.role == ChatRole::User { "you" } else { turn.role.as_str() };
+                let state = if turn.state == ChatMessageState::Whole {
                     String::new()
                 } else {
-                    format!(" ({})", look.style_state(&turn.state))
+                    format!(" ({})", look.style_state(turn.state.as_str()))
                 };
                 format!(
                     "{}{state}, {}\n{}",

@@ -7,7 +7,7 @@ use agent_client_protocol_schema::v1::{
     PromptResponse, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
     SelectedPermissionOutcome, SessionNotification, StopReason,
 };
-use cynode_core::nodes::JobEventData;
+use cynode_core::nodes::{JobEventData, WorkStopReason};
 use futures::{
     StreamExt as _,
     future::{BoxFuture, FutureExt as _},
@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    super::{RepetitionDetector, TurnOutcome, WorkerInstruction, process::send_event, stops},
+    super::{RepetitionDetector, TurnOutcome, WorkerInstruction, process::send_event},
     AcpSession,
     updates::UpdateCollector,
     wire::AgentMessage,
@@ -47,7 +47,7 @@ enum PromptOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum StopCause {
     /// The turn ends with this stop reason.
-    Stop(&'static str),
+    Stop(WorkStopReason),
     /// The agent gets another prompt.
     Tell(String),
     /// The agent pauses.
@@ -92,9 +92,7 @@ impl AcpSession {
                 PromptOutcome::Tell(text) => next = text,
                 PromptOutcome::Pause => match self.wait_for_resume(orders).await {
                     Ok(text) => next = text,
-                    Err(stop) => {
-                        return TurnOutcome { stop: stop.into(), ..TurnOutcome::default() };
-                    }
+                    Err(stop) => return TurnOutcome::new(stop),
                 },
             }
         }
@@ -104,18 +102,18 @@ impl AcpSession {
     async fn wait_for_resume(
         &mut self,
         orders: &mut mpsc::Receiver<WorkerInstruction>,
-    ) -> Result<String, &'static str> {
+    ) -> Result<String, WorkStopReason> {
         self.send_note("The agent is paused.").await;
         loop {
             let order = tokio::select! {
                 order = orders.recv() => order,
-                () = sleep_until(self.limits.until) => return Err(stops::TIMEOUT),
+                () = sleep_until(self.limits.until) => return Err(WorkStopReason::Timeout),
             };
             match order {
                 Some(WorkerInstruction::Pause) => {}
                 Some(WorkerInstruction::Resume) => return Ok(RESUME_PROMPT.into()),
                 Some(WorkerInstruction::Tell(text)) => return Ok(text),
-                Some(WorkerInstruction::Cancel) | None => return Err(stops::CANCELLED),
+                Some(WorkerInstruction::Cancel) | None => return Err(WorkStopReason::Cancelled),
             }
         }
     }
@@ -210,7 +208,7 @@ impl AcpSession {
                 self.over = true;
                 return Some(match &course.ending {
                     Some((StopCause::Stop(stop), _)) => {
-                        PromptOutcome::Over(build_turn_outcome(course, stop))
+                        PromptOutcome::Over(build_turn_outcome(course, *stop))
                     }
                     _ => PromptOutcome::Over(self.crash_outcome(&course.updates)),
                 });
@@ -234,7 +232,7 @@ impl AcpSession {
             stuck |= course.repetition.is_stuck_after(done);
         }
         if stuck && course.ending.is_none() {
-            self.request_stop(course, StopCause::Stop(stops::NO_PROGRESS));
+            self.request_stop(course, StopCause::Stop(WorkStopReason::NoProgress));
         }
     }
 
@@ -315,7 +313,7 @@ impl AcpSession {
     async fn handle_instruction(&mut self, course: &mut PromptState, order: WorkerInstruction) {
         match order {
             WorkerInstruction::Cancel => {
-                self.request_stop(course, StopCause::Stop(stops::CANCELLED));
+                self.request_stop(course, StopCause::Stop(WorkStopReason::Cancelled));
             }
             WorkerInstruction::Tell(text) => self.request_stop(course, StopCause::Tell(text)),
             WorkerInstruction::Pause => self.request_stop(course, StopCause::Pause),
@@ -345,7 +343,8 @@ impl AcpSession {
             // The agent did not stop in time; it gets the next prompt when it has ended by itself.
             Some((_, grace @ Some(_))) if !out_of_time => *grace = None,
             _ => {
-                let why = if out_of_time { stops::TIMEOUT } else { stops::INACTIVE };
+                let why =
+                    if out_of_time { WorkStopReason::Timeout } else { WorkStopReason::Inactive };
                 self.request_stop(course, StopCause::Stop(why));
             }
         }
@@ -368,11 +367,11 @@ impl AcpSession {
                 Ok(answer) => build_turn_outcome(course, stop_reason_of(answer.stop_reason)),
                 Err(error) => TurnOutcome {
                     said: format!("{} ended its turn with nonsense: {error}", self.name),
-                    ..build_turn_outcome(course, stops::FAILED)
+                    ..build_turn_outcome(course, WorkStopReason::Failed)
                 },
             },
             (None, Err(told)) => {
-                TurnOutcome { said: told, ..build_turn_outcome(course, stops::FAILED) }
+                TurnOutcome { said: told, ..build_turn_outcome(course, WorkStopReason::Failed) }
             }
         };
         turn.usage = usage;
@@ -385,9 +384,8 @@ impl AcpSession {
         let why = if strays.is_empty() { updates.last_message().to_owned() } else { strays };
         let said = format!("{} ended in the middle of its turn. {why}", self.name);
         TurnOutcome {
-            stop: stops::CRASHED.into(),
             said: said.trim_end().to_owned(),
-            ..TurnOutcome::default()
+            ..TurnOutcome::new(WorkStopReason::Crashed)
         }
     }
 }
@@ -405,21 +403,17 @@ impl PromptState {
 }
 
 /// Builds the outcome of a turn with a stop reason.
-fn build_turn_outcome(course: &PromptState, stop: &str) -> TurnOutcome {
-    TurnOutcome {
-        stop: stop.into(),
-        said: course.updates.last_message().to_owned(),
-        ..TurnOutcome::default()
-    }
+fn build_turn_outcome(course: &PromptState, stop: WorkStopReason) -> TurnOutcome {
+    TurnOutcome { said: course.updates.last_message().to_owned(), ..TurnOutcome::new(stop) }
 }
 
-const fn stop_reason_of(reason: StopReason) -> &'static str {
+const fn stop_reason_of(reason: StopReason) -> WorkStopReason {
     match reason {
-        StopReason::EndTurn => stops::END_TURN,
-        StopReason::Refusal => stops::REFUSED,
-        StopReason::Cancelled => stops::CANCELLED,
-        StopReason::MaxTokens | StopReason::MaxTurnRequests => stops::LIMIT,
-        _ => stops::FAILED,
+        StopReason::EndTurn => WorkStopReason::EndTurn,
+        StopReason::Refusal => WorkStopReason::Refused,
+        StopReason::Cancelled => WorkStopReason::Cancelled,
+        StopReason::MaxTokens | StopReason::MaxTurnRequests => WorkStopReason::Limit,
+        _ => WorkStopReason::Failed,
     }
 }
 
