@@ -314,7 +314,6 @@ async fn validate_result(
     if evidence::is_check_job(&held.work) {
         result = evidence::strip_untrusted_fields(result);
     }
-<<<<<<< ours
     let validated = validate_commit(app, held, job, said, result).await?;
     let value = render_result(app, held, &validated).await?;
     Ok((validated.outcome, value))
@@ -333,7 +332,7 @@ impl ValidatedResult {
     fn refuse(&mut self, why: &str) {
         self.outcome = JobOutcome::Failed;
         self.result.summary = format!("{why}. The worker said: {}", self.result.summary);
-        "unverified".clone_into(&mut self.result.stop_reason);
+        self.result.stop_reason = Some(WorkStopReason::Unverified);
         self.result.commit = None;
     }
 }
@@ -397,39 +396,6 @@ async fn validate_commit(
                 Ok(diff) => {
                     validated.diff = diff;
                     validated.inspection =
-||||||| base
-    let mut outcome = said;
-    let mut refuse = |result: &mut WorkResult, why: String| {
-        outcome = JobOutcome::Failed;
-        result.summary = format!("{why}. The worker said: {}", result.summary);
-        "unverified".clone_into(&mut result.stop_reason);
-        result.commit = None;
-    };
-    let (mut diff, mut looked) = (None, evidence::ChangeInspection::default());
-    match (result.commit.clone(), rule) {
-        (Some(_), CommitRule::Never) => result.commit = None,
-        (Some(commit), CommitRule::IfChanged | CommitRule::Required) => {
-            match import_commit(app, held, job, &commit, result.bundle.as_ref()).await? {
-                Ok(stat) => {
-                    diff = stat;
-                    looked =
-=======
-    let mut outcome = said;
-    let mut refuse = |result: &mut WorkResult, why: String| {
-        outcome = JobOutcome::Failed;
-        result.summary = format!("{why}. The worker said: {}", result.summary);
-        result.stop_reason = Some(WorkStopReason::Unverified);
-        result.commit = None;
-    };
-    let (mut diff, mut looked) = (None, evidence::ChangeInspection::default());
-    match (result.commit.clone(), rule) {
-        (Some(_), CommitRule::Never) => result.commit = None,
-        (Some(commit), CommitRule::IfChanged | CommitRule::Required) => {
-            match import_commit(app, held, job, &commit, result.bundle.as_ref()).await? {
-                Ok(stat) => {
-                    diff = stat;
-                    looked =
->>>>>>> theirs
                         evidence::inspect_change(app, held.project, held.task, &commit).await?;
                 }
                 Err(why) => validated.refuse(&format!("the commit does not count: {why}")),
