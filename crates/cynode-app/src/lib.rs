@@ -209,17 +209,10 @@ impl App {
         })
     }
 
-    /// Returns a redactor with all currently known secrets. Returns `None` in a process without models, which has no
-    /// provider secrets.
-    pub(crate) async fn redactor(
-        &self,
-    ) -> Result<Option<Arc<cynode_models::redact::Redactor>>, Error> {
-        match &self.models {
-            Some(models) => {
-                Ok(Some(models::inference::latest_registry(self, models).await?.redactor.clone()))
-            }
-            None => Ok(None),
-        }
+    /// Returns a redactor with all currently known secrets, or an error in a process without models.
+    pub(crate) async fn redactor(&self) -> Result<Arc<cynode_models::redact::Redactor>, Error> {
+        let models = self.inference_runtime()?;
+        Ok(models::inference::latest_registry(self, models).await?.redactor.clone())
     }
 
     /// Returns the budget of a task that is created without one.

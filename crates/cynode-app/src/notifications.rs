@@ -6,7 +6,6 @@ mod outbox_worker;
 pub(crate) mod question;
 
 use cynode_core::{
-    events::EventKind,
     ids::{ChannelId, NotificationId, ProjectId, UserId},
     notifications::{
         ChannelKind, ChannelScope, NOTIFIABLE_EVENT_KINDS, NotificationState,
@@ -44,11 +43,7 @@ pub use question::{HumanQuestion, QuestionContext, QuestionRef};
 
 use crate::{
     AuthenticatedCaller, Ctx, Error,
-    platform::{
-        context::EventDraft,
-        keys::{InstallationKeys, channel_associated_data},
-        settings,
-    },
+    platform::{context::EventDraft, settings},
 };
 
 /// Maximum number of channels that one user may create.
@@ -210,15 +205,6 @@ fn generate_secret(ctx: &Ctx) -> Result<String, Error> {
     Ok(secret.to_secret_text())
 }
 
-fn seal_channel_secret(
-    ctx: &Ctx,
-    keys: &InstallationKeys,
-    id: ChannelId,
-    secret: &str,
-) -> Result<Vec<u8>, Error> {
-    keys.seal_secret(ctx.environment(), &channel_associated_data(id), secret.as_bytes())
-}
-
 /// Creates a notification channel. Users create their own; admins create those of their project or of the
 /// installation.
 #[tracing::instrument(name = "app.notices.create_channel", skip_all)]
@@ -237,7 +223,7 @@ pub async fn create_channel(
     let id = ChannelId::from_uuid(ctx.new_uuid());
     let sealed = secret
         .as_ref()
-        .map(|secret| seal_channel_secret(ctx, &gate.keys, id, secret))
+        .map(|secret| gate.keys.seal_channel_secret(ctx.environment(), id, secret))
         .transpose()?;
     let channel = NotificationChannel {
         id,
@@ -296,8 +282,7 @@ async fn record_channel_event(
     channel: &NotificationChannel,
     change: &str,
 ) -> Result<(), Error> {
-    let data = json!({ "channel_id": channel.id, "kind": channel.kind, "change": change });
-    let told = EventDraft::new(EventKind::NotificationChannelSet, data);
+    let told = EventDraft::of_channel(channel, change);
     ctx.record_event(match channel.owner {
         ChannelOwner::User(user) => told.with_subject(user),
         ChannelOwner::Project(project) => told.with_project(project),
@@ -379,7 +364,7 @@ pub async fn update_channel(
             );
         }
         let new = generate_secret(ctx)?;
-        let sealed = seal_channel_secret(ctx, &gate.keys, id, &new)?;
+        let sealed = gate.keys.seal_channel_secret(ctx.environment(), id, &new)?;
         channel.old = channel.sealed.replace(sealed).map(|old| (old, ctx.now + OLD_SECRET_TTL));
         secret = Some(SecretText(new));
         registry::bump_registry_epoch(ctx.conn()).await?;

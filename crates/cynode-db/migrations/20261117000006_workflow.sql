@@ -1,4 +1,4 @@
--- The workflow of a task: its run, lease, checkpoint, units and waits. docs/workflow.md says what each column means.
+-- The workflow of a task: its run, lease, checkpoint, units and waits. docs/explanation/workflow.md says what each column means.
 
 -- One workflow run for each task. `due_at` says when a runner must drive it. `wake_count` counts signals from outside, so that a
 -- run that is about to wait cannot miss one.

@@ -9,6 +9,7 @@ use cynode_db::{
     manager::handoffs,
     nodes, notifications,
     platform::{idempotency, schema},
+    tasks::projects,
     tools::{agent_tokens, approvals},
     workflow::schedules,
 };
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     App, Error, GatewayParts,
     platform::{error::log_background_error, orphan_cleanup},
+    tools::artifacts,
 };
 
 /// Interval of maintenance.
@@ -176,13 +178,25 @@ async fn prune_agent_tokens(app: &App, now: OffsetDateTime) -> Result<(), Error>
 }
 
 /// Removes the files of deleted projects. They outlive their rows for a while, until pending uploads into them have
-/// given up.
+/// given up. After a kill the next round completes it: the note of a project goes last.
 async fn remove_deleted_project_files(app: &App, before: OffsetDateTime) -> Result<(), Error> {
-    let projects = remove_project_files(app, before).await?;
-    if projects > 0 {
+    let parts = app.gateway_parts()?;
+    let mut conn = app.conn().await?;
+    let mut removed = 0;
+    for files in projects::list_deleted_files(&mut conn, before).await? {
+        let repository = parts.repositories.remove_repository(files.project).await;
+        repository.map_err(|error| Error::Internal(error.into()))?;
+        for digest in files.digests {
+            let Ok(digest) = <[u8; 32]>::try_from(digest) else { continue };
+            artifacts::remove_artifact_bytes(app, &digest).await?;
+        }
+        projects::clear_deleted_files(&mut conn, files.project).await?;
+        removed += 1;
+    }
+    if removed > 0 {
         tracing::info!(
             event = "project.files_removed",
-            projects,
+            projects = removed,
             "removed files of deleted projects"
         );
     }
@@ -198,27 +212,4 @@ async fn remove_orphaned_files(parts: &GatewayParts, before: SystemTime) -> std:
         tracing::info!(event = "orphans.removed", removed, "removed orphaned files");
     }
     Ok(())
-}
-
-/// Removes the files of projects that were deleted before a time. Returns the number of projects. After a kill the
-/// next round completes it.
-#[tracing::instrument(name = "app.maintenance.remove_project_files", skip_all)]
-async fn remove_project_files(app: &App, before: OffsetDateTime) -> Result<u64, Error> {
-    let parts = app.gateway_parts()?;
-    let mut conn = app.conn().await?;
-    let mut removed = 0;
-    for files in cynode_db::tasks::projects::list_deleted_files(&mut conn, before).await? {
-        parts
-            .repositories
-            .remove_repository(files.project)
-            .await
-            .map_err(|error| Error::Internal(error.into()))?;
-        for digest in files.digests {
-            let Ok(digest) = <[u8; 32]>::try_from(digest) else { continue };
-            crate::tools::artifacts::remove_artifact_bytes(app, &digest).await?;
-        }
-        cynode_db::tasks::projects::clear_deleted_files(&mut conn, files.project).await?;
-        removed += 1;
-    }
-    Ok(removed)
 }

@@ -140,9 +140,7 @@ async fn disable_notification_channels(ctx: &mut Ctx, user: UserId) -> Result<us
     for channel in &disabled {
         let reason = "the channel was switched off";
         notifications::fail_pending_notifications(ctx.conn(), channel.id, reason).await?;
-        let data = json!({ "channel_id": channel.id, "kind": channel.kind, "change": "changed" });
-        let event = EventDraft::new(EventKind::NotificationChannelSet, data).with_subject(user);
-        ctx.record_event(event).await?;
+        ctx.record_event(EventDraft::of_channel(channel, "changed").with_subject(user)).await?;
     }
     Ok(disabled.len())
 }

@@ -21,11 +21,7 @@ use uuid::Uuid;
 use super::compose::{ComposeOutcome, compose_notification};
 use crate::{
     App, Error, OperationRequest,
-    platform::{
-        context::EventDraft,
-        error::log_background_error,
-        keys::{InstallationKeys, channel_associated_data},
-    },
+    platform::{context::EventDraft, error::log_background_error, keys::InstallationKeys},
 };
 
 /// Maximum number of notifications per batch. They are delivered concurrently.
@@ -186,8 +182,7 @@ fn open_channel(
     now: OffsetDateTime,
 ) -> Result<notify::DeliveryChannel, &'static str> {
     let read = |sealed: &[u8]| {
-        let opened = keys.unseal_secret(&channel_associated_data(channel.id), sealed).ok();
-        opened.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or("the secret cannot be opened")
+        keys.unseal_channel_secret(channel.id, sealed).map_err(|_| "the secret cannot be opened")
     };
     let url = || channel.address.parse().map_err(|_| "the address is no address");
     let secret = channel.sealed.as_deref().map(read).transpose()?;

@@ -11,11 +11,11 @@ use cynode_core::{
 use cynode_db::{
     Conn, DbError, Tx,
     identity::authentication,
-    notifications::{self, NotificationTopic},
+    notifications::{self, NotificationChannel, NotificationTopic},
     tasks::events,
 };
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -412,6 +412,12 @@ impl EventDraft {
     /// Creates an event of that kind about the installation.
     pub(crate) fn new(kind: EventKind, data: Value) -> Self {
         Self { kind, subject: None, project: None, task: None, data }
+    }
+
+    /// Creates the event of a changed notification channel.
+    pub(crate) fn of_channel(channel: &NotificationChannel, change: &str) -> Self {
+        let data = json!({ "channel_id": channel.id, "kind": channel.kind, "change": change });
+        Self::new(EventKind::NotificationChannelSet, data)
     }
 
     /// Returns the event with `actor` as its cause.

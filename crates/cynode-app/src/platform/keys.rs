@@ -107,22 +107,40 @@ impl fmt::Debug for InstallationKeys {
 }
 
 /// Returns the associated data of the sealed secrets of a notification channel.
-pub(crate) fn channel_associated_data(id: ChannelId) -> Vec<u8> {
+fn channel_associated_data(id: ChannelId) -> Vec<u8> {
     [b"notification-channel".as_slice(), id.as_uuid().as_bytes()].concat()
 }
 
-/// Opens the secrets of a notification channel: the current one and the previous one.
-pub(crate) fn unseal_channel_secrets(
-    channel: &NotificationChannel,
-    keys: &InstallationKeys,
-) -> Result<Vec<SecretString>, Error> {
-    let old = channel.old.as_ref().map(|(old, _)| old);
-    let open = |sealed: &Vec<u8>| -> Result<SecretString, Error> {
-        let opened = keys.unseal_secret(&channel_associated_data(channel.id), sealed)?;
-        let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
-        Ok(text.into())
-    };
-    channel.sealed.iter().chain(old).map(open).collect()
+impl InstallationKeys {
+    /// Seals a secret of a notification channel.
+    pub(crate) fn seal_channel_secret(
+        &self,
+        environment: &AppEnvironment,
+        id: ChannelId,
+        secret: &str,
+    ) -> Result<Vec<u8>, Error> {
+        self.seal_secret(environment, &channel_associated_data(id), secret.as_bytes())
+    }
+
+    /// Unseals a secret of a notification channel.
+    pub(crate) fn unseal_channel_secret(
+        &self,
+        id: ChannelId,
+        sealed: &[u8],
+    ) -> Result<String, Error> {
+        let opened = self.unseal_secret(&channel_associated_data(id), sealed)?;
+        String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))
+    }
+
+    /// Unseals both secrets of a notification channel: the current one and the previous one.
+    pub(crate) fn unseal_channel_secrets(
+        &self,
+        channel: &NotificationChannel,
+    ) -> Result<Vec<SecretString>, Error> {
+        let old = channel.old.as_ref().map(|(old, _)| old);
+        let sealed = channel.sealed.iter().chain(old);
+        sealed.map(|sealed| Ok(self.unseal_channel_secret(channel.id, sealed)?.into())).collect()
+    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,7 @@ use crate::{App, Error};
 
 /// Redacts a value. Without the secrets of the installation nothing can be redacted, and the value is rejected.
 pub(crate) async fn redact_value(app: &App, value: &mut Value) -> Result<(), Error> {
-    app.inference_runtime()?;
-    if let Some(redactor) = app.redactor().await? {
-        redactor.redact_json(value);
-    }
+    app.redactor().await?.redact_json(value);
     Ok(())
 }
 
@@ -27,10 +24,11 @@ pub(crate) async fn redact_text(app: &App, text: String) -> Result<String, Error
 /// Redacts texts of a request. It takes a connection of its own, so the caller must not have an open transaction.
 #[tracing::instrument(name = "app.redaction.redact_prose", skip_all)]
 pub async fn redact_prose(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
-    if texts.is_empty() {
+    // A process without models has no provider secrets.
+    if texts.is_empty() || app.inference_runtime().is_err() {
         return Ok(());
     }
-    let Some(redactor) = app.redactor().await? else { return Ok(()) };
+    let redactor = app.redactor().await?;
     for text in texts {
         let mut value = Value::String(text.to_string());
         if redactor.redact_json(&mut value).is_empty() {

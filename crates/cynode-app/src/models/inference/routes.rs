@@ -333,7 +333,7 @@ async fn load_known_secrets(
         know("forge-webhook".into(), keys.webhook_secret(&remote));
     }
     for channel in notifications::list_sealed_channels(conn).await? {
-        match crate::platform::keys::unseal_channel_secrets(&channel, keys) {
+        match keys.unseal_channel_secrets(&channel) {
             Ok(opened) => {
                 for value in opened {
                     know("channel-secret".into(), Ok(value));
