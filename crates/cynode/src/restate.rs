@@ -5,6 +5,7 @@ use std::{
     io::Write,
     os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, ensure};
@@ -64,35 +65,13 @@ impl EngineFiles {
     pub(crate) fn to_program(&self, path: PathBuf) -> SupervisedProgram {
         let arguments = vec!["--config-file".into(), self.dir.join("config.toml").into()];
         let log = self.dir.join("server.log");
-        let (advice, after_start) = (None, Some(relax_clock as fn(u32) -> bool));
-        SupervisedProgram { name: "restate-server", path, arguments, log, advice, after_start }
+        let (advice, timer_slack) = (None, Some(TIMER_SLACK));
+        SupervisedProgram { name: "restate-server", path, arguments, log, advice, timer_slack }
     }
 }
 
-/// The engine's thread that updates its cached time, and the timer slack for it. Without the slack it wakes every millisecond,
-/// which is most of the cost of an idle engine.
-const CLOCK_THREAD: &str = "rs-clock";
-const CLOCK_SLACK_NANOSECONDS: &str = "20000000";
-
-/// Sets the timer slack of the engine's clock thread, where the system permits it: that needs the right to change priorities,
-/// and is only an optimisation. Returns whether there is nothing more to do.
-fn relax_clock(engine: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{engine}/task")) else { return true };
-    for thread in threads.flatten() {
-        let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
-        if name.trim_end() == CLOCK_THREAD {
-            let slack = format!("/proc/{}/timerslack_ns", thread.file_name().display());
-            let relaxed = fs::write(slack, CLOCK_SLACK_NANOSECONDS);
-            tracing::debug!(
-                event = "engine.clock_relaxed",
-                ?relaxed,
-                "set the timer slack of the engine's clock"
-            );
-            return true;
-        }
-    }
-    false
-}
+/// The timer slack of the engine. Its clock wakes every millisecond without it, and its workers some sixty times a second.
+const TIMER_SLACK: Duration = Duration::from_millis(50);
 
 fn render_engine_config(dir: &Path, ports: EnginePorts, private_key: &Path) -> String {
     let EnginePorts { ingress, admin, node, .. } = ports;

@@ -4,8 +4,8 @@ use std::{
     ffi::OsString,
     fs,
     io::{Read as _, Seek as _, SeekFrom},
+    num::NonZeroU64,
     path::{Path, PathBuf},
-    pin::pin,
     process::Stdio,
     time::Duration,
 };
@@ -43,9 +43,6 @@ const RECOVERY_UPTIME: Duration = Duration::from_secs(10);
 
 /// Maximum bytes of a log that are searched for the reason of an exit.
 const LOG_TAIL_BYTES: u64 = 16 * 1024;
-/// Interval and number of attempts of the action after a start.
-const TUNE_INTERVAL: Duration = Duration::from_millis(500);
-const TUNE_ATTEMPTS: usize = 20;
 
 /// A supervised program.
 #[derive(Clone, Debug)]
@@ -56,8 +53,8 @@ pub(crate) struct SupervisedProgram {
     pub(crate) log: PathBuf,
     /// A command that helps the person to find the problem, besides the log.
     pub(crate) advice: Option<String>,
-    /// The action on the process after its start; repeated for a while until it returns `true`.
-    pub(crate) after_start: Option<fn(u32) -> bool>,
+    /// How late its timers may fire, so that an idle program wakes less often. Its threads and children inherit it.
+    pub(crate) timer_slack: Option<Duration>,
 }
 
 impl SupervisedProgram {
@@ -71,17 +68,11 @@ impl SupervisedProgram {
             let ended = match self.spawn_child() {
                 Ok(mut child) => {
                     // The id is known only while it runs.
-                    let child_id = child.id();
-                    let group = child_id.and_then(|id| Pid::from_raw(id.cast_signed()));
-                    let mut tuning = pin!(async {
-                        self.tune_process(child_id).await;
-                        std::future::pending::<()>().await;
-                    });
+                    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
                     let ended = loop {
                         tokio::select! {
                             () = stop.cancelled() => break None,
                             ended = child.wait() => break Some(ended),
-                            () = &mut tuning => {}
                             () = tokio::time::sleep_until(begun + RECOVERY_UPTIME), if ends.is_reported() => {
                                 ends = ExitHistory::default();
                                 output::print_line(&format!("{} runs again", self.name));
@@ -146,18 +137,6 @@ impl SupervisedProgram {
         }
     }
 
-    /// Applies the action after the start.
-    async fn tune_process(&self, process: Option<u32>) {
-        let (Some(after_start), Some(process)) = (self.after_start, process) else { return };
-        let mut turn = tokio::time::interval(TUNE_INTERVAL);
-        for _ in 0..TUNE_ATTEMPTS {
-            turn.tick().await;
-            if after_start(process) {
-                return;
-            }
-        }
-    }
-
     fn log_exit(&self, what: &str) {
         let (name, log) = (self.name, self.log.display());
         tracing::warn!(
@@ -207,7 +186,19 @@ impl SupervisedProgram {
             .stderr(log)
             .process_group(0)
             .kill_on_drop(true);
-        command.spawn().with_context(|| format!("{} could not be started", self.name))
+        // A process begins with the slack of the thread that starts it, and this needs no privilege.
+        set_timer_slack(self.timer_slack);
+        let child = command.spawn();
+        set_timer_slack(None);
+        child.with_context(|| format!("{} could not be started", self.name))
+    }
+}
+
+/// Sets the timer slack of this thread; `None` restores the default. It only saves work, so that a failure is logged.
+fn set_timer_slack(slack: Option<Duration>) {
+    let nanoseconds = slack.and_then(|slack| NonZeroU64::new(slack.as_nanos().try_into().ok()?));
+    if let Err(error) = rustix::thread::set_current_timer_slack(nanoseconds) {
+        tracing::debug!(event = "program.timer_slack_refused", %error, "the timer slack was refused");
     }
 }
 
@@ -299,5 +290,21 @@ mod tests {
         let told: Vec<_> =
             ["a", "a", "a", "b", "b"].iter().map(|reason| ends.record_exit(reason)).collect();
         assert_eq!(told, [None, Some("a".to_owned()), None, Some("b".to_owned()), None]);
+    }
+    #[tokio::test]
+    async fn a_program_begins_with_its_timer_slack_and_this_thread_keeps_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = rustix::thread::current_timer_slack().unwrap();
+        let program = SupervisedProgram {
+            name: "sh",
+            path: "/bin/sh".into(),
+            arguments: vec!["-c".into(), "cat /proc/self/timerslack_ns".into()],
+            log: dir.path().join("log"),
+            advice: None,
+            timer_slack: Some(Duration::from_millis(50)),
+        };
+        assert!(program.run_until_success(&CancellationToken::new()).await);
+        assert_eq!(fs::read_to_string(&program.log).unwrap(), "50000000\n");
+        assert_eq!(rustix::thread::current_timer_slack().unwrap(), own);
     }
 }

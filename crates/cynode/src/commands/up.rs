@@ -222,14 +222,14 @@ async fn prepare_engine_and_runner(
     arguments.extend(["--token-file".into(), token_file.into()]);
     arguments.extend(["--engine-key-file".into(), prepared.public_key.clone().into()]);
     let log = dir.join("runner.log");
-    let (advice, after_start) = (None, None);
+    let (advice, timer_slack) = (None, None);
     let runner = SupervisedProgram {
         name: "cynode-runner",
         path: runner,
         arguments,
         log,
         advice,
-        after_start,
+        timer_slack,
     };
     Ok([prepared.to_program(engine), runner])
 }
@@ -300,14 +300,14 @@ async fn prepare_manager_programs(
             arguments.extend(["--credential-file".into(), file.into()]);
         }
         let log = dir.join(format!("{name}.log"));
-        let (path, advice, after_start) = (path.to_owned(), None, None);
+        let (path, advice, timer_slack) = (path.to_owned(), None, None);
         programs.push(SupervisedProgram {
             name: "cynode-pma",
             path,
             arguments,
             log,
             advice,
-            after_start,
+            timer_slack,
         });
     }
     Ok(programs)
@@ -325,8 +325,8 @@ async fn prepare_node_program(
         let flag: [OsString; 2] = ["--state".into(), state.clone().into()];
         let arguments = flag.into_iter().chain(arguments).collect();
         let advice = Some(format!("cynode-node --state {} doctor", state.display()));
-        let (path, log, after_start) = (path.clone(), log.clone(), None);
-        SupervisedProgram { name: "cynode-node", path, arguments, log, advice, after_start }
+        let (path, log, timer_slack) = (path.clone(), log.clone(), None);
+        SupervisedProgram { name: "cynode-node", path, arguments, log, advice, timer_slack }
     };
     let url = format!("http://{}", config.server.internal_listen);
     // The port may differ from the one at the time of the join.
