@@ -54,6 +54,7 @@ use crate::{
         context::EventDraft,
         environment::derive_uuid,
         error::log_background_error,
+        operation,
         timeouts::wait_timeout,
         tokens::{self, PresentedToken, TokenKind},
         wakeups,
@@ -165,6 +166,7 @@ impl NodeTokenCache {
 
 /// Issues a token with which one machine can join.
 #[tracing::instrument(name = "app.nodes.issue_join_token", skip_all)]
+#[operation]
 pub async fn issue_join_token(
     ctx: &mut Ctx,
     body: IssueJoinToken,
@@ -181,6 +183,7 @@ pub async fn issue_join_token(
 
 /// Issues a join token for an operator at the machine, who needs no account. No endpoint exposes this.
 #[tracing::instrument(name = "app.nodes.issue_local_join_token", skip_all)]
+#[operation]
 pub async fn issue_local_join_token(app: &App, wanted: Vec<String>) -> Result<SecretText, Error> {
     let labels = validate_labels(wanted)?;
     let request =
@@ -221,6 +224,7 @@ fn validate_labels(mut labels: Vec<String>) -> Result<Vec<String>, Error> {
 
 /// Registers a machine as a node. A repeat with the same token and key gets the same answer.
 #[tracing::instrument(name = "app.nodes.join_node", skip_all)]
+#[operation]
 pub async fn join_node(
     app: &App,
     request: &OperationRequest,
@@ -311,6 +315,7 @@ pub fn create_challenge(app: &App, body: &AskChallenge) -> Result<NodeChallenge,
 /// Issues a token to a node that signed a challenge. A starting process takes over: any earlier process of the node
 /// is fenced off and cannot renew its token.
 #[tracing::instrument(name = "app.nodes.issue_node_token", skip_all)]
+#[operation]
 pub async fn issue_node_token(
     app: &App,
     request: &OperationRequest,
@@ -336,6 +341,7 @@ pub async fn issue_node_token(
 /// Verifies a signed challenge and returns the stored facts about the node. It does not affect a running process of
 /// the node.
 #[tracing::instrument(name = "app.nodes.verify_node", skip_all)]
+#[operation]
 pub async fn verify_node(
     app: &App,
     request: &OperationRequest,
@@ -385,6 +391,7 @@ async fn authenticate_signer(
 
 /// Stores a node's report about its capabilities.
 #[tracing::instrument(name = "app.nodes.update_node_report", skip_all, fields(node.id = %node.id))]
+#[operation]
 pub async fn update_node_report(
     app: &App,
     node: AuthenticatedNode,
@@ -408,6 +415,7 @@ fn require_node_access(ctx: &mut Ctx) -> Result<(), Error> {
 
 /// Returns all nodes, ordered by name.
 #[tracing::instrument(name = "app.nodes.list_nodes", skip_all)]
+#[operation]
 pub async fn list_nodes(ctx: &mut Ctx) -> Result<Vec<NodeView>, Error> {
     require_node_access(ctx)?;
     Ok(nodes::list_nodes(ctx.conn()).await?.into_iter().map(to_node_view).collect())
@@ -415,6 +423,7 @@ pub async fn list_nodes(ctx: &mut Ctx) -> Result<Vec<NodeView>, Error> {
 
 /// Returns one node.
 #[tracing::instrument(name = "app.nodes.get_node", skip_all)]
+#[operation]
 pub async fn get_node(ctx: &mut Ctx, id: NodeId) -> Result<NodeView, Error> {
     require_node_access(ctx)?;
     let node = nodes::get_node(ctx.conn(), id).await?;
@@ -423,6 +432,7 @@ pub async fn get_node(ctx: &mut Ctx, id: NodeId) -> Result<NodeView, Error> {
 
 /// Drains a node, lets it get jobs again, or changes its labels. A draining node finishes its jobs and gets no more.
 #[tracing::instrument(name = "app.nodes.update_node", skip_all)]
+#[operation]
 pub async fn update_node(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<NodeView, Error> {
     ctx.require_role(UserRole::Admin)?;
     let missing = || Error::not_found("node", id);
@@ -444,6 +454,7 @@ pub async fn update_node(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<
 
 /// Removes a node. Its token stops working at once, and its jobs are lost when their leases expire.
 #[tracing::instrument(name = "app.nodes.remove_node", skip_all)]
+#[operation]
 pub async fn remove_node(ctx: &mut Ctx, id: NodeId) -> Result<(), Error> {
     ctx.require_role(UserRole::Admin)?;
     let node = nodes::get_node(ctx.conn(), id).await?;
@@ -472,6 +483,7 @@ fn to_node_view(node: NodeRecord) -> NodeView {
 
 /// Hands a node the jobs that were placed on it. With a wait time it long-polls until there is a job.
 #[tracing::instrument(name = "app.nodes.claim_assignments", skip_all, fields(node.id = %node.id))]
+#[operation]
 pub async fn claim_assignments(
     app: &App,
     request: &OperationRequest,
@@ -774,6 +786,7 @@ pub const fn is_idle(body: &NodeHeartbeat) -> bool {
 
 /// Records a heartbeat. Returns the jobs that are to be cancelled and the instructions for the node's agents.
 #[tracing::instrument(name = "app.nodes.record_heartbeat", skip_all, fields(node.id = %node.id))]
+#[operation]
 pub async fn record_heartbeat(
     app: &App,
     node: AuthenticatedNode,
@@ -851,6 +864,7 @@ fn stop_reason(
 
 /// Returns the project whose repository a node may read for one of its jobs.
 #[tracing::instrument(name = "app.nodes.project_of_job", skip_all)]
+#[operation]
 pub async fn project_of_job(
     app: &App,
     node: AuthenticatedNode,

@@ -43,7 +43,7 @@ pub use question::{HumanQuestion, QuestionContext, QuestionRef};
 
 use crate::{
     AuthenticatedCaller, Ctx, Error,
-    platform::{context::EventDraft, settings},
+    platform::{context::EventDraft, operation, settings},
 };
 
 /// Maximum number of channels that one user may create.
@@ -208,6 +208,7 @@ fn generate_secret(ctx: &Ctx) -> Result<String, Error> {
 /// Creates a notification channel. Users create their own; admins create those of their project or of the
 /// installation.
 #[tracing::instrument(name = "app.notices.create_channel", skip_all)]
+#[operation]
 pub async fn create_channel(
     ctx: &mut Ctx,
     (gate, parts): (&crate::GatewayParts, &NotificationParts),
@@ -293,6 +294,7 @@ async fn record_channel_event(
 
 /// Lists the channels of the caller and of the projects that the caller administers. An admin may list all channels.
 #[tracing::instrument(name = "app.notices.list_channels", skip_all)]
+#[operation]
 pub async fn list_channels(
     ctx: &mut Ctx,
     all: bool,
@@ -325,6 +327,7 @@ async fn lock_authorized_channel(
 
 /// Returns one channel.
 #[tracing::instrument(name = "app.notices.get_channel", skip_all, fields(channel.id = %id))]
+#[operation]
 pub async fn get_channel(ctx: &mut Ctx, id: ChannelId) -> Result<ChannelView, Error> {
     require_person(ctx)?;
     let found = notifications::get_channel(ctx.conn(), id).await?;
@@ -336,6 +339,7 @@ pub async fn get_channel(ctx: &mut Ctx, id: ChannelId) -> Result<ChannelView, Er
 /// Updates a channel. Its address cannot be changed: a secret that was sealed for one address is never sent to
 /// another.
 #[tracing::instrument(name = "app.notices.update_channel", skip_all, fields(channel.id = %id))]
+#[operation]
 pub async fn update_channel(
     ctx: &mut Ctx,
     gate: &crate::GatewayParts,
@@ -381,6 +385,7 @@ pub async fn update_channel(
 
 /// Deletes a channel with its pending notifications.
 #[tracing::instrument(name = "app.notices.delete_channel", skip_all, fields(channel.id = %id))]
+#[operation]
 pub async fn delete_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {
     let channel = lock_authorized_channel(ctx, id).await?;
     // The epoch is bumped before the channel is removed: readers of the registry load the channels after they see the
@@ -392,6 +397,7 @@ pub async fn delete_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {
 
 /// Sends a test notification to a channel. The outcome appears in the list of notifications.
 #[tracing::instrument(name = "app.notices.test_channel", skip_all, fields(channel.id = %id))]
+#[operation]
 pub async fn test_channel(ctx: &mut Ctx, id: ChannelId) -> Result<NotificationView, Error> {
     let channel = lock_authorized_channel(ctx, id).await?;
     if !channel.enabled {
@@ -456,6 +462,7 @@ async fn to_notification_views(
 
 /// Lists the sent and pending notifications of the channels that the caller can see, newest first.
 #[tracing::instrument(name = "app.notices.list_notifications", skip_all)]
+#[operation]
 pub async fn list_notifications(
     ctx: &mut Ctx,
     all: bool,
@@ -472,6 +479,7 @@ pub async fn list_notifications(
 
 /// Redelivers a notification under the same id.
 #[tracing::instrument(name = "app.notices.redeliver_notification", skip_all, fields(notification.id = %id))]
+#[operation]
 pub async fn redeliver_notification(
     ctx: &mut Ctx,
     id: NotificationId,

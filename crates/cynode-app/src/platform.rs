@@ -13,3 +13,7 @@ pub mod settings;
 pub(crate) mod timeouts;
 pub mod tokens;
 pub mod wakeups;
+
+/// Boxes the future of an operation, so that it is compiled in this crate, once. Without it, the compiler makes it anew in every
+/// crate that awaits it, together with everything that it awaits.
+pub(crate) use async_recursion::async_recursion as operation;

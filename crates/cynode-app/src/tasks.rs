@@ -33,7 +33,7 @@ use crate::{
     platform::{
         batch::{Batcher, LaneConnection},
         context::EventDraft,
-        settings,
+        operation, settings,
     },
 };
 
@@ -64,6 +64,7 @@ pub(crate) fn spawn_new_task_batcher(lanes: &TaskTracker, pool: &Pool) -> NewTas
 
 /// Accepts a task. A plain task goes into a batch with others that arrive at the same moment.
 #[tracing::instrument(name = "app.tasks.submit_task", skip_all, fields(project.id = %body.project_id))]
+#[operation]
 pub async fn submit_task(
     app: &App,
     request: &OperationRequest,
@@ -132,6 +133,7 @@ async fn submit_in_batch(
 
 /// Creates a task.
 #[tracing::instrument(name = "app.tasks.create_task", skip_all, fields(project.id = %body.project_id))]
+#[operation]
 pub async fn create_task(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
     let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
     if body.approve_plan.is_some() && caller.bounds.is_some() {
@@ -144,6 +146,7 @@ pub async fn create_task(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error>
 /// earlier result: the newest of the commits that passed the most checks. Its change is measured from where the
 /// earlier work began.
 #[tracing::instrument(name = "app.tasks.retry_task", skip_all, fields(task.id = %earlier))]
+#[operation]
 pub async fn retry_task(
     ctx: &mut Ctx,
     earlier: TaskId,
@@ -369,6 +372,7 @@ pub enum TaskRef {
 }
 
 /// Resolves a reference to the id of the task.
+#[operation]
 pub async fn resolve_task(ctx: &mut Ctx, task: &TaskRef) -> Result<TaskId, Error> {
     match task {
         TaskRef::Id(id) => Ok(*id),
@@ -382,6 +386,7 @@ pub async fn resolve_task(ctx: &mut Ctx, task: &TaskRef) -> Result<TaskId, Error
 
 /// Returns one task.
 #[tracing::instrument(name = "app.tasks.get_task", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn get_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     ctx.caller()?;
     let task =
@@ -395,6 +400,7 @@ pub async fn get_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
 
 /// Returns a task of any project, for the program that drives tasks.
 #[tracing::instrument(name = "app.tasks.get_task_of_any_project", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn get_task_of_any_project(app: &App, id: TaskId) -> Result<Task, Error> {
     let mut conn = app.conn().await?;
     tasks::get_task(&mut conn, id).await?.ok_or_else(|| Error::not_found("task", id))
@@ -402,6 +408,7 @@ pub async fn get_task_of_any_project(app: &App, id: TaskId) -> Result<Task, Erro
 
 /// Replaces the description of a task that has not started.
 #[tracing::instrument(name = "app.tasks.update_description", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn update_description(
     ctx: &mut Ctx,
     id: TaskId,
@@ -426,6 +433,7 @@ pub async fn update_description(
 
 /// Lists the tasks that the caller may see, newest first.
 #[tracing::instrument(name = "app.tasks.list_tasks", skip_all)]
+#[operation]
 pub async fn list_tasks(
     ctx: &mut Ctx,
     project: Option<ProjectId>,

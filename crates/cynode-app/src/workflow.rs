@@ -48,6 +48,7 @@ use crate::{
     App, Ctx, Error, OperationAnswer, OperationRequest,
     platform::{
         context::EventDraft,
+        operation,
         timeouts::{validate_ttl_ms, wait_timeout},
     },
 };
@@ -65,6 +66,7 @@ fn validate_label<'a>(what: &str, text: &'a str) -> Result<&'a str, Error> {
 
 /// Grants the lease of a task and returns the position of its run. This is the only way to start driving a task.
 #[tracing::instrument(name = "app.workflow.start_workflow", skip_all, fields(task.id = %body.task_id))]
+#[operation]
 pub async fn start_workflow(
     app: &App,
     request: &OperationRequest,
@@ -322,6 +324,7 @@ const RUN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Returns the position of a run without taking its lease. With a wait time it returns only after something has
 /// happened to it.
 #[tracing::instrument(name = "app.workflow.resume_workflow", skip_all, fields(task.id = %body.task_id))]
+#[operation]
 pub async fn resume_workflow(
     app: &App,
     request: &OperationRequest,
@@ -402,6 +405,7 @@ const SUPERSEDED_MESSAGE: &str =
 /// Stores the checkpoint of a step and returns the next step. Storing it again under the same lease changes nothing.
 #[tracing::instrument(name = "app.workflow.store_checkpoint", skip_all,
     fields(task.id = %body.lease.task_id, sequence = body.sequence, node = body.node.as_str()))]
+#[operation]
 pub async fn store_checkpoint(
     app: &App,
     request: &OperationRequest,
@@ -700,6 +704,7 @@ async fn end_task(ctx: &mut Ctx, task: Task, body: &StepCheckpoint) -> Result<()
 /// Requests that a task is driven now, on behalf of a person or the project manager. The driver still starts it by
 /// [`start_workflow`]: there is no other way in.
 #[tracing::instrument(name = "app.workflow.request_workflow_run", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn request_workflow_run(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     let task = crate::tasks::get_task(ctx, id).await?;
     ctx.require_project_role(task.project, cynode_core::roles::UserRole::Operator).await?;
@@ -713,6 +718,7 @@ pub async fn request_workflow_run(ctx: &mut Ctx, id: TaskId) -> Result<Task, Err
 
 /// Extends a lease.
 #[tracing::instrument(name = "app.workflow.renew_lease", skip_all, fields(task.id = %body.task_id))]
+#[operation]
 pub async fn renew_lease(ctx: &mut Ctx, body: &RenewLease) -> Result<LeaseView, Error> {
     let ttl = validate_ttl_ms(body.expires_in_seconds, DEFAULT_LEASE_TTL_SECONDS)?;
     let RenewLease { task_id, lease_id, fencing_token, .. } = body;
@@ -724,6 +730,7 @@ pub async fn renew_lease(ctx: &mut Ctx, body: &RenewLease) -> Result<LeaseView, 
 
 /// Releases a lease before it expires. The run stays due. A lease that the holder has lost is left unchanged.
 #[tracing::instrument(name = "app.workflow.release_lease", skip_all, fields(task.id = %body.task_id))]
+#[operation]
 pub async fn release_lease(ctx: &mut Ctx, body: &LeaseRef) -> Result<(), Error> {
     workflow::release_lease(ctx.conn(), to_lease(body)).await?;
     ctx.wake_task(body.task_id);

@@ -48,14 +48,14 @@ pub(crate) async fn login(
 #[utoipa::path(delete, path = "/v1/sessions/current", tag = "accounts",
     responses((status = NO_CONTENT)))]
 pub(crate) async fn logout(call: MutationCall<()>) -> Result<MutationResponse, ApiError> {
-    let answer = call.app.mutate(&call.request, |ctx| Box::pin(sessions::logout_user(ctx))).await?;
+    let answer = call.app.mutate(&call.request, |ctx| sessions::logout_user(ctx)).await?;
     Ok(MutationResponse(StatusCode::NO_CONTENT, answer))
 }
 
 /// Returns the authenticated user and their roles.
 #[utoipa::path(get, path = "/v1/me", tag = "accounts", responses((status = OK, body = MeView)))]
 pub(crate) async fn me(call: AuthenticatedCall) -> Result<Json<MeView>, ApiError> {
-    Ok(Json(call.app.read(&call.request, |ctx| Box::pin(sessions::current_user(ctx))).await?))
+    Ok(Json(call.app.read(&call.request, |ctx| sessions::current_user(ctx)).await?))
 }
 
 /// Creates an API key for yourself. The token in the response is shown only once.
@@ -65,9 +65,8 @@ pub(crate) async fn create_api_key(
     call: MutationCall<CreateApiKey>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, body } = call;
-    let answer = app
-        .run_secret_mutation(&request, |ctx| Box::pin(api_keys::create_api_key(ctx, body)))
-        .await?;
+    let answer =
+        app.run_secret_mutation(&request, |ctx| api_keys::create_api_key(ctx, body)).await?;
     Ok(MutationResponse(StatusCode::CREATED, answer))
 }
 
@@ -89,8 +88,7 @@ pub(crate) async fn list_api_keys(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ApiKeyView>>, ApiError> {
     let page = page.to_page_request()?;
-    let keys =
-        call.app.read(&call.request, |ctx| Box::pin(api_keys::list_api_keys(ctx, user_id, page)));
+    let keys = call.app.read(&call.request, |ctx| api_keys::list_api_keys(ctx, user_id, page));
     let keys = keys.await?;
     Ok(Json(keys.map(ApiKeyView::from)))
 }
@@ -130,7 +128,7 @@ pub(crate) async fn list_users(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<UserView>>, ApiError> {
     let page = page.to_page_request()?;
-    let found = call.app.read(&call.request, |ctx| Box::pin(users::list_users(ctx, page))).await?;
+    let found = call.app.read(&call.request, |ctx| users::list_users(ctx, page)).await?;
     Ok(Json(found.map(UserView::from)))
 }
 
@@ -141,7 +139,7 @@ pub(crate) async fn get_user(
     call: AuthenticatedCall,
     Path(id): Path<UserId>,
 ) -> Result<Json<UserView>, ApiError> {
-    let user = call.app.read(&call.request, |ctx| Box::pin(users::get_user(ctx, id))).await?;
+    let user = call.app.read(&call.request, |ctx| users::get_user(ctx, id)).await?;
     Ok(Json(user.into()))
 }
 

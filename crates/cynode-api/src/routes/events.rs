@@ -48,10 +48,8 @@ pub(crate) async fn follow_events(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     let wanted = EventSelection { project: query.project_id, task: query.task_id };
     let start = parse_stream_start(&headers, query.after)?;
-    let position = call
-        .app
-        .read(&call.request, |ctx| Box::pin(events::authorize_stream(ctx, wanted, start)))
-        .await?;
+    let position =
+        call.app.read(&call.request, |ctx| events::authorize_stream(ctx, wanted, start)).await?;
     let events = events::follow_events(&call.app, call.shown, wanted, position)
         .take_until(state.stop.cancelled_owned())
         .filter_map(|event| std::future::ready(to_sse_event(event)));

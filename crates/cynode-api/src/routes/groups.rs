@@ -29,8 +29,7 @@ pub(crate) async fn list_groups(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<GroupView>>, ApiError> {
     let page = page.to_page_request()?;
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(groups::list_groups(ctx, page))).await?;
+    let found = call.app.read(&call.request, |ctx| groups::list_groups(ctx, page)).await?;
     Ok(Json(found.map(GroupView::from)))
 }
 

@@ -54,7 +54,7 @@ pub(crate) async fn get_handoff(
     Path(id): Path<HandoffId>,
     call: AuthenticatedCall,
 ) -> Result<Json<HandoffView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(handoffs::get_handoff(ctx, id)));
+    let found = call.app.read(&call.request, |ctx| handoffs::get_handoff(ctx, id));
     Ok(Json(found.await?))
 }
 
@@ -65,8 +65,7 @@ pub(crate) async fn get_prompt(
     Path((id, step)): Path<(HandoffId, u32)>,
     call: AuthenticatedCall,
 ) -> Result<Json<Value>, ApiError> {
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(handoffs::get_think_prompt(ctx, id, step)));
+    let found = call.app.read(&call.request, |ctx| handoffs::get_think_prompt(ctx, id, step));
     Ok(Json(found.await?))
 }
 
@@ -77,7 +76,7 @@ pub(crate) async fn list_reports(
     Path(id): Path<TaskId>,
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ReportView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(handoffs::list_task_reports(ctx, id)));
+    let found = call.app.read(&call.request, |ctx| handoffs::list_task_reports(ctx, id));
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
@@ -89,8 +88,7 @@ pub(crate) async fn list_threads(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ThreadView>>, ApiError> {
     let page = page.to_page_request()?;
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(conversations::list_threads(ctx, page)));
+    let found = call.app.read(&call.request, |ctx| conversations::list_threads(ctx, page));
     Ok(Json(found.await?))
 }
 
@@ -101,6 +99,6 @@ pub(crate) async fn list_messages(
     Path(id): Path<ThreadId>,
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ChatTurn>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(conversations::list_messages(ctx, id)));
+    let found = call.app.read(&call.request, |ctx| conversations::list_messages(ctx, id));
     Ok(Json(UnpagedList::new(found.await?)))
 }

@@ -30,7 +30,7 @@ use crate::{
 pub(crate) async fn list_providers(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ProviderView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(registry::list_providers(ctx)));
+    let found = call.app.read(&call.request, |ctx| registry::list_providers(ctx));
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
@@ -94,7 +94,7 @@ pub(crate) async fn delete_provider_key(
 pub(crate) async fn list_registry(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ModelView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(registry::list_models(ctx)));
+    let found = call.app.read(&call.request, |ctx| registry::list_models(ctx));
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
@@ -180,7 +180,7 @@ pub(crate) async fn list_budgets(
         Some(kind) => Some(budgets::parse_budget_scope(kind, of.scope_id.as_deref())?),
         None => None,
     };
-    let found = call.app.read(&call.request, |ctx| Box::pin(budgets::list_budgets(ctx, scope)));
+    let found = call.app.read(&call.request, |ctx| budgets::list_budgets(ctx, scope));
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
@@ -203,7 +203,7 @@ pub(crate) async fn delete_budget(
     Path(budget): Path<BudgetId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let done = call.app.mutate(&call.request, |ctx| Box::pin(budgets::delete_budget(ctx, budget)));
+    let done = call.app.mutate(&call.request, |ctx| budgets::delete_budget(ctx, budget));
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
@@ -214,7 +214,7 @@ pub(crate) async fn get_park(
     Path(task): Path<TaskId>,
     call: AuthenticatedCall,
 ) -> Result<Json<Option<ParkView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(budgets::park_of_task(ctx, task)));
+    let found = call.app.read(&call.request, |ctx| budgets::park_of_task(ctx, task));
     Ok(Json(found.await?))
 }
 
@@ -225,7 +225,7 @@ pub(crate) async fn unpark(
     Path(task): Path<TaskId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let done = call.app.mutate(&call.request, |ctx| Box::pin(budgets::unpark_task(ctx, task)));
+    let done = call.app.mutate(&call.request, |ctx| budgets::unpark_task(ctx, task));
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
@@ -281,9 +281,8 @@ pub(crate) async fn sum_usage(
     Query(by): Query<UsageSumQuery>,
 ) -> Result<Json<UnpagedList<UsageSum>>, ApiError> {
     let by = by.by.unwrap_or(UsageBy::Model);
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(usage::list_usage_sums(ctx, of.to_usage_filter(), by)));
+    let found =
+        call.app.read(&call.request, |ctx| usage::list_usage_sums(ctx, of.to_usage_filter(), by));
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
@@ -296,8 +295,8 @@ pub(crate) async fn list_calls(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<UsageCall>>, ApiError> {
     let page = page.to_page_request()?;
-    let found = call.app.read(&call.request, |ctx| {
-        Box::pin(usage::list_usage_calls(ctx, of.to_usage_filter(), page))
-    });
+    let found = call
+        .app
+        .read(&call.request, |ctx| usage::list_usage_calls(ctx, of.to_usage_filter(), page));
     Ok(Json(found.await?))
 }

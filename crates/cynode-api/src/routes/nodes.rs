@@ -44,7 +44,7 @@ pub(crate) async fn issue_join_token(
 pub(crate) async fn list_nodes(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<NodeView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::list_nodes(ctx)));
+    let found = call.app.read(&call.request, |ctx| nodes::list_nodes(ctx));
     Ok(Json(UnpagedList::new(found.await?)))
 }
 
@@ -55,7 +55,7 @@ pub(crate) async fn get_node(
     Path(node): Path<NodeId>,
     call: AuthenticatedCall,
 ) -> Result<Json<NodeView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::get_node(ctx, node)));
+    let found = call.app.read(&call.request, |ctx| nodes::get_node(ctx, node));
     Ok(Json(found.await?))
 }
 
@@ -108,8 +108,7 @@ pub(crate) async fn job_events(
     if !(1..=500).contains(&most) {
         return Err(ApiError::Malformed("`limit` is 1 to 500".into()));
     }
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(nodes::list_job_events(ctx, job, from, most)));
+    let found = call.app.read(&call.request, |ctx| nodes::list_job_events(ctx, job, from, most));
     let shown = found.await?.into_iter().map(|told| JobEventView {
         number: u64::try_from(told.number).unwrap_or_default(),
         at: told.recorded_at,

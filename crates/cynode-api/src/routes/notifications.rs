@@ -58,8 +58,7 @@ pub(crate) async fn list_channels(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ChannelView>>, ApiError> {
     let page = page.to_page_request()?;
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(notifications::list_channels(ctx, all, page)));
+    let found = call.app.read(&call.request, |ctx| notifications::list_channels(ctx, all, page));
     Ok(Json(found.await?))
 }
 
@@ -70,8 +69,7 @@ pub(crate) async fn get_channel(
     call: AuthenticatedCall,
     Path(channel): Path<ChannelId>,
 ) -> Result<Json<ChannelView>, ApiError> {
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(notifications::get_channel(ctx, channel)));
+    let found = call.app.read(&call.request, |ctx| notifications::get_channel(ctx, channel));
     Ok(Json(found.await?))
 }
 
@@ -98,8 +96,7 @@ pub(crate) async fn delete_channel(
     Path(channel): Path<ChannelId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let done =
-        call.app.mutate(&call.request, |ctx| Box::pin(notifications::delete_channel(ctx, channel)));
+    let done = call.app.mutate(&call.request, |ctx| notifications::delete_channel(ctx, channel));
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
@@ -110,8 +107,7 @@ pub(crate) async fn test_channel(
     Path(channel): Path<ChannelId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let queued =
-        call.app.mutate(&call.request, |ctx| Box::pin(notifications::test_channel(ctx, channel)));
+    let queued = call.app.mutate(&call.request, |ctx| notifications::test_channel(ctx, channel));
     Ok(MutationResponse(StatusCode::ACCEPTED, queued.await?))
 }
 
@@ -125,9 +121,9 @@ pub(crate) async fn list_notifications(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<NotificationView>>, ApiError> {
     let page = page.to_page_request()?;
-    let found = call.app.read(&call.request, |ctx| {
-        Box::pin(notifications::list_notifications(ctx, all, state, page))
-    });
+    let found = call
+        .app
+        .read(&call.request, |ctx| notifications::list_notifications(ctx, all, state, page));
     Ok(Json(found.await?))
 }
 
@@ -138,8 +134,8 @@ pub(crate) async fn replay_notification(
     Path(notification): Path<NotificationId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let queued = call.app.mutate(&call.request, |ctx| {
-        Box::pin(notifications::redeliver_notification(ctx, notification))
-    });
+    let queued = call
+        .app
+        .mutate(&call.request, |ctx| notifications::redeliver_notification(ctx, notification));
     Ok(MutationResponse(StatusCode::ACCEPTED, queued.await?))
 }

@@ -57,10 +57,8 @@ pub(crate) async fn list_preferences(
     Query(scope): Query<ScopeQuery>,
 ) -> Result<Json<ValueList>, ApiError> {
     let scope = scope.to_preference_scope()?;
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(preferences::list_preferences(ctx, scope)))
-        .await?;
+    let found =
+        call.app.read(&call.request, |ctx| preferences::list_preferences(ctx, scope)).await?;
     Ok(Json(ValueList { items: found.into_iter().map(ValueView::from).collect() }))
 }
 
@@ -163,7 +161,7 @@ pub(crate) async fn effective_preferences(
         (None, None) => PreferenceSubject::Caller,
     };
     let resolution = call.app.read(&call.request, |ctx| {
-        Box::pin(preferences::effective_preferences(ctx, about, query.agent_role))
+        preferences::effective_preferences(ctx, about, query.agent_role)
     });
     Ok(Json(resolution.await?.into()))
 }

@@ -60,7 +60,7 @@ pub(crate) async fn list_projects(
     let page = page.to_page_request()?;
     let found = call
         .app
-        .read(&call.request, |ctx| Box::pin(projects::list_projects(ctx, wanted.archived, page)))
+        .read(&call.request, |ctx| projects::list_projects(ctx, wanted.archived, page))
         .await?;
     Ok(Json(found.map(ProjectView::from)))
 }

@@ -50,8 +50,7 @@ pub(crate) async fn get_pull_request(
     Path(id): Path<PullRequestId>,
     call: AuthenticatedCall,
 ) -> Result<Json<PullRequestDetail>, ApiError> {
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(pull_requests::get_pull_request(ctx, id)));
+    let found = call.app.read(&call.request, |ctx| pull_requests::get_pull_request(ctx, id));
     Ok(Json(found.await?))
 }
 
@@ -95,7 +94,7 @@ pub(crate) async fn comment_pull_request(
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
     cynode_app::platform::redaction::redact_prose(&app, vec![&mut body.body]).await?;
-    let answer = app.mutate(&request, |ctx| Box::pin(pull_requests::add_comment(ctx, id, body)));
+    let answer = app.mutate(&request, |ctx| pull_requests::add_comment(ctx, id, body));
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
@@ -112,7 +111,7 @@ pub(crate) async fn review_pull_request(
     let remarks = body.comments.iter_mut().map(|comment| &mut comment.body);
     let texts = body.note.iter_mut().chain(remarks).collect();
     cynode_app::platform::redaction::redact_prose(&app, texts).await?;
-    let answer = app.mutate(&request, |ctx| Box::pin(pull_requests::submit_review(ctx, id, body)));
+    let answer = app.mutate(&request, |ctx| pull_requests::submit_review(ctx, id, body));
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
@@ -133,7 +132,6 @@ pub(crate) async fn close_pull_request(
     Path(id): Path<PullRequestId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let answer =
-        call.app.mutate(&call.request, |ctx| Box::pin(pull_requests::close_pull_request(ctx, id)));
+    let answer = call.app.mutate(&call.request, |ctx| pull_requests::close_pull_request(ctx, id));
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }

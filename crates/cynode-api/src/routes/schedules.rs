@@ -21,7 +21,7 @@ pub(crate) async fn create_schedule(
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
     schedules::redact_schedule(&app, &mut body.action).await?;
-    let made = app.mutate(&request, |ctx| Box::pin(schedules::create_schedule(ctx, body)));
+    let made = app.mutate(&request, |ctx| schedules::create_schedule(ctx, body));
     Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
 
@@ -60,8 +60,7 @@ pub(crate) async fn get_schedule(
     call: AuthenticatedCall,
     Path(schedule): Path<ScheduleId>,
 ) -> Result<Json<ScheduleView>, ApiError> {
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(schedules::get_schedule(ctx, schedule)));
+    let found = call.app.read(&call.request, |ctx| schedules::get_schedule(ctx, schedule));
     Ok(Json(found.await?))
 }
 
@@ -76,8 +75,7 @@ pub(crate) async fn update_schedule(
     if let Some(action) = &mut body.action {
         schedules::redact_schedule(&app, action).await?;
     }
-    let written =
-        app.mutate(&request, |ctx| Box::pin(schedules::update_schedule(ctx, schedule, body)));
+    let written = app.mutate(&request, |ctx| schedules::update_schedule(ctx, schedule, body));
     Ok(MutationResponse(StatusCode::OK, written.await?))
 }
 
@@ -88,8 +86,7 @@ pub(crate) async fn delete_schedule(
     Path(schedule): Path<ScheduleId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let done =
-        call.app.mutate(&call.request, |ctx| Box::pin(schedules::delete_schedule(ctx, schedule)));
+    let done = call.app.mutate(&call.request, |ctx| schedules::delete_schedule(ctx, schedule));
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
@@ -100,7 +97,6 @@ pub(crate) async fn run_schedule(
     Path(schedule): Path<ScheduleId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let fired =
-        call.app.mutate(&call.request, |ctx| Box::pin(schedules::fire_schedule_now(ctx, schedule)));
+    let fired = call.app.mutate(&call.request, |ctx| schedules::fire_schedule_now(ctx, schedule));
     Ok(MutationResponse(StatusCode::CREATED, fired.await?))
 }

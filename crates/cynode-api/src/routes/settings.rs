@@ -21,7 +21,7 @@ pub(crate) struct VersionQuery {
 #[utoipa::path(get, path = "/v1/settings", tag = "settings",
     responses((status = OK, body = ValueList)))]
 pub(crate) async fn list_settings(call: AuthenticatedCall) -> Result<Json<ValueList>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(settings::list_settings(ctx))).await?;
+    let found = call.app.read(&call.request, |ctx| settings::list_settings(ctx)).await?;
     Ok(Json(ValueList { items: found.into_iter().map(ValueView::from).collect() }))
 }
 

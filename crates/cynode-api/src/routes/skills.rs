@@ -29,7 +29,7 @@ pub(crate) async fn create_skill(
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
     skills::redact_skill(&app, &mut body.description, &mut body.body).await?;
-    let made = app.mutate(&request, |ctx| Box::pin(skills::create_skill_from_body(ctx, body)));
+    let made = app.mutate(&request, |ctx| skills::create_skill_from_body(ctx, body));
     Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn get_skill(
     call: AuthenticatedCall,
     Path(skill): Path<SkillId>,
 ) -> Result<Json<SkillView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(skills::get_skill(ctx, skill)));
+    let found = call.app.read(&call.request, |ctx| skills::get_skill(ctx, skill));
     Ok(Json(skills::to_skill_view(&found.await?)))
 }
 
@@ -69,8 +69,7 @@ pub(crate) async fn update_skill(
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, mut body } = call;
     skills::redact_skill(&app, &mut body.description, &mut body.body).await?;
-    let written =
-        app.mutate(&request, |ctx| Box::pin(skills::update_skill_from_body(ctx, skill, body)));
+    let written = app.mutate(&request, |ctx| skills::update_skill_from_body(ctx, skill, body));
     Ok(MutationResponse(StatusCode::OK, written.await?))
 }
 
@@ -81,6 +80,6 @@ pub(crate) async fn delete_skill(
     Path(skill): Path<SkillId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let done = call.app.mutate(&call.request, |ctx| Box::pin(skills::delete_skill(ctx, skill)));
+    let done = call.app.mutate(&call.request, |ctx| skills::delete_skill(ctx, skill));
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }

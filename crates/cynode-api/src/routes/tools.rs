@@ -43,8 +43,8 @@ pub(crate) async fn issue_agent_token(
     call: MutationCall<IssueAgentToken>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, body } = call;
-    let issued = app
-        .run_secret_mutation(&request, |ctx| Box::pin(agent_tokens::issue_agent_token(ctx, body)));
+    let issued =
+        app.run_secret_mutation(&request, |ctx| agent_tokens::issue_agent_token(ctx, body));
     Ok(MutationResponse(StatusCode::CREATED, issued.await?))
 }
 
@@ -66,9 +66,9 @@ pub(crate) async fn list_agent_tokens(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<AgentTokenView>>, ApiError> {
     let page = page.to_page_request()?;
-    let found = call.app.read(&call.request, |ctx| {
-        Box::pin(agent_tokens::list_agent_tokens(ctx, of.project_id, page))
-    });
+    let found = call
+        .app
+        .read(&call.request, |ctx| agent_tokens::list_agent_tokens(ctx, of.project_id, page));
     Ok(Json(found.await?.map(|token| agent_tokens::to_agent_token_view(&token))))
 }
 
@@ -79,9 +79,7 @@ pub(crate) async fn revoke_agent_token(
     Path(token): Path<AgentTokenId>,
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
-    let done = call
-        .app
-        .mutate(&call.request, |ctx| Box::pin(agent_tokens::revoke_agent_token(ctx, token)));
+    let done = call.app.mutate(&call.request, |ctx| agent_tokens::revoke_agent_token(ctx, token));
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
 }
 
@@ -123,7 +121,7 @@ pub(crate) async fn list_allowlists(_call: AuthenticatedCall) -> Json<UnpagedLis
 pub(crate) async fn list_rules(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<RuleView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(catalogue::list_rules(ctx)));
+    let found = call.app.read(&call.request, |ctx| catalogue::list_rules(ctx));
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
@@ -193,7 +191,7 @@ pub(crate) async fn install_server(
 pub(crate) async fn list_servers(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ServerView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(tool_servers::list_servers(ctx)));
+    let found = call.app.read(&call.request, |ctx| tool_servers::list_servers(ctx));
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
@@ -204,7 +202,7 @@ pub(crate) async fn get_server(
     call: AuthenticatedCall,
     Path(server): Path<ServerId>,
 ) -> Result<Json<ServerView>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(tool_servers::get_server(ctx, server)));
+    let found = call.app.read(&call.request, |ctx| tool_servers::get_server(ctx, server));
     Ok(Json(found.await?))
 }
 
@@ -246,10 +244,9 @@ pub(crate) async fn refresh_server(
 ) -> Result<Json<ServerView>, ApiError> {
     let MutationCall { app, request, .. } = call;
     // A caller who may change the server may also refresh it.
-    app.read(&request, |ctx| Box::pin(tool_servers::require_changeable_server(ctx, server)))
-        .await?;
+    app.read(&request, |ctx| tool_servers::require_changeable_server(ctx, server)).await?;
     tool_servers::refresh_tools(&app, server).await?;
-    let found = app.read(&request, |ctx| Box::pin(tool_servers::get_server(ctx, server)));
+    let found = app.read(&request, |ctx| tool_servers::get_server(ctx, server));
     Ok(Json(found.await?))
 }
 
@@ -288,8 +285,7 @@ pub(crate) async fn annotate_tool(
 pub(crate) async fn list_approvals(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<ApprovalView>>, ApiError> {
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(approvals::list_pending_approvals(ctx)));
+    let found = call.app.read(&call.request, |ctx| approvals::list_pending_approvals(ctx));
     Ok(Json(UnpagedList { items: found.await? }))
 }
 
@@ -315,8 +311,7 @@ pub(crate) async fn decide_approval(
     call: MutationCall<DecideApproval>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, body } = call;
-    let done =
-        app.mutate(&request, |ctx| Box::pin(approvals::decide_approval(ctx, approval, body)));
+    let done = app.mutate(&request, |ctx| approvals::decide_approval(ctx, approval, body));
     Ok(MutationResponse(StatusCode::OK, done.await?))
 }
 
@@ -372,7 +367,7 @@ pub(crate) async fn search_audit(
         cursor: query.cursor,
         limit,
     };
-    let found = call.app.read(&call.request, |ctx| Box::pin(audit::search_records(ctx, wanted)));
+    let found = call.app.read(&call.request, |ctx| audit::search_records(ctx, wanted));
     Ok(Json(found.await?))
 }
 
@@ -410,7 +405,7 @@ pub(crate) struct ImageBody {
 pub(crate) async fn list_images(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<String>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(reports::list_images(ctx)));
+    let found = call.app.read(&call.request, |ctx| reports::list_images(ctx));
     Ok(Json(UnpagedList { items: found.await? }))
 }
 

@@ -32,6 +32,7 @@ use crate::{
     background::reconciler::EngineHealth,
     identity::service_tokens::{PRESENCE_TIMEOUT_MS, ServiceKind},
     models::inference,
+    platform::operation,
     workflow::{
         liveness,
         placement::{is_alive, placement_candidates, takes_jobs},
@@ -59,6 +60,7 @@ const MAX_NAMED_STALLS: usize = 3;
 
 /// Checks everything that requests need. Each failed check says what is missing and how to fix it.
 #[tracing::instrument(name = "app.health.check_readiness", skip_all)]
+#[operation]
 pub async fn check_readiness(app: &App) -> Readiness {
     match tokio::time::timeout(DATABASE_TIMEOUT, run_readiness_checks(app)).await {
         Ok(Ok(checks)) => checks.into(),
@@ -124,6 +126,7 @@ async fn run_readiness_checks(app: &App) -> Result<Vec<ReadinessCheck>, DbError>
 /// Checks everything that work needs, for a project or for the installation: runner, nodes, agents and models. Each
 /// failed check names a command that fixes it.
 #[tracing::instrument(name = "app.health.report_health", skip_all)]
+#[operation]
 pub async fn report_health(
     app: &App,
     request: &OperationRequest,

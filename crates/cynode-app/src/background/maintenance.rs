@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     App, Error, GatewayParts,
-    platform::{error::log_background_error, orphan_cleanup},
+    platform::{error::log_background_error, operation, orphan_cleanup},
     tools::artifacts,
 };
 
@@ -39,6 +39,7 @@ const SESSION_RETENTION: time::Duration = time::Duration::days(1);
 const AGENT_TOKEN_RETENTION: time::Duration = time::Duration::days(90);
 
 /// Runs maintenance until shutdown. A failure is logged and retried in the next round.
+#[operation]
 pub async fn run_maintenance(app: App, stop: CancellationToken) {
     let mut turn = tokio::time::interval(MAINTENANCE_INTERVAL);
     loop {
@@ -53,6 +54,7 @@ pub async fn run_maintenance(app: App, stop: CancellationToken) {
 
 /// Creates the partitions of the coming months, prunes rows past their retention and removes orphans. Each step runs
 /// regardless of earlier failures. Failures are logged, and the first is returned.
+#[operation]
 pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
     let now = app.environment().now();
     let mut first = Ok(());

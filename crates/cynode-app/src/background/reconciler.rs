@@ -20,7 +20,7 @@ use crate::{
     platform::{
         context::EventDraft,
         error::log_background_error,
-        settings,
+        operation, settings,
         wakeups::{self, ReconcileInterval},
     },
     workflow::liveness::StallLog,
@@ -67,6 +67,7 @@ pub struct EngineHealth {
 }
 
 /// Runs the reconciler until shutdown. A failure is logged and retried in the next round.
+#[operation]
 pub async fn run_reconciler(
     app: App,
     engine: Option<Arc<dyn WorkflowEngine>>,
@@ -123,6 +124,7 @@ pub async fn run_reconciler(
 }
 
 /// Dispatches every due run to the engine.
+#[operation]
 pub async fn dispatch_due(
     app: &App,
     engine: &dyn WorkflowEngine,
@@ -166,6 +168,7 @@ pub async fn dispatch_due(
 }
 
 /// Reaps jobs whose leases have expired, and ends expired waits. Returns whether it halted and refused to act.
+#[operation]
 pub async fn reap_expired(app: &App, was_halted: bool) -> Result<bool, Error> {
     let request =
         OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };

@@ -34,10 +34,11 @@ use cynode_wire::{
 };
 use serde_json::{Value, json};
 
-use crate::{Ctx, Error};
+use crate::{Ctx, Error, platform::operation};
 
 /// Returns the evidence of a task and all findings about its current units.
 #[tracing::instrument(name = "app.evidence.get_evidence", skip_all, fields(task.id = %task))]
+#[operation]
 pub async fn get_evidence(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, Error> {
     crate::tasks::get_task(ctx, task).await?;
     let shown = evidence::list_task_evidence(ctx.conn(), task, false).await?;

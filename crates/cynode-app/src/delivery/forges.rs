@@ -33,7 +33,9 @@ use url::Url;
 use crate::{
     App, Ctx, Error, OperationAnswer, OperationRequest,
     models::registry::is_private,
-    platform::{context::EventDraft, error::log_background_error, keys::InstallationKeys},
+    platform::{
+        context::EventDraft, error::log_background_error, keys::InstallationKeys, operation,
+    },
 };
 
 /// Default poll interval of a remote.
@@ -93,6 +95,7 @@ impl From<ForgeError> for Error {
 }
 
 /// Opens the forge of a project, if it has one.
+#[operation]
 pub async fn forge_of(
     app: &App,
     project: ProjectId,
@@ -183,6 +186,7 @@ struct ValidatedRemote {
 /// Connects a project with its repository on a forge and fetches the newest commits. The answer lists the problems
 /// that remain.
 #[tracing::instrument(name = "app.remotes.set_remote", skip_all, fields(project.id = %project))]
+#[operation]
 pub async fn set_remote(
     app: &App,
     request: &OperationRequest,
@@ -551,6 +555,7 @@ fn to_remote_view(remote: ProjectRemote) -> RemoteView {
 
 /// Returns a project's remote, without its secrets.
 #[tracing::instrument(name = "app.remotes.get_remote", skip_all)]
+#[operation]
 pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView, Error> {
     require_project_admin(ctx, project).await?;
     let found = forges::get_remote(ctx.conn(), project).await?;
@@ -559,6 +564,7 @@ pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView,
 
 /// Deletes a remote with its credential. The data on the forge stays.
 #[tracing::instrument(name = "app.remotes.delete_remote", skip_all)]
+#[operation]
 pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
     require_project_admin(ctx, project).await?;
     if !forges::remove_remote(ctx.conn(), project).await? {
@@ -571,6 +577,7 @@ pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Erro
 
 /// Lists the matching issues and their outcomes, newest first.
 #[tracing::instrument(name = "app.remotes.list_wanted_issues", skip_all)]
+#[operation]
 pub async fn list_wanted_issues(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -592,6 +599,7 @@ pub async fn list_wanted_issues(
 /// Fetches the newest commits of a project from its forge. Returns the commit that work starts from, if there is a
 /// remote.
 #[tracing::instrument(name = "app.remotes.fetch_commits", skip_all, fields(project.id = %project))]
+#[operation]
 pub async fn fetch_commits(app: &App, project: ProjectId) -> Result<Option<String>, Error> {
     let mut conn = app.conn().await?;
     let found = forges::get_remote(&mut conn, project).await?;

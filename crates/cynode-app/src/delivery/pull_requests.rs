@@ -47,7 +47,7 @@ pub use review::{
 use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::repositories::{BranchMove, CommitDiff, NewCommit},
-    platform::{context::EventDraft, settings},
+    platform::{context::EventDraft, operation, settings},
 };
 
 /// Maximum number of rounds of a delivery when something changes meanwhile.
@@ -135,6 +135,7 @@ struct DeliveryText {
 /// Opens a pull request for the results of a task's units, or adds them to the existing one. Returns `None` when they
 /// changed nothing. A repeat has no effect.
 #[tracing::instrument(name = "app.delivery.open_pull_request", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn open_pull_request(
     app: &App,
     request: &OperationRequest,
@@ -571,6 +572,7 @@ async fn require_decidable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullReque
 
 /// Lists the pull requests of a project, newest first.
 #[tracing::instrument(name = "app.delivery.list_pull_requests", skip_all)]
+#[operation]
 pub async fn list_pull_requests(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -584,6 +586,7 @@ pub async fn list_pull_requests(
 
 /// Returns one pull request in detail.
 #[tracing::instrument(name = "app.delivery.get_pull_request", skip_all, fields(pull_request.id = %id))]
+#[operation]
 pub async fn get_pull_request(
     ctx: &mut Ctx,
     id: PullRequestId,
@@ -594,6 +597,7 @@ pub async fn get_pull_request(
 
 /// Returns the pull request that the work of a task went to or goes to.
 #[tracing::instrument(name = "app.delivery.pull_request_of_task", skip_all, fields(task.id = %task))]
+#[operation]
 pub async fn pull_request_of_task(
     ctx: &mut Ctx,
     task: TaskId,
@@ -676,6 +680,7 @@ fn to_follow_up_view(it: pull_requests::FollowUpTask) -> FollowUpView {
 
 /// Returns the diff of a pull request, of one file if it is named.
 #[tracing::instrument(name = "app.delivery.diff_pull_request", skip_all, fields(pull_request.id = %id))]
+#[operation]
 pub async fn diff_pull_request(
     app: &App,
     request: &OperationRequest,
@@ -711,6 +716,7 @@ async fn diff_commits(
 
 /// Lists the files that a pull request changes.
 #[tracing::instrument(name = "app.delivery.list_changed_files", skip_all, fields(pull_request.id = %id))]
+#[operation]
 pub async fn list_changed_files(
     app: &App,
     request: &OperationRequest,
@@ -725,13 +731,14 @@ pub async fn list_changed_files(
 
 /// Returns the diff of a task's units so far, delivered or not.
 #[tracing::instrument(name = "app.delivery.diff_of_task_units", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn diff_of_task_units(
     app: &App,
     request: &OperationRequest,
     id: TaskId,
     path: Option<&str>,
 ) -> Result<Option<DiffView>, Error> {
-    let task = app.read(request, |ctx| Box::pin(crate::tasks::get_task(ctx, id))).await?;
+    let task = app.read(request, |ctx| crate::tasks::get_task(ctx, id)).await?;
     let Some(brought) = delivery_source_of(app, &task).await? else { return Ok(None) };
     let looked = load_delivery_snapshot(app, &task, &brought).await?;
     let shown = diff_commits(app, task.project, looked.base, brought.commit, path).await?;
@@ -741,6 +748,7 @@ pub async fn diff_of_task_units(
 /// Returns the diff of the newest commit of a task against the base of its work. It also works for a running or
 /// failed task.
 #[tracing::instrument(name = "app.delivery.diff_of_latest_commit", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn diff_of_latest_commit(
     app: &App,
     request: &OperationRequest,

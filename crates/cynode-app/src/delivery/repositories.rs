@@ -40,7 +40,7 @@ pub(crate) use branches::{BranchMerge, BranchMove, CommitDiff, NewCommit};
 
 use crate::{
     App, Ctx, Error, OperationRequest,
-    platform::{context::EventDraft, error::log_background_error, orphan_cleanup},
+    platform::{context::EventDraft, error::log_background_error, operation, orphan_cleanup},
 };
 
 /// Maximum size of an imported bundle.
@@ -954,6 +954,7 @@ pub async fn import_repository<E>(
 
 /// Returns the repository of a project.
 #[tracing::instrument(name = "app.repositories.get_repository", skip_all)]
+#[operation]
 pub async fn get_repository(ctx: &mut Ctx, project: ProjectId) -> Result<RepositoryRecord, Error> {
     ctx.require_project_role(project, UserRole::Viewer).await?;
     let found = repositories::get_repository(ctx.conn(), project).await?;
@@ -980,6 +981,7 @@ const MAX_FILE_BYTES: usize = 64 * 1024;
 
 /// Lists the files of a task's project at the commit that work starts from.
 #[tracing::instrument(name = "app.repositories.list_task_files", skip_all, fields(task.id = %task))]
+#[operation]
 pub async fn list_task_files(
     app: &App,
     request: &OperationRequest,
@@ -993,6 +995,7 @@ pub async fn list_task_files(
 
 /// Returns the text of one file of a task's project.
 #[tracing::instrument(name = "app.repositories.read_task_file", skip_all, fields(task.id = %task))]
+#[operation]
 pub async fn read_task_file(
     app: &App,
     request: &OperationRequest,

@@ -16,12 +16,14 @@ use crate::{
     Ctx, Error,
     platform::{
         context::EventDraft,
+        operation,
         tokens::{self, TokenKind},
     },
 };
 
 /// Creates an API key for the caller. Only the answer contains the secret.
 #[tracing::instrument(name = "app.api_keys.create_api_key", skip_all)]
+#[operation]
 pub async fn create_api_key(ctx: &mut Ctx, body: CreateApiKey) -> Result<CreatedApiKey, Error> {
     let caller = ctx.caller()?;
     // A leaked key must not outlive its expiry by creating other keys.
@@ -51,6 +53,7 @@ pub async fn create_api_key(ctx: &mut Ctx, body: CreateApiKey) -> Result<Created
 
 /// Lists the caller's own keys, or those of `user` for an admin.
 #[tracing::instrument(name = "app.api_keys.list_api_keys", skip_all)]
+#[operation]
 pub async fn list_api_keys(
     ctx: &mut Ctx,
     user: Option<UserId>,
@@ -69,6 +72,7 @@ pub async fn list_api_keys(
 
 /// Revokes a key of the caller, or of any user for an admin. It stops working with the next request.
 #[tracing::instrument(name = "app.api_keys.revoke_api_key", skip_all, fields(api_key.id = %id))]
+#[operation]
 pub async fn revoke_api_key(ctx: &mut Ctx, id: ApiKeyId) -> Result<ApiKey, Error> {
     let caller = ctx.caller()?;
     let owner = accounts::api_key_owner(ctx.conn(), id).await?;

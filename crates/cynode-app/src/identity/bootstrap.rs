@@ -15,11 +15,13 @@ use crate::{
     identity::users,
     platform::{
         context::EventDraft,
+        operation,
         tokens::{self, TokenKind},
     },
 };
 
 /// Issues a one-time token, or returns `None` when an admin exists. Earlier tokens stop working.
+#[operation]
 pub async fn issue_bootstrap_token(app: &App) -> Result<Option<SecretText>, Error> {
     let trace = app.environment().new_trace_id();
     let request = OperationRequest { caller: None, trace, attempt: None };
@@ -37,6 +39,7 @@ pub async fn issue_bootstrap_token(app: &App) -> Result<Option<SecretText>, Erro
 
 /// Hashes the password of the first admin, for a caller with a valid token: anonymous callers must not be able to
 /// keep the hasher busy. A used token may still repeat its request with its idempotency key.
+#[operation]
 pub async fn hash_admin_password(
     app: &App,
     body: &BootstrapRequest,
@@ -53,6 +56,7 @@ pub async fn hash_admin_password(
 
 /// Creates the first admin.
 #[tracing::instrument(name = "app.bootstrap.redeem_bootstrap_token", skip_all)]
+#[operation]
 pub async fn redeem_bootstrap_token(
     ctx: &mut Ctx,
     body: BootstrapRequest,

@@ -11,10 +11,14 @@ use cynode_db::identity::groups;
 use cynode_wire::identity::accounts::{CreateGroup, RoleChange, UpdateGroup};
 use serde_json::json;
 
-use crate::{Ctx, Error, platform::context::EventDraft};
+use crate::{
+    Ctx, Error,
+    platform::{context::EventDraft, operation},
+};
 
 /// Creates a group.
 #[tracing::instrument(name = "app.groups.create_group", skip_all)]
+#[operation]
 pub async fn create_group(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Error> {
     ctx.require_role(UserRole::Admin)?;
     let (id, now) = (GroupId::from_uuid(ctx.new_uuid()), ctx.now);
@@ -33,6 +37,7 @@ pub async fn create_group(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Err
 
 /// Lists all groups.
 #[tracing::instrument(name = "app.groups.list_groups", skip_all)]
+#[operation]
 pub async fn list_groups(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Group>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     let found = groups::list_groups(ctx.conn(), page).await?;
@@ -41,6 +46,7 @@ pub async fn list_groups(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Group>
 
 /// Updates the members and the role of a group.
 #[tracing::instrument(name = "app.groups.update_group", skip_all, fields(group.id = %id))]
+#[operation]
 pub async fn update_group(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Result<Group, Error> {
     ctx.require_role(UserRole::Admin)?;
     let now = ctx.now;
@@ -67,6 +73,7 @@ pub async fn update_group(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Resu
 
 /// Sets or removes the role of a group in a project.
 #[tracing::instrument(name = "app.groups.set_project_role", skip_all, fields(group.id = %id, project.id = %project))]
+#[operation]
 pub async fn set_project_role(
     ctx: &mut Ctx,
     project: ProjectId,

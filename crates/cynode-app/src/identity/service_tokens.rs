@@ -14,6 +14,7 @@ use crate::{
     platform::{
         batch::{Batcher, LaneConnection},
         context::EventDraft,
+        operation,
         tokens::{self, PresentedToken, TokenKind},
     },
 };
@@ -84,6 +85,7 @@ const PRESENCE_UPDATE_INTERVAL_MS: i64 = 5000;
 pub(crate) const PRESENCE_TIMEOUT_MS: i64 = 45_000;
 
 /// Records that a program asks for work. A failure is only logged, because the work itself matters more.
+#[operation]
 pub async fn record_presence(app: &App, kind: ServiceKind, name: &str) {
     let noted = async {
         let mut conn = app.conn().await?;
@@ -99,6 +101,7 @@ pub async fn record_presence(app: &App, kind: ServiceKind, name: &str) {
 }
 
 /// Records that a program disconnected while it waited for work: it has ended or was cut off.
+#[operation]
 pub async fn record_departure(app: &App, kind: ServiceKind, name: &str) {
     let noted = async {
         let mut conn = app.conn().await?;
@@ -116,6 +119,7 @@ pub async fn record_departure(app: &App, kind: ServiceKind, name: &str) {
 /// Issues a token to a service and revokes its earlier ones. Only an operator at the machine can call this: no
 /// endpoint exposes it.
 #[tracing::instrument(name = "app.services.issue_service_token", skip_all)]
+#[operation]
 pub async fn issue_service_token(
     app: &App,
     kind: ServiceKind,

@@ -19,6 +19,7 @@ use crate::{
     platform::{
         batch::{Batcher, LaneConnection},
         context::EventDraft,
+        operation,
         tokens::{self, PresentedToken, TokenKind},
     },
 };
@@ -89,6 +90,7 @@ impl App {
 /// Starts a session for a user with the right password. Each call starts another session: a login is safe to repeat,
 /// and its answer is a secret that is not stored.
 #[tracing::instrument(name = "app.sessions.login_user", skip_all)]
+#[operation]
 pub async fn login_user(
     app: &App,
     request: &OperationRequest,
@@ -164,6 +166,7 @@ async fn verify_login(
 
 /// Ends the caller's session. An API key has no session and is revoked instead.
 #[tracing::instrument(name = "app.sessions.logout_user", skip_all)]
+#[operation]
 pub async fn logout_user(ctx: &mut Ctx) -> Result<(), Error> {
     let caller = ctx.caller()?;
     let CallerCredential::Session(session) = caller.credential else {
@@ -177,6 +180,7 @@ pub async fn logout_user(ctx: &mut Ctx) -> Result<(), Error> {
 
 /// Returns the caller's account and roles.
 #[tracing::instrument(name = "app.sessions.current_user", skip_all)]
+#[operation]
 pub async fn current_user(ctx: &mut Ctx) -> Result<MeView, Error> {
     let caller = ctx.caller()?;
     let user = accounts::get_user(ctx.conn(), caller.user).await?.ok_or(Error::Unauthenticated)?;

@@ -11,10 +11,15 @@ use cynode_db::{identity::accounts, notifications, tools::agent_tokens};
 use cynode_wire::identity::accounts::{CreateUser, UpdateUser};
 use serde_json::json;
 
-use crate::{Ctx, Error, HashedPassword, identity::api_keys, platform::context::EventDraft};
+use crate::{
+    Ctx, Error, HashedPassword,
+    identity::api_keys,
+    platform::{context::EventDraft, operation},
+};
 
 /// Creates an account.
 #[tracing::instrument(name = "app.users.create_user", skip_all)]
+#[operation]
 pub async fn create_user(
     ctx: &mut Ctx,
     body: CreateUser,
@@ -58,6 +63,7 @@ pub(crate) async fn store_user(
 
 /// Returns one account. Users may see their own, a viewer of the installation all.
 #[tracing::instrument(name = "app.users.get_user", skip_all, fields(user.id = %id))]
+#[operation]
 pub async fn get_user(ctx: &mut Ctx, id: UserId) -> Result<User, Error> {
     if ctx.caller()?.user != id {
         ctx.require_role(UserRole::Viewer)?;
@@ -67,6 +73,7 @@ pub async fn get_user(ctx: &mut Ctx, id: UserId) -> Result<User, Error> {
 
 /// Lists all accounts.
 #[tracing::instrument(name = "app.users.list_users", skip_all)]
+#[operation]
 pub async fn list_users(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     let users = accounts::list_users(ctx.conn(), page).await?;
@@ -79,6 +86,7 @@ pub async fn list_users(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, 
 /// channels, whose links answer without a credential. A user who changes their own password stays logged in here and
 /// keeps the rest unless asked.
 #[tracing::instrument(name = "app.users.update_user", skip_all, fields(user.id = %id))]
+#[operation]
 pub async fn update_user(
     ctx: &mut Ctx,
     id: UserId,

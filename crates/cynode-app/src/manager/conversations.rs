@@ -7,10 +7,11 @@ use cynode_core::{
 use cynode_db::manager::conversations;
 use cynode_wire::manager::handoffs::{ChatTurn, ThreadView};
 
-use crate::{Ctx, Error};
+use crate::{Ctx, Error, platform::operation};
 
 /// Lists the caller's threads, newest first.
 #[tracing::instrument(name = "app.chat.list_threads", skip_all)]
+#[operation]
 pub async fn list_threads(ctx: &mut Ctx, page: PageRequest) -> Result<Page<ThreadView>, Error> {
     let user = ctx.caller()?.user;
     let found = conversations::list_threads(ctx.conn(), user, page).await?;
@@ -27,6 +28,7 @@ pub async fn list_threads(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Threa
 
 /// Lists the messages of one of the caller's threads. Threads of others do not exist for the caller.
 #[tracing::instrument(name = "app.chat.list_messages", skip_all)]
+#[operation]
 pub async fn list_messages(ctx: &mut Ctx, id: ThreadId) -> Result<Vec<ChatTurn>, Error> {
     let user = ctx.caller()?.user;
     let thread =

@@ -47,7 +47,7 @@ use crate::{
     platform::{
         context::EventDraft,
         error::log_background_error,
-        settings,
+        operation, settings,
         timeouts::{validate_ttl_ms, wait_timeout},
     },
     tools::agent_tokens::{self, HandoffTokenRequest},
@@ -389,6 +389,7 @@ async fn lock_claimed_handoff(
 
 /// Renews the lease of a handoff.
 #[tracing::instrument(name = "app.handoffs.renew_claim", skip_all, fields(handoff.id = %body.handoff_id))]
+#[operation]
 pub async fn renew_claim(
     ctx: &mut Ctx,
     host: &HandoffHost,
@@ -456,6 +457,7 @@ fn validate_answer(kept: &HandoffRecord, answer: &HandoffAnswer) -> Result<(), S
 /// Completes a handoff with its answer and wakes the run that waits for it. A repeat under the same claim has no
 /// effect.
 #[tracing::instrument(name = "app.handoffs.complete_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
+#[operation]
 pub async fn complete_handoff(
     app: &App,
     request: &OperationRequest,
@@ -572,6 +574,7 @@ async fn settle_handoff(
 
 /// Records the failure of a handoff: it is retried after a delay, or has finally failed.
 #[tracing::instrument(name = "app.handoffs.fail_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
+#[operation]
 pub async fn fail_handoff(
     app: &App,
     request: &OperationRequest,
@@ -622,6 +625,7 @@ async fn retry_or_fail(
 
 /// Delegates a part of a handoff to an analyst. The handoff can be claimed again when the analyst has answered.
 #[tracing::instrument(name = "app.handoffs.delegate_handoff", skip_all, fields(handoff.id = %body.handoff_id))]
+#[operation]
 pub async fn delegate_handoff(
     ctx: &mut Ctx,
     host: &HandoffHost,
@@ -651,6 +655,7 @@ pub async fn delegate_handoff(
 /// Records that a model is about to be called. While a person has paused the task, the call is refused: the handoff
 /// is returned with its recorded decisions and handed out again when the task resumes.
 #[tracing::instrument(name = "app.handoffs.begin_think_call", skip_all, fields(handoff.id = %body.handoff_id))]
+#[operation]
 pub async fn begin_think_call(
     ctx: &mut Ctx,
     host: &HandoffHost,
@@ -672,6 +677,7 @@ pub async fn begin_think_call(
 
 /// Stores a think call before its decision is acted on.
 #[tracing::instrument(name = "app.handoffs.record_think_call", skip_all, fields(handoff.id = %body.handoff_id))]
+#[operation]
 pub async fn record_think_call(
     app: &App,
     request: &OperationRequest,
@@ -791,6 +797,7 @@ pub(crate) async fn end_chat(
 
 /// Lists the handoffs of a project, newest first; of one task if it is named.
 #[tracing::instrument(name = "app.handoffs.list_handoffs", skip_all)]
+#[operation]
 pub async fn list_handoffs(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -809,6 +816,7 @@ pub async fn list_handoffs(
 
 /// Returns one handoff with its think calls.
 #[tracing::instrument(name = "app.handoffs.get_handoff", skip_all)]
+#[operation]
 pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Error> {
     let missing = || Error::not_found("handoff", id);
     ctx.caller()?;
@@ -830,6 +838,7 @@ pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Er
 
 /// Lists the reports of agents about a task, oldest first.
 #[tracing::instrument(name = "app.handoffs.list_task_reports", skip_all)]
+#[operation]
 pub async fn list_task_reports(ctx: &mut Ctx, task: TaskId) -> Result<Vec<ReportView>, Error> {
     crate::tasks::get_task(ctx, task).await?;
     Ok(handoffs::list_task_reports(ctx.conn(), task).await?)
@@ -837,6 +846,7 @@ pub async fn list_task_reports(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Report
 
 /// Returns the prompt of a think call, while it is retained. It contains texts of users, so it requires an operator.
 #[tracing::instrument(name = "app.handoffs.get_think_prompt", skip_all)]
+#[operation]
 pub async fn get_think_prompt(ctx: &mut Ctx, id: HandoffId, step: u32) -> Result<Value, Error> {
     let missing = || Error::not_found("decision of handoff", id);
     ctx.caller()?;

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::{
     App, Ctx, Error,
     manager::handoffs::HandoffSubject,
-    platform::{context::EventDraft, environment::derive_uuid},
+    platform::{context::EventDraft, environment::derive_uuid, operation},
 };
 
 /// Maximum number of questions of one job to the project manager, and separately of those that ask for a person.
@@ -45,6 +45,7 @@ async fn require_operable_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error>
 
 /// Records that an agent is alive.
 #[tracing::instrument(name = "app.reports.record_agent_heartbeat", skip_all)]
+#[operation]
 pub async fn record_agent_heartbeat(
     ctx: &mut Ctx,
     agent: &AgentIdentity,
@@ -61,6 +62,7 @@ pub async fn record_agent_heartbeat(
 
 /// Stores the checkpoint from which an agent resumes after a restart.
 #[tracing::instrument(name = "app.reports.store_agent_checkpoint", skip_all)]
+#[operation]
 pub async fn store_agent_checkpoint(
     ctx: &mut Ctx,
     agent: &AgentIdentity,
@@ -82,6 +84,7 @@ fn validate_data_size(value: &Value) -> Result<(), Error> {
 
 /// Returns the last checkpoint of the task and job.
 #[tracing::instrument(name = "app.reports.last_checkpoint", skip_all)]
+#[operation]
 pub async fn last_checkpoint(
     ctx: &mut Ctx,
     task: TaskId,
@@ -92,6 +95,7 @@ pub async fn last_checkpoint(
 }
 
 /// Redacts known and recognized secrets in a report.
+#[operation]
 pub async fn redact_report(
     app: &App,
     summary: String,
@@ -104,6 +108,7 @@ pub async fn redact_report(
 /// Stores a report to the project manager. Its data must have the form of its kind. A job can report only while it
 /// runs. A report that asks for a decision becomes a handoff.
 #[tracing::instrument(name = "app.reports.store_report", skip_all)]
+#[operation]
 pub async fn store_report(
     ctx: &mut Ctx,
     agent: &AgentIdentity,
@@ -232,6 +237,7 @@ pub(crate) async fn hand_off_next_question(
 
 /// Stores a verification of a task's work.
 #[tracing::instrument(name = "app.reports.record_verification", skip_all)]
+#[operation]
 pub async fn record_verification(
     ctx: &mut Ctx,
     agent: AgentTokenId,
@@ -281,6 +287,7 @@ pub async fn record_verification(
 
 /// Lists the allowlist of sandbox images.
 #[tracing::instrument(name = "app.reports.list_images", skip_all)]
+#[operation]
 pub async fn list_images(ctx: &mut Ctx) -> Result<Vec<String>, Error> {
     ctx.caller()?;
     Ok(reports::list_allowed_images(ctx.conn()).await?)
@@ -289,6 +296,7 @@ pub async fn list_images(ctx: &mut Ctx) -> Result<Vec<String>, Error> {
 /// Adds an image to the allowlist. A person needs the role of an admin. For the project manager a person has enabled
 /// it, and the user that it works for must still be an operator.
 #[tracing::instrument(name = "app.reports.add_image", skip_all)]
+#[operation]
 pub async fn add_image(ctx: &mut Ctx, image: &str) -> Result<(), Error> {
     let caller = match ctx.caller()?.bounds {
         Some(bounds) => ctx.require_project_role(bounds.project, UserRole::Operator).await?,
@@ -312,6 +320,7 @@ pub async fn add_image(ctx: &mut Ctx, image: &str) -> Result<(), Error> {
 
 /// Removes an image from the allowlist.
 #[tracing::instrument(name = "app.reports.remove_image", skip_all)]
+#[operation]
 pub async fn remove_image(ctx: &mut Ctx, image: &str) -> Result<(), Error> {
     ctx.require_role(UserRole::Admin)?;
     if !reports::remove_allowed_image(ctx.conn(), image).await? {

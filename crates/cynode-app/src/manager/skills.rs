@@ -11,7 +11,10 @@ use serde_json::json;
 
 pub use cynode_db::manager::skills::Skill;
 
-use crate::{App, Ctx, Error, platform::context::EventDraft};
+use crate::{
+    App, Ctx, Error,
+    platform::{context::EventDraft, operation},
+};
 
 /// Maximum size of a skill.
 const MAX_SKILL_BYTES: usize = 64 * 1024;
@@ -45,6 +48,7 @@ pub fn to_skill_view(skill: &Skill) -> SkillView {
 
 /// Redacts known and recognized secrets in a skill, before it is stored and given to agents. The caller must not have
 /// an open transaction.
+#[operation]
 pub async fn redact_skill(
     app: &App,
     description: &mut String,
@@ -61,12 +65,14 @@ pub async fn redact_skill(
 }
 
 /// Creates a skill from a request of a user.
+#[operation]
 pub async fn create_skill_from_body(ctx: &mut Ctx, body: CreateSkill) -> Result<SkillView, Error> {
     let CreateSkill { project_id, name, description, body } = body;
     Ok(to_skill_view(&create_skill(ctx, project_id, name, SkillText { description, body }).await?))
 }
 
 /// Updates a skill from a request of a user.
+#[operation]
 pub async fn update_skill_from_body(
     ctx: &mut Ctx,
     id: SkillId,
@@ -126,6 +132,7 @@ fn validate_skill(name: Option<&str>, text: &SkillText) -> Result<(), Error> {
 
 /// Creates a skill.
 #[tracing::instrument(name = "app.skills.create_skill", skip_all)]
+#[operation]
 pub async fn create_skill(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -156,6 +163,7 @@ pub async fn create_skill(
 
 /// Updates a skill. Optimistic locking: a concurrent update is a version conflict.
 #[tracing::instrument(name = "app.skills.update_skill", skip_all)]
+#[operation]
 pub async fn update_skill(
     ctx: &mut Ctx,
     id: SkillId,
@@ -177,6 +185,7 @@ pub async fn update_skill(
 
 /// Deletes a skill.
 #[tracing::instrument(name = "app.skills.delete_skill", skip_all)]
+#[operation]
 pub async fn delete_skill(ctx: &mut Ctx, id: SkillId) -> Result<(), Error> {
     let skill = get_skill(ctx, id).await?;
     ctx.require_project_role(skill.project, UserRole::Operator).await?;
@@ -186,6 +195,7 @@ pub async fn delete_skill(ctx: &mut Ctx, id: SkillId) -> Result<(), Error> {
 
 /// Returns one skill of a project that the caller may see.
 #[tracing::instrument(name = "app.skills.get_skill", skip_all)]
+#[operation]
 pub async fn get_skill(ctx: &mut Ctx, id: SkillId) -> Result<Skill, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("skill", id);
@@ -196,6 +206,7 @@ pub async fn get_skill(ctx: &mut Ctx, id: SkillId) -> Result<Skill, Error> {
 
 /// Lists the skills of a project by name.
 #[tracing::instrument(name = "app.skills.list_skills", skip_all)]
+#[operation]
 pub async fn list_skills(ctx: &mut Ctx, project: ProjectId) -> Result<Vec<Skill>, Error> {
     ctx.require_project_role(project, UserRole::Viewer).await?;
     Ok(skills::list_skills(ctx.conn(), project).await?)

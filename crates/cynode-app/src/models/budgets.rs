@@ -11,7 +11,10 @@ use cynode_db::models::budgets::{self, BudgetStatus};
 use cynode_wire::models::{BudgetScopeType, BudgetSource, BudgetStatusView, ParkView, SetBudget};
 use serde_json::json;
 
-use crate::{Ctx, Error, platform::context::EventDraft};
+use crate::{
+    Ctx, Error,
+    platform::{context::EventDraft, operation},
+};
 
 /// Rejects a caller who may not read the budgets of a scope, or may not change them. Agents may never change them.
 async fn authorize_budget_access(
@@ -62,6 +65,7 @@ pub fn parse_budget_scope(kind: BudgetScopeType, id: Option<&str>) -> Result<Bud
 
 /// Sets a budget. Calls in progress continue; the next call is checked against it.
 #[tracing::instrument(name = "app.budgets.set_budget", skip_all)]
+#[operation]
 pub async fn set_budget(ctx: &mut Ctx, body: &SetBudget) -> Result<BudgetStatusView, Error> {
     let scope = parse_budget_scope(body.scope_type, body.scope_id.as_deref())?;
     authorize_budget_access(ctx, scope, true).await?;
@@ -85,6 +89,7 @@ pub async fn set_budget(ctx: &mut Ctx, body: &SetBudget) -> Result<BudgetStatusV
 
 /// Deletes a budget.
 #[tracing::instrument(name = "app.budgets.delete_budget", skip_all)]
+#[operation]
 pub async fn delete_budget(ctx: &mut Ctx, id: BudgetId) -> Result<(), Error> {
     ctx.caller()?;
     let now = ctx.now;
@@ -120,6 +125,7 @@ async fn record_budget_event(
 
 /// Lists the budgets of a scope; without one, all budgets of the installation but those of ended tasks.
 #[tracing::instrument(name = "app.budgets.list_budgets", skip_all)]
+#[operation]
 pub async fn list_budgets(
     ctx: &mut Ctx,
     scope: Option<BudgetScope>,
@@ -168,6 +174,7 @@ pub(crate) fn to_budget_view(ceiling: &BudgetStatus) -> BudgetStatusView {
 
 /// Returns why a task is parked and may not call models, if it is.
 #[tracing::instrument(name = "app.budgets.park_of_task", skip_all, fields(task.id = %task))]
+#[operation]
 pub async fn park_of_task(ctx: &mut Ctx, task: TaskId) -> Result<Option<ParkView>, Error> {
     crate::tasks::get_task(ctx, task).await?;
     let now = ctx.now;
@@ -177,6 +184,7 @@ pub async fn park_of_task(ctx: &mut Ctx, task: TaskId) -> Result<Option<ParkView
 
 /// Unparks a task, so that it may call models again.
 #[tracing::instrument(name = "app.budgets.unpark_task", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn unpark_task(ctx: &mut Ctx, id: TaskId) -> Result<(), Error> {
     let task = crate::tasks::get_task(ctx, id).await?;
     authorize_budget_access(ctx, BudgetScope::Task(id), true).await?;

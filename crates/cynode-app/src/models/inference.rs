@@ -55,7 +55,7 @@ pub use request::{ForwardedHeader, InferenceCaller, InferenceRequest};
 
 use crate::{
     App, Error, OperationRequest,
-    platform::{error::log_background_error, tokens::PresentedToken},
+    platform::{error::log_background_error, operation, tokens::PresentedToken},
     tasks::projects::{self, ProjectRef},
     tools::agent_tokens,
 };
@@ -156,6 +156,7 @@ pub struct OfferedModel {
 }
 
 /// Renews the reservations of calls in progress and settles lost calls, until shutdown.
+#[operation]
 pub async fn run_reservation_upkeep(app: App, stop: CancellationToken) {
     let Ok(models) = app.inference_runtime().cloned() else { return };
     let mut turn = tokio::time::interval(ledger::LEASE_RENEW_INTERVAL);
@@ -187,6 +188,7 @@ pub async fn run_reservation_upkeep(app: App, stop: CancellationToken) {
 }
 
 /// Waits until every response in progress has been settled.
+#[operation]
 pub async fn wait_until_settled(app: &App) {
     let Ok(models) = app.inference_runtime() else { return };
     models.answers.close();
@@ -195,6 +197,7 @@ pub async fn wait_until_settled(app: &App) {
 }
 
 /// Settles lost calls, whose leases have expired. Returns their number.
+#[operation]
 pub async fn settle_lost_calls(app: &App) -> Result<usize, Error> {
     let mut conn = app.conn().await?;
     let lost = budgets::settle_expired_calls(&mut conn, 100).await?;
@@ -206,6 +209,7 @@ pub async fn settle_lost_calls(app: &App) -> Result<usize, Error> {
 
 /// Lists the models that a caller may use.
 #[tracing::instrument(name = "app.inference.list_offered_models", skip_all)]
+#[operation]
 pub async fn list_offered_models(
     app: &App,
     who: &InferenceCaller,
@@ -249,6 +253,7 @@ pub async fn list_offered_models(
 }
 
 /// Resolves a user who calls a model, on behalf of a project if the user names one and may use it.
+#[operation]
 pub async fn resolve_user_caller(
     app: &App,
     request: &OperationRequest,
@@ -281,6 +286,7 @@ pub async fn resolve_user_caller(
 
 /// Resolves the agent of a token, which grants the models that it names.
 #[tracing::instrument(name = "app.inference.resolve_agent_caller", skip_all)]
+#[operation]
 pub async fn resolve_agent_caller(
     app: &App,
     shown: &PresentedToken,
@@ -319,6 +325,7 @@ pub fn estimate_tokens(body: &Value) -> u64 {
 
 /// Calls a model.
 #[tracing::instrument(name = "app.inference.ask_model", skip_all, fields(dialect = request.dialect.as_str()))]
+#[operation]
 pub async fn ask_model(
     app: &App,
     mut request: InferenceRequest,

@@ -19,7 +19,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::{Ctx, Error, GatewayParts, platform::context::EventDraft};
+use crate::{
+    Ctx, Error, GatewayParts,
+    platform::{context::EventDraft, operation},
+};
 
 /// Maximum size of a script.
 const MAX_SCRIPT_BYTES: usize = 512 * 1024;
@@ -59,6 +62,7 @@ fn invalid_input<T>(told: impl Into<String>) -> Result<T, Error> {
 
 /// Creates or replaces a provider. Its keys stay.
 #[tracing::instrument(name = "app.models.set_provider", skip_all)]
+#[operation]
 pub async fn set_provider(
     ctx: &mut Ctx,
     name: &str,
@@ -214,6 +218,7 @@ async fn record_registry_change(ctx: &mut Ctx, kind: EventKind, data: Value) -> 
 
 /// Deletes a provider with its keys. Models without another provider are left without a route.
 #[tracing::instrument(name = "app.models.delete_provider", skip_all)]
+#[operation]
 pub async fn delete_provider(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
     require_admin(ctx)?;
     let provider = lock_provider(ctx, name).await?;
@@ -233,6 +238,7 @@ async fn lock_provider(ctx: &mut Ctx, name: &str) -> Result<ProviderRecord, Erro
 
 /// Lists all providers.
 #[tracing::instrument(name = "app.models.list_providers", skip_all)]
+#[operation]
 pub async fn list_providers(ctx: &mut Ctx) -> Result<Vec<ProviderView>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     let mut views = Vec::new();
@@ -280,6 +286,7 @@ fn to_key_view(key: ProviderKey) -> ProviderKeyView {
 /// Adds a key to a provider. With several keys, one in cooldown is skipped. To rotate a key, add the new one and
 /// delete the old.
 #[tracing::instrument(name = "app.models.add_provider_key", skip_all)]
+#[operation]
 pub async fn add_provider_key(
     ctx: &mut Ctx,
     parts: &GatewayParts,
@@ -324,6 +331,7 @@ pub async fn add_provider_key(
 
 /// Deletes a key. The next call no longer uses it.
 #[tracing::instrument(name = "app.models.delete_provider_key", skip_all)]
+#[operation]
 pub async fn delete_provider_key(
     ctx: &mut Ctx,
     name: &str,
@@ -340,6 +348,7 @@ pub async fn delete_provider_key(
 
 /// Creates or replaces a model.
 #[tracing::instrument(name = "app.models.set_model", skip_all)]
+#[operation]
 pub async fn set_model(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelView, Error> {
     require_admin(ctx)?;
     let good = (1..=128).contains(&id.len())
@@ -418,6 +427,7 @@ pub async fn set_model(ctx: &mut Ctx, id: &str, body: SetModel) -> Result<ModelV
 
 /// Deletes a model.
 #[tracing::instrument(name = "app.models.delete_model", skip_all)]
+#[operation]
 pub async fn delete_model(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
     require_admin(ctx)?;
     if !registry::remove_model(ctx.conn(), id).await? {
@@ -429,6 +439,7 @@ pub async fn delete_model(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
 
 /// Lists all models with their prices and routes.
 #[tracing::instrument(name = "app.models.list_models", skip_all)]
+#[operation]
 pub async fn list_models(ctx: &mut Ctx) -> Result<Vec<ModelView>, Error> {
     ctx.caller()?;
     let providers = registry::list_providers(ctx.conn()).await?;

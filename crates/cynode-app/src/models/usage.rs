@@ -10,7 +10,7 @@ use cynode_wire::models::{UsageCall, UsageSum};
 
 pub use cynode_db::models::usage::UsageFilter;
 
-use crate::{Ctx, Error};
+use crate::{Ctx, Error, platform::operation};
 
 /// Narrows a filter to the calls that the caller may see.
 async fn narrow_filter(ctx: &mut Ctx, mut filter: UsageFilter) -> Result<UsageFilter, Error> {
@@ -27,6 +27,7 @@ async fn narrow_filter(ctx: &mut Ctx, mut filter: UsageFilter) -> Result<UsageFi
 
 /// Lists totals of the calls that the caller may see, by cost, descending.
 #[tracing::instrument(name = "app.usage.list_usage_sums", skip_all)]
+#[operation]
 pub async fn list_usage_sums(
     ctx: &mut Ctx,
     filter: UsageFilter,
@@ -49,6 +50,7 @@ pub async fn list_usage_sums(
 
 /// Lists the calls that the caller may see, newest first.
 #[tracing::instrument(name = "app.usage.list_usage_calls", skip_all)]
+#[operation]
 pub async fn list_usage_calls(
     ctx: &mut Ctx,
     filter: UsageFilter,

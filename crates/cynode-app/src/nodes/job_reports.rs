@@ -35,7 +35,7 @@ use super::{AuthenticatedNode, CLAIM_POLL_INTERVAL};
 use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::{evidence, repositories::DiffStat},
-    platform::timeouts::wait_timeout,
+    platform::{operation, timeouts::wait_timeout},
     tools::{
         approvals::{self, ApprovalOutcome, ApprovalRequest},
         artifacts::{decode_hex32, object_path as stored_at},
@@ -54,6 +54,7 @@ const MAX_BLOB_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Stores the redacted events of a job. Stored events are skipped; a gap is rejected.
 #[tracing::instrument(name = "app.nodes.store_job_events", skip_all, fields(job.id = %job))]
+#[operation]
 pub async fn store_job_events(
     app: &App,
     node: AuthenticatedNode,
@@ -124,6 +125,7 @@ async fn require_claim(
 
 /// Lists the events of a job for a caller who may see its project.
 #[tracing::instrument(name = "app.nodes.list_job_events", skip_all, fields(job.id = %job))]
+#[operation]
 pub async fn list_job_events(
     ctx: &mut Ctx,
     job: JobId,
@@ -140,6 +142,7 @@ pub async fn list_job_events(
 
 /// Asks people to permit an action of an agent. A repeat with the same text gets the same answer.
 #[tracing::instrument(name = "app.nodes.ask_permission", skip_all, fields(job.id = %job))]
+#[operation]
 pub async fn ask_permission(
     app: &App,
     request: &OperationRequest,
@@ -259,6 +262,7 @@ pub async fn store_blob<E>(
 /// Stores the result of a job and wakes its run. A commit is verified before it counts. A repeat has no effect; a
 /// late report or one of another node is rejected.
 #[tracing::instrument(name = "app.nodes.store_job_result", skip_all, fields(job.id = %job))]
+#[operation]
 pub async fn store_job_result(
     app: &App,
     node: AuthenticatedNode,

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::{
     App, AuthenticatedCaller, Ctx, Error, OperationRequest,
     notifications::{HumanQuestion, QuestionRef, question},
-    platform::keys::InstallationKeys,
+    platform::{keys::InstallationKeys, operation},
     tools::approvals,
     workflow::signals,
 };
@@ -194,6 +194,7 @@ async fn authenticate_link(
 
 /// Returns the question of a link. Reading has no effect, because mail scanners open links too.
 #[tracing::instrument(name = "app.links.load_answer_page", skip_all)]
+#[operation]
 pub async fn load_answer_page(app: &App, text: &str) -> Result<AnswerPage, LinkError> {
     let (token, _, caller) = authenticate_link(app, text).await?;
     let request = OperationRequest {
@@ -234,6 +235,7 @@ fn to_link_error(error: Error) -> LinkError {
 /// Answers the question of a link by the same operation as the API, as the person of the link. Of two concurrent
 /// answers one wins.
 #[tracing::instrument(name = "app.links.answer_link", skip_all)]
+#[operation]
 pub async fn answer_link(app: &App, text: &str, said: LinkAnswer) -> Result<(), LinkError> {
     let (token, hash, caller) = authenticate_link(app, text).await?;
     let said = match said {

@@ -21,7 +21,9 @@ use uuid::Uuid;
 use super::compose::{ComposeOutcome, compose_notification};
 use crate::{
     App, Error, OperationRequest,
-    platform::{context::EventDraft, error::log_background_error, keys::InstallationKeys},
+    platform::{
+        context::EventDraft, error::log_background_error, keys::InstallationKeys, operation,
+    },
 };
 
 /// Maximum number of notifications per batch. They are delivered concurrently.
@@ -47,6 +49,7 @@ impl Default for OutboxTiming {
 
 /// Delivers notifications until shutdown. A failure is logged and retried in the next round. Each slot is freed on
 /// its own, so a slow receiver delays nobody else.
+#[operation]
 pub async fn run_outbox_worker(app: App, pace: OutboxTiming, stop: CancellationToken) {
     // Deliveries still in progress at shutdown are aborted. They return to the queue when their leases expire.
     let mut telling = JoinSet::new();
@@ -99,6 +102,7 @@ fn log_delivery_failure(told: Result<Result<(), Error>, JoinError>) {
 
 /// Claims due notifications, delivers them and waits for all. Returns the number of claimed ones.
 #[tracing::instrument(name = "app.notices.deliver_due", skip_all)]
+#[operation]
 pub async fn deliver_due(app: &App, lease: Duration) -> Result<usize, Error> {
     let claim = app.environment().new_uuid(app.environment().now());
     let taken = claim_due(app, claim, lease, NOTIFICATION_BATCH_SIZE).await?;

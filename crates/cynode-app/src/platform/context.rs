@@ -22,7 +22,10 @@ use uuid::Uuid;
 use crate::{
     App, AppEnvironment, AuthenticatedCaller, Error, IdempotentAttempt, LifetimePolicy,
     OperationAnswer,
-    platform::idempotency::{self, AnswerSecrecy},
+    platform::{
+        idempotency::{self, AnswerSecrecy},
+        operation,
+    },
 };
 
 /// Lock timeout of the reconciler. It retries soon, and other callers wait behind it.
@@ -41,6 +44,22 @@ pub struct OperationRequest {
 
 /// Future of an operation.
 pub type OperationFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+
+/// An operation that gives the bytes of its answer.
+type SerializedOperation<'f> =
+    Box<dyn for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, Vec<u8>> + Send + 'f>;
+
+/// Makes one type of all operations, so that what surrounds them is compiled once.
+fn serialize_answer_of<'f, T: Serialize + 'static>(
+    operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T> + Send + 'f,
+) -> SerializedOperation<'f> {
+    Box::new(move |ctx| {
+        let answer = operation(ctx);
+        Box::pin(async move {
+            serde_json::to_vec(&answer.await?).map_err(|error| Error::Internal(error.into()))
+        })
+    })
+}
 
 /// Context of an operation: one open transaction, the caller and the time.
 pub struct Ctx {
@@ -72,57 +91,66 @@ impl App {
         request: &OperationRequest,
         operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
     ) -> Result<T, Error> {
-        let conn = self.conn().await?;
-        let mut ctx = self.build_ctx(request, OperationConnection::Plain(conn));
+        let mut ctx = self.begin_read(request).await?;
         operation(&mut ctx).await
     }
 
     /// Runs an operation that changes state. Its writes, its events and the answer stored for a repeat are one
     /// transaction. A repeat with the same idempotency key gets the same answer and has no effect.
-    pub async fn mutate<T: Serialize>(
+    pub async fn mutate<T: Serialize + 'static>(
         &self,
         request: &OperationRequest,
-        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T> + Send,
     ) -> Result<OperationAnswer, Error> {
+        let operation = serialize_answer_of(operation);
         self.run_operation(request, AnswerSecrecy::Open, operation).await
     }
 
     /// Runs an operation like [`Self::mutate`] whose answer holds a secret: the stored answer is sealed with the
     /// caller's own token, which is not stored.
-    pub async fn run_secret_mutation<T: Serialize>(
+    pub async fn run_secret_mutation<T: Serialize + 'static>(
         &self,
         request: &OperationRequest,
-        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
+        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T> + Send,
     ) -> Result<OperationAnswer, Error> {
+        let operation = serialize_answer_of(operation);
         self.run_operation(request, AnswerSecrecy::Sealed, operation).await
     }
 
-    async fn run_operation<T: Serialize>(
-        &self,
-        request: &OperationRequest,
+    #[operation]
+    async fn begin_read(&self, request: &OperationRequest) -> Result<Ctx, Error> {
+        let conn = self.conn().await?;
+        Ok(self.build_ctx(request, OperationConnection::Plain(conn)))
+    }
+
+    fn run_operation<'f>(
+        &'f self,
+        request: &'f OperationRequest,
         secrecy: AnswerSecrecy,
-        operation: impl for<'a> FnOnce(&'a mut Ctx) -> OperationFuture<'a, T>,
-    ) -> Result<OperationAnswer, Error> {
-        let mut ctx = self.begin_transaction(request).await?;
-        let body = match operation(&mut ctx).await {
-            Ok(value) => serde_json::to_vec(&value).map_err(|e| Error::Internal(e.into()))?,
-            // A caller who lost the role gets nothing more, not even an earlier answer.
-            Err(error) if ctx.refused => return Err(error),
-            // The first attempt may have made a second one impossible: a name is taken, a token is used.
-            Err(error) => return self.replay_answer(ctx, request, secrecy).await?.ok_or(error),
-        };
-        if let Some(attempt) = &request.attempt {
-            let kept =
-                idempotency::store_answer(&mut ctx, request, attempt, secrecy, &body).await?;
-            if !kept {
-                return self
-                    .replay_answer(ctx, request, secrecy)
-                    .await?
-                    .ok_or(Error::IdempotencyKeyReused);
+        operation: SerializedOperation<'f>,
+    ) -> OperationFuture<'f, OperationAnswer> {
+        Box::pin(async move {
+            let mut ctx = self.begin_transaction(request).await?;
+            let body = match operation(&mut ctx).await {
+                Ok(body) => body,
+                // A caller who lost the role gets nothing more, not even an earlier answer.
+                Err(error) if ctx.refused => return Err(error),
+                // The first attempt may have made a second one impossible: a name is taken, a token is used.
+                Err(error) => {
+                    return self.replay_answer(ctx, request, secrecy).await?.ok_or(error);
+                }
+            };
+            if let Some(attempt) = &request.attempt {
+                let kept =
+                    idempotency::store_answer(&mut ctx, request, attempt, secrecy, &body).await?;
+                if !kept {
+                    let earlier = self.replay_answer(ctx, request, secrecy).await?;
+                    return earlier.ok_or(Error::IdempotencyKeyReused);
+                }
             }
-        }
-        self.commit_operation(ctx).await?;
-        Ok(OperationAnswer { body, replayed: false })
+            self.commit_operation(ctx).await?;
+            Ok(OperationAnswer { body, replayed: false })
+        })
     }
 
     /// Commits the operation and wakes the waiters that it concerns.

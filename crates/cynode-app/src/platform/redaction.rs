@@ -3,7 +3,7 @@
 use cynode_core::names::{Prose, TextError};
 use serde_json::Value;
 
-use crate::{App, Error};
+use crate::{App, Error, platform::operation};
 
 /// Redacts a value. Without the secrets of the installation nothing can be redacted, and the value is rejected.
 pub(crate) async fn redact_value(app: &App, value: &mut Value) -> Result<(), Error> {
@@ -23,6 +23,7 @@ pub(crate) async fn redact_text(app: &App, text: String) -> Result<String, Error
 
 /// Redacts texts of a request. It takes a connection of its own, so the caller must not have an open transaction.
 #[tracing::instrument(name = "app.redaction.redact_prose", skip_all)]
+#[operation]
 pub async fn redact_prose(app: &App, texts: Vec<&mut Prose>) -> Result<(), Error> {
     // A process without models has no provider secrets.
     if texts.is_empty() || app.inference_runtime().is_err() {

@@ -16,10 +16,14 @@ use cynode_core::{
 use cynode_db::{Conn, platform::settings};
 use serde_json::{Value, json};
 
-use crate::{Ctx, Error, platform::context::EventDraft};
+use crate::{
+    Ctx, Error,
+    platform::{context::EventDraft, operation},
+};
 
 /// Lists all settings.
 #[tracing::instrument(name = "app.settings.list_settings", skip_all)]
+#[operation]
 pub async fn list_settings(ctx: &mut Ctx) -> Result<Vec<VersionedValue>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     Ok(settings::list_settings(ctx.conn()).await?)
@@ -27,6 +31,7 @@ pub async fn list_settings(ctx: &mut Ctx) -> Result<Vec<VersionedValue>, Error> 
 
 /// Returns one setting.
 #[tracing::instrument(name = "app.settings.get_setting", skip_all, fields(setting.key = %key))]
+#[operation]
 pub async fn get_setting(ctx: &mut Ctx, key: &DottedKey) -> Result<VersionedValue, Error> {
     ctx.require_role(UserRole::Viewer)?;
     settings::get_setting(ctx.conn(), key).await?.ok_or_else(|| Error::not_found("setting", key))
@@ -40,6 +45,7 @@ pub(crate) async fn setting_value(conn: &mut Conn, name: &str) -> Result<Option<
 
 /// Lists all writes of a setting.
 #[tracing::instrument(name = "app.settings.list_setting_changes", skip_all, fields(setting.key = %key))]
+#[operation]
 pub async fn list_setting_changes(
     ctx: &mut Ctx,
     key: &DottedKey,
@@ -50,6 +56,7 @@ pub async fn list_setting_changes(
 
 /// Writes a setting. Optimistic locking: a concurrent write is a version conflict.
 #[tracing::instrument(name = "app.settings.set_setting", skip_all, fields(setting.key = %key))]
+#[operation]
 pub async fn set_setting(
     ctx: &mut Ctx,
     key: &DottedKey,
@@ -82,6 +89,7 @@ pub async fn set_setting(
 
 /// Deletes a setting. Optimistic locking: a concurrent write is a version conflict.
 #[tracing::instrument(name = "app.settings.delete_setting", skip_all, fields(setting.key = %key))]
+#[operation]
 pub async fn delete_setting(ctx: &mut Ctx, key: &DottedKey, version: i64) -> Result<(), Error> {
     let caller = ctx.require_role(UserRole::Admin)?;
     let now = ctx.now;

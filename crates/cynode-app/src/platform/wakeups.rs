@@ -32,7 +32,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{App, Error, platform::error::log_background_error};
+use crate::{
+    App, Error,
+    platform::{error::log_background_error, operation},
+};
 
 /// Intervals of the reconciler.
 #[derive(Clone, Copy, Debug)]
@@ -408,6 +411,7 @@ impl Drop for SharedPollGuard<'_> {
 }
 
 /// Runs the process-wide poll and listens to other processes until shutdown.
+#[operation]
 pub async fn run_wakeups(app: App, pace: ReconcileInterval, stop: CancellationToken) {
     let environment = app.environment();
     app.signs.id.get_or_init(|| environment.new_uuid(environment.now()));

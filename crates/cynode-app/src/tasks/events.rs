@@ -11,7 +11,10 @@ use cynode_db::tasks::events::{self, EventFilter, EventReader};
 use futures::{Stream, stream};
 use tokio::sync::watch;
 
-use crate::{App, Ctx, Error, platform::tokens::PresentedToken};
+use crate::{
+    App, Ctx, Error,
+    platform::{operation, tokens::PresentedToken},
+};
 
 /// Poll interval of a stream, while other processes are not heard.
 const STREAM_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -38,6 +41,7 @@ pub enum StreamStart {
 }
 
 /// Rejects a caller who may not see the selected events. Returns the start position.
+#[operation]
 pub async fn authorize_stream(
     ctx: &mut Ctx,
     wanted: EventSelection,

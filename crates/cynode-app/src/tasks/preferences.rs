@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Ctx, Error,
-    platform::{context::EventDraft, settings::version_error},
+    platform::{context::EventDraft, operation, settings::version_error},
 };
 
 /// Intended access to a scope.
@@ -66,6 +66,7 @@ async fn authorize_scope(
 
 /// Lists all preferences of a scope.
 #[tracing::instrument(name = "app.preferences.list_preferences", skip_all)]
+#[operation]
 pub async fn list_preferences(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -76,6 +77,7 @@ pub async fn list_preferences(
 
 /// Returns one preference.
 #[tracing::instrument(name = "app.preferences.get_preference", skip_all, fields(preference.key = %key))]
+#[operation]
 pub async fn get_preference(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -88,6 +90,7 @@ pub async fn get_preference(
 
 /// Lists all writes of a preference.
 #[tracing::instrument(name = "app.preferences.list_preference_changes", skip_all, fields(preference.key = %key))]
+#[operation]
 pub async fn list_preference_changes(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -99,6 +102,7 @@ pub async fn list_preference_changes(
 
 /// Writes a preference if the value fits the key. Optimistic locking: a concurrent write is a version conflict.
 #[tracing::instrument(name = "app.preferences.set_preference", skip_all, fields(preference.key = %key))]
+#[operation]
 pub async fn set_preference(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -162,6 +166,7 @@ pub(crate) async fn set_plan_approval(ctx: &mut Ctx, task: &Task, asks: bool) ->
 
 /// Deletes a preference. Optimistic locking: a concurrent write is a version conflict.
 #[tracing::instrument(name = "app.preferences.delete_preference", skip_all, fields(preference.key = %key))]
+#[operation]
 pub async fn delete_preference(
     ctx: &mut Ctx,
     scope: PreferenceScope,
@@ -246,6 +251,7 @@ pub enum PreferenceSubject {
 /// Returns the effective preferences and their scopes. The precedence is task, project, user, group, system. For an
 /// agent, keys of the other agent role are left out.
 #[tracing::instrument(name = "app.preferences.effective_preferences", skip_all)]
+#[operation]
 pub async fn effective_preferences(
     ctx: &mut Ctx,
     about: PreferenceSubject,

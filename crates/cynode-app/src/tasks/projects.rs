@@ -14,7 +14,10 @@ use cynode_db::{Conn, tasks::projects};
 use cynode_wire::tasks::projects::{CreateProject, UpdateProject};
 use serde_json::json;
 
-use crate::{Ctx, Error, platform::context::EventDraft};
+use crate::{
+    Ctx, Error,
+    platform::{context::EventDraft, operation},
+};
 
 /// Reference to a project: by id or by slug.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,7 @@ impl FromStr for ProjectRef {
 }
 
 /// Resolves a reference to the id of a project that the caller may see.
+#[operation]
 pub async fn resolve_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<ProjectId, Error> {
     match project {
         ProjectRef::Id(id) => Ok(*id),
@@ -70,6 +74,7 @@ async fn missing_project_error(ctx: &mut Ctx, slug: &ProjectSlug) -> Result<Erro
 }
 
 /// Resolves an optional reference to a project.
+#[operation]
 pub async fn resolve_optional_project(
     ctx: &mut Ctx,
     project: Option<&ProjectRef>,
@@ -82,6 +87,7 @@ pub async fn resolve_optional_project(
 
 /// Creates a project. The caller becomes its first admin.
 #[tracing::instrument(name = "app.projects.create_project", skip_all)]
+#[operation]
 pub async fn create_project(ctx: &mut Ctx, body: CreateProject) -> Result<Project, Error> {
     let caller = ctx.require_role(UserRole::Operator)?;
     let project = Project {
@@ -111,6 +117,7 @@ pub async fn create_project(ctx: &mut Ctx, body: CreateProject) -> Result<Projec
 
 /// Returns one project.
 #[tracing::instrument(name = "app.projects.get_project", skip_all)]
+#[operation]
 pub async fn get_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<Project, Error> {
     let id = resolve_project(ctx, project).await?;
     ctx.require_project_role(id, UserRole::Viewer).await?;
@@ -119,6 +126,7 @@ pub async fn get_project(ctx: &mut Ctx, project: &ProjectRef) -> Result<Project,
 
 /// Lists the projects that the caller may see; archived ones only on request.
 #[tracing::instrument(name = "app.projects.list_projects", skip_all)]
+#[operation]
 pub async fn list_projects(
     ctx: &mut Ctx,
     archived: bool,
@@ -131,6 +139,7 @@ pub async fn list_projects(
 
 /// Updates a project.
 #[tracing::instrument(name = "app.projects.update_project", skip_all, fields(project.id = %id))]
+#[operation]
 pub async fn update_project(
     ctx: &mut Ctx,
     id: ProjectId,
@@ -162,6 +171,7 @@ pub(crate) async fn require_active_project(conn: &mut Conn, id: ProjectId) -> Re
 /// Archives a project: no task can be created in it, its models answer nobody, its schedules and its forge sync stop,
 /// and lists omit it. All its data stays.
 #[tracing::instrument(name = "app.projects.archive_project", skip_all, fields(project.id = %id))]
+#[operation]
 pub async fn archive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Error> {
     let caller = ctx.require_project_role(id, UserRole::Admin).await?;
     // A concurrent creation of a task waits for this lock.
@@ -186,6 +196,7 @@ pub async fn archive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Er
 
 /// Unarchives a project.
 #[tracing::instrument(name = "app.projects.unarchive_project", skip_all, fields(project.id = %id))]
+#[operation]
 pub async fn unarchive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Error> {
     ctx.require_project_role(id, UserRole::Admin).await?;
     let locked = projects::lock_project(ctx.conn(), id).await?;
@@ -205,6 +216,7 @@ pub async fn unarchive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, 
 /// history stays: events, audit records and usage of models. The rows are deleted in this transaction; maintenance
 /// removes the files.
 #[tracing::instrument(name = "app.projects.delete_project", skip_all, fields(project.id = %id))]
+#[operation]
 pub async fn delete_project(ctx: &mut Ctx, id: ProjectId) -> Result<(), Error> {
     ctx.require_project_role(id, UserRole::Admin).await?;
     let locked = projects::lock_project(ctx.conn(), id).await?;
@@ -225,6 +237,7 @@ pub async fn delete_project(ctx: &mut Ctx, id: ProjectId) -> Result<(), Error> {
 
 /// Lists the members of a project.
 #[tracing::instrument(name = "app.projects.list_members", skip_all, fields(project.id = %id))]
+#[operation]
 pub async fn list_members(
     ctx: &mut Ctx,
     id: ProjectId,
@@ -237,6 +250,7 @@ pub async fn list_members(
 
 /// Sets the role of a user in a project.
 #[tracing::instrument(name = "app.projects.set_member", skip_all, fields(project.id = %id, user.id = %user))]
+#[operation]
 pub async fn set_member(
     ctx: &mut Ctx,
     id: ProjectId,
@@ -263,6 +277,7 @@ pub async fn set_member(
 
 /// Removes a user from a project.
 #[tracing::instrument(name = "app.projects.remove_member", skip_all, fields(project.id = %id, user.id = %user))]
+#[operation]
 pub async fn remove_member(ctx: &mut Ctx, id: ProjectId, user: UserId) -> Result<(), Error> {
     ctx.require_project_role(id, UserRole::Admin).await?;
     if !projects::remove_member(ctx.conn(), id, user).await? {

@@ -34,6 +34,7 @@ use crate::{
     AgentRestrictions, App, AuthenticatedCaller, Ctx, Error,
     platform::{
         context::EventDraft,
+        operation,
         tokens::{self, PresentedToken, TokenKind},
     },
     tasks::preferences,
@@ -86,6 +87,7 @@ impl TokenKind {
 
 /// Resolves tokens from the database. Unknown tokens are left out.
 #[tracing::instrument(name = "app.agents.resolve_agent_tokens", skip_all)]
+#[operation]
 pub async fn resolve_agent_tokens(
     app: &App,
     shown: &[PresentedToken],
@@ -166,6 +168,7 @@ fn service_agent(token: AgentTokenId, role: AgentRole) -> AgentIdentity {
 
 /// Issues a token in the caller's name. The ids that bind it are checked against each other.
 #[tracing::instrument(name = "app.agents.issue_agent_token", skip_all, fields(project.id = %body.project_id))]
+#[operation]
 pub async fn issue_agent_token(
     ctx: &mut Ctx,
     body: IssueAgentToken,
@@ -389,6 +392,7 @@ async fn active_run_of_task(ctx: &mut Ctx, project: ProjectId, id: TaskId) -> Re
 
 /// Lists the tokens of a project, newest first.
 #[tracing::instrument(name = "app.agents.list_agent_tokens", skip_all)]
+#[operation]
 pub async fn list_agent_tokens(
     ctx: &mut Ctx,
     project: ProjectId,
@@ -401,6 +405,7 @@ pub async fn list_agent_tokens(
 
 /// Revokes a token. Every replica rejects it within a tenth of a second and cancels its calls in progress.
 #[tracing::instrument(name = "app.agents.revoke_agent_token", skip_all)]
+#[operation]
 pub async fn revoke_agent_token(ctx: &mut Ctx, id: AgentTokenId) -> Result<(), Error> {
     ctx.caller()?;
     let token = agent_tokens::get_agent_token(ctx.conn(), id).await?;

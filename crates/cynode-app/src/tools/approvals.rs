@@ -15,7 +15,7 @@ pub use cynode_db::tools::approvals::{Approval, ApprovalRequest, ApprovalState};
 
 use crate::{
     App, Ctx, Error, OperationRequest,
-    platform::{context::EventDraft, keys::InstallationKeys},
+    platform::{context::EventDraft, keys::InstallationKeys, operation},
 };
 
 /// Lifetime of a request and of its answer.
@@ -39,6 +39,7 @@ pub enum ApprovalOutcome {
 
 /// Consumes the approval of this exact call, or requests one.
 #[tracing::instrument(name = "app.approvals.obtain_approval", skip_all)]
+#[operation]
 pub async fn obtain_approval(
     app: &App,
     request: &OperationRequest,
@@ -94,6 +95,7 @@ fn approval_associated_data(asked: &ApprovalRequest) -> Vec<u8> {
 
 /// Lists the calls that wait for a decision of the caller.
 #[tracing::instrument(name = "app.approvals.list_pending_approvals", skip_all)]
+#[operation]
 pub async fn list_pending_approvals(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, Error> {
     let (member, now) = (ctx.visibility_filter()?, ctx.now);
     let found = approvals::list_pending_approvals(ctx.conn(), member, now).await?;
@@ -102,6 +104,7 @@ pub async fn list_pending_approvals(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, 
 
 /// Approves or refuses a pending call. Only a person may, never the agent itself.
 #[tracing::instrument(name = "app.approvals.decide_approval", skip_all)]
+#[operation]
 pub async fn decide_approval(
     ctx: &mut Ctx,
     id: ApprovalId,
@@ -138,6 +141,7 @@ pub async fn decide_approval(
 
 /// Returns one request for a caller who may see its project.
 #[tracing::instrument(name = "app.approvals.get_approval", skip_all)]
+#[operation]
 pub async fn get_approval(
     ctx: &mut Ctx,
     keys: &InstallationKeys,

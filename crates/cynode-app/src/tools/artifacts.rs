@@ -14,7 +14,10 @@ use sha2::{Digest, Sha256};
 
 pub use cynode_db::tools::artifacts::Artifact;
 
-use crate::{App, Ctx, Error, platform::settings};
+use crate::{
+    App, Ctx, Error,
+    platform::{operation, settings},
+};
 
 /// Maximum size of an artifact that an agent stores, or that is read in one piece. Jobs store larger ones.
 pub const MAX_ARTIFACT_BYTES: usize = 4 * 1024 * 1024;
@@ -67,6 +70,7 @@ impl ArtifactContent {
 /// Checks whether an artifact may be stored and returns its project. It runs before any byte is stored, because bytes
 /// without metadata would be orphans.
 #[tracing::instrument(name = "app.artifacts.authorize_artifact", skip_all)]
+#[operation]
 pub async fn authorize_artifact(
     ctx: &mut Ctx,
     new: &NewArtifact,
@@ -108,6 +112,7 @@ async fn max_task_bytes(ctx: &mut Ctx) -> Result<i64, Error> {
 
 /// Stores bytes under their digest. It is idempotent, and nobody can store other bytes there.
 #[tracing::instrument(name = "app.artifacts.put_artifact_bytes", skip_all)]
+#[operation]
 pub async fn put_artifact_bytes(app: &App, piece: &ArtifactContent) -> Result<(), Error> {
     let parts = app.gateway_parts()?;
     let (store, path) = (&parts.objects, object_path(&piece.digest));
@@ -148,6 +153,7 @@ pub(crate) async fn remove_artifact_bytes(app: &App, digest: &[u8; 32]) -> Resul
 
 /// Stores the metadata of an artifact. Its bytes are stored first: metadata without bytes must never be visible.
 #[tracing::instrument(name = "app.artifacts.record_artifact", skip_all)]
+#[operation]
 pub async fn record_artifact(
     ctx: &mut Ctx,
     new: NewArtifact,
@@ -174,6 +180,7 @@ pub async fn record_artifact(
 
 /// Returns one artifact for a caller who may see its project.
 #[tracing::instrument(name = "app.artifacts.get_artifact", skip_all)]
+#[operation]
 pub async fn get_artifact(ctx: &mut Ctx, id: ArtifactId) -> Result<Artifact, Error> {
     ctx.caller()?;
     let missing = || Error::not_found("artifact", id);
@@ -184,6 +191,7 @@ pub async fn get_artifact(ctx: &mut Ctx, id: ArtifactId) -> Result<Artifact, Err
 
 /// Lists the artifacts of a task, oldest first.
 #[tracing::instrument(name = "app.artifacts.list_task_artifacts", skip_all)]
+#[operation]
 pub async fn list_task_artifacts(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Artifact>, Error> {
     crate::tasks::get_task(ctx, task).await?;
     Ok(artifacts::list_task_artifacts(ctx.conn(), task).await?)
@@ -192,6 +200,7 @@ pub async fn list_task_artifacts(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Arti
 /// Reads the bytes of an artifact and verifies their digest. One that is too large is not read, because its bytes
 /// would be in memory several times.
 #[tracing::instrument(name = "app.artifacts.read_artifact_bytes", skip_all)]
+#[operation]
 pub async fn read_artifact_bytes(app: &App, artifact: &Artifact) -> Result<Bytes, Error> {
     let store = &app.gateway_parts()?.objects;
     let path = object_path(&artifact.digest);

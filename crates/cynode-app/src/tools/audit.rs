@@ -31,7 +31,10 @@ pub use cynode_audit::{
     Outcome, Phase, RecoveryReport, Verdict,
 };
 
-use crate::{App, Ctx, Error, OperationRequest, platform::keys::InstallationKeys};
+use crate::{
+    App, Ctx, Error, OperationRequest,
+    platform::{keys::InstallationKeys, operation},
+};
 
 /// Number of records per read.
 const RECORD_PAGE_SIZE: i64 = 1000;
@@ -145,6 +148,7 @@ fn to_store_error(error: DbError) -> AuditStoreError {
 
 /// Verifies every record, chain and signature. It reads all records in order.
 #[tracing::instrument(name = "app.audit.verify_audit_log", skip_all)]
+#[operation]
 pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
     // One snapshot is read: records pruned meanwhile do not count as missing.
     let mut conn = app.begin().await?;
@@ -218,6 +222,7 @@ pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, E
 
 /// Verifies the audit log for an admin of the installation. One verification runs at a time per process, because it
 /// reads all records.
+#[operation]
 pub async fn verify_audit_log_as_admin(
     app: &App,
     request: &OperationRequest,
@@ -276,6 +281,7 @@ pub struct RecordProof {
 
 /// Proves that a signed head covers the records of a call.
 #[tracing::instrument(name = "app.audit.prove_call", skip_all)]
+#[operation]
 pub async fn prove_call(
     app: &App,
     call: CallId,
@@ -288,6 +294,7 @@ pub async fn prove_call(
 
 /// Proves a call for a caller who may see its records.
 #[tracing::instrument(name = "app.audit.prove_call_for_caller", skip_all)]
+#[operation]
 pub async fn prove_call_for_caller(
     ctx: &mut Ctx,
     call: CallId,
@@ -396,6 +403,7 @@ const SEARCH_WINDOWS: [Option<Duration>; 4] =
 
 /// Searches records, newest first.
 #[tracing::instrument(name = "app.audit.search_records", skip_all)]
+#[operation]
 pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result<AuditPage, Error> {
     match wanted.project {
         Some(project) => ctx.require_project_role(project, UserRole::Viewer).await?,
@@ -438,6 +446,7 @@ pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result
 /// Prunes the records of chains that were closed before the retention period. A signature proves that the pruning was
 /// ours.
 #[tracing::instrument(name = "app.audit.prune_records", skip_all)]
+#[operation]
 pub async fn prune_records(app: &App, keep: Duration) -> Result<u64, Error> {
     let keys = &app.gateway_parts()?.keys;
     let now = app.environment().now();

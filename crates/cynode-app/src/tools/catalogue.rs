@@ -42,7 +42,8 @@ pub use cynode_db::tools::policy::QuotaOwner;
 pub use explain::explain_call;
 
 use crate::{
-    App, Ctx, Error, GatewayParts, platform::context::EventDraft,
+    App, Ctx, Error, GatewayParts,
+    platform::{context::EventDraft, operation},
     tools::tool_servers::CallableServer,
 };
 
@@ -81,6 +82,7 @@ pub struct GatewaySnapshot {
 }
 
 /// Returns the policy epoch. Every change of the policy increments it.
+#[operation]
 pub async fn load_policy_epoch(app: &App) -> Result<i64, Error> {
     let mut conn = app.conn().await?;
     Ok(policy::get_policy_epoch(&mut conn).await?)
@@ -89,6 +91,7 @@ pub async fn load_policy_epoch(app: &App) -> Result<i64, Error> {
 /// Loads the snapshot of the gateway. It carries the epoch from before the load: a concurrent change increments the
 /// epoch, and the snapshot is loaded again.
 #[tracing::instrument(name = "app.gate.load_gateway_snapshot", skip_all)]
+#[operation]
 pub async fn load_gateway_snapshot(app: &App) -> Result<GatewaySnapshot, Error> {
     let parts = app.gateway_parts()?;
     let mut conn = app.conn().await?;
@@ -215,6 +218,7 @@ pub(crate) async fn require_valid_rules(
 
 /// Lists the tools that are visible to the caller.
 #[tracing::instrument(name = "app.gate.list_tools", skip_all)]
+#[operation]
 pub async fn list_tools(ctx: &mut Ctx, parts: &GatewayParts) -> Result<Vec<ToolView>, Error> {
     ctx.caller()?;
     let described = StoredPolicy::load_from_database(ctx.conn()).await?;
@@ -290,6 +294,7 @@ fn to_tool_view(tool: &CatalogueTool, switches: EnabledSwitches) -> ToolView {
 
 /// Enables or disables a tool, or changes its scope. Every replica applies it within a tenth of a second.
 #[tracing::instrument(name = "app.gate.set_tool", skip_all, fields(tool.name = name))]
+#[operation]
 pub async fn set_tool(
     ctx: &mut Ctx,
     parts: &GatewayParts,
@@ -356,6 +361,7 @@ pub fn list_allowlists() -> Vec<AllowlistView> {
 
 /// Lists the rules by name.
 #[tracing::instrument(name = "app.gate.list_rules", skip_all)]
+#[operation]
 pub async fn list_rules(ctx: &mut Ctx) -> Result<Vec<RuleView>, Error> {
     ctx.require_role(UserRole::Viewer)?;
     Ok(policy::list_rules(ctx.conn()).await?.into_iter().map(to_rule_view).collect())
@@ -381,6 +387,7 @@ pub(crate) fn parse_rule(name: &str, body: &SetRule) -> Result<PolicyRule, Error
 
 /// Creates or replaces a rule. Rejects one that does not fit the tools.
 #[tracing::instrument(name = "app.gate.set_rule", skip_all)]
+#[operation]
 pub async fn set_rule(
     ctx: &mut Ctx,
     parts: &GatewayParts,
@@ -410,6 +417,7 @@ pub async fn set_rule(
 
 /// Deletes a rule.
 #[tracing::instrument(name = "app.gate.delete_rule", skip_all)]
+#[operation]
 pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
     ctx.require_role(UserRole::Admin)?;
     policy::lock_policy(ctx.conn()).await?;
@@ -423,6 +431,7 @@ pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
 /// Takes up to `wanted` calls from the hourly quota of a task, or of a token without a task. Returns the number taken
 /// and the end of the hour.
 #[tracing::instrument(name = "app.gate.take_call_quota", skip_all)]
+#[operation]
 pub async fn take_call_quota(
     app: &App,
     whose: QuotaOwner,

@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 
 use crate::{
     App, Ctx, Error, GatewayParts, OperationRequest,
-    platform::{context::EventDraft, keys::InstallationKeys},
+    platform::{context::EventDraft, keys::InstallationKeys, operation},
     tools::catalogue::{is_visible_to_caller, require_valid_rules},
 };
 
@@ -158,6 +158,7 @@ pub(crate) fn to_definition(
 /// Installs a server. Its tools are read on request or within a minute, and are quarantined until a person accepts
 /// them.
 #[tracing::instrument(name = "app.servers.install_server", skip_all)]
+#[operation]
 pub async fn install_server(
     ctx: &mut Ctx,
     parts: &GatewayParts,
@@ -341,6 +342,7 @@ async fn require_visible_server(ctx: &mut Ctx, id: ServerId) -> Result<ToolServe
 
 /// Returns one server with its tools.
 #[tracing::instrument(name = "app.servers.get_server", skip_all)]
+#[operation]
 pub async fn get_server(ctx: &mut Ctx, id: ServerId) -> Result<ServerView, Error> {
     let server = require_visible_server(ctx, id).await?;
     to_server_view(ctx, server).await
@@ -348,6 +350,7 @@ pub async fn get_server(ctx: &mut Ctx, id: ServerId) -> Result<ServerView, Error
 
 /// Lists the servers that are visible to the caller.
 #[tracing::instrument(name = "app.servers.list_servers", skip_all)]
+#[operation]
 pub async fn list_servers(ctx: &mut Ctx) -> Result<Vec<ServerView>, Error> {
     let mut views = Vec::new();
     for server in tool_servers::list_tool_servers(ctx.conn()).await? {
@@ -406,6 +409,7 @@ fn to_server_tool_view(tool: ServerTool) -> ServerToolView {
 
 /// Updates a server.
 #[tracing::instrument(name = "app.servers.update_server", skip_all)]
+#[operation]
 pub async fn update_server(
     ctx: &mut Ctx,
     id: ServerId,
@@ -437,6 +441,7 @@ pub async fn update_server(
 
 /// Deletes a server with its tools.
 #[tracing::instrument(name = "app.servers.delete_server", skip_all)]
+#[operation]
 pub async fn delete_server(ctx: &mut Ctx, parts: &GatewayParts, id: ServerId) -> Result<(), Error> {
     let server = require_owned_server(ctx, id).await?;
     let caller = ctx.caller()?;
@@ -456,12 +461,14 @@ pub async fn delete_server(ctx: &mut Ctx, parts: &GatewayParts, id: ServerId) ->
 }
 
 /// Rejects a caller who may not change the server.
+#[operation]
 pub async fn require_changeable_server(ctx: &mut Ctx, id: ServerId) -> Result<(), Error> {
     require_owned_server(ctx, id).await.map(|_| ())
 }
 
 /// Accepts tool definitions of a server, exactly as the person saw them.
 #[tracing::instrument(name = "app.servers.accept_tools", skip_all)]
+#[operation]
 pub async fn accept_tools(
     ctx: &mut Ctx,
     parts: &GatewayParts,
@@ -500,6 +507,7 @@ pub async fn accept_tools(
 
 /// Annotates the effects of a tool, which replaces the server's own annotations.
 #[tracing::instrument(name = "app.servers.annotate_tool", skip_all)]
+#[operation]
 pub async fn annotate_tool(
     ctx: &mut Ctx,
     id: ServerId,
@@ -520,6 +528,7 @@ pub async fn annotate_tool(
 
 /// Lists the tools of a server and stores them. A failure is stored too and does not affect other servers.
 #[tracing::instrument(name = "app.servers.refresh_tools", skip_all, fields(server.id = %id))]
+#[operation]
 pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
     let parts = app.gateway_parts()?;
     let server = {
@@ -609,6 +618,7 @@ async fn store_offered_tools(
 }
 
 /// Lists the servers whose tools are refreshed at an interval.
+#[operation]
 pub async fn list_enabled_servers(app: &App) -> Result<Vec<ServerId>, Error> {
     let mut conn = app.conn().await?;
     let servers = tool_servers::list_tool_servers(&mut conn).await?;

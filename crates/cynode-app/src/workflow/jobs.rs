@@ -9,7 +9,10 @@ use cynode_wire::workflow::jobs::{ClaimJobs, ClaimedJobs, JobHeartbeat, JobRepor
 use crate::{
     App, Ctx, Error,
     identity::service_tokens::ServiceIdentity,
-    platform::timeouts::{validate_ttl_ms, wait_timeout},
+    platform::{
+        operation,
+        timeouts::{validate_ttl_ms, wait_timeout},
+    },
 };
 
 /// Lease of a job when its worker names none.
@@ -23,6 +26,7 @@ const JOB_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Claims queued jobs for a worker. With a wait time it long-polls for some.
 #[tracing::instrument(name = "app.jobs.claim_jobs", skip_all, fields(worker = service.name))]
+#[operation]
 pub async fn claim_jobs(
     app: &App,
     service: &ServiceIdentity,
@@ -52,6 +56,7 @@ pub async fn claim_jobs(
 
 /// Renews the lease of a job.
 #[tracing::instrument(name = "app.jobs.renew_job", skip_all, fields(job.id = %job))]
+#[operation]
 pub async fn renew_job(
     ctx: &mut Ctx,
     service: &ServiceIdentity,
@@ -70,6 +75,7 @@ pub async fn renew_job(
 /// Stores the result of a job and wakes its run. A repeat has no effect. A report that is late, from another worker,
 /// or about a cancelled job is rejected.
 #[tracing::instrument(name = "app.jobs.report_job", skip_all, fields(job.id = %job))]
+#[operation]
 pub async fn report_job(
     app: &App,
     service: &ServiceIdentity,

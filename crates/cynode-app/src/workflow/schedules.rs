@@ -25,7 +25,11 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use self::timetable::Timetable;
-use crate::{App, Ctx, Error, platform::context::EventDraft, tasks};
+use crate::{
+    App, Ctx, Error,
+    platform::{context::EventDraft, operation},
+    tasks,
+};
 
 pub use firing::{fire_due_schedules, fire_schedule_now, run_scheduler};
 
@@ -33,6 +37,7 @@ pub use firing::{fire_due_schedules, fire_schedule_now, run_scheduler};
 const MAX_PROJECT_SCHEDULES: i64 = 200;
 
 /// Redacts known and recognized secrets in the texts of a schedule.
+#[operation]
 pub async fn redact_schedule(app: &App, action: &mut ScheduleAction) -> Result<(), Error> {
     let texts = match action {
         ScheduleAction::Words { text } => vec![text],
@@ -45,6 +50,7 @@ pub async fn redact_schedule(app: &App, action: &mut ScheduleAction) -> Result<(
 
 /// Creates a schedule. It acts in the name of the caller.
 #[tracing::instrument(name = "app.schedules.create_schedule", skip_all, fields(project.id = %body.project_id))]
+#[operation]
 pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<ScheduleView, Error> {
     let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
     validate_action(&body.action)?;
@@ -79,6 +85,7 @@ pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<Sche
 /// Updates a schedule. Optimistic locking: a concurrent update is a version conflict. From then on it acts in the
 /// name of the caller: nobody can make another user say words they did not write.
 #[tracing::instrument(name = "app.schedules.update_schedule", skip_all, fields(schedule.id = %id))]
+#[operation]
 pub async fn update_schedule(
     ctx: &mut Ctx,
     id: ScheduleId,
@@ -118,6 +125,7 @@ pub async fn update_schedule(
 
 /// Deletes a schedule. The work that it requested stays.
 #[tracing::instrument(name = "app.schedules.delete_schedule", skip_all, fields(schedule.id = %id))]
+#[operation]
 pub async fn delete_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<(), Error> {
     let schedule = lock_schedule(ctx, id).await?;
     ctx.require_project_role(schedule.project, UserRole::Operator).await?;
@@ -127,6 +135,7 @@ pub async fn delete_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<(), Error>
 
 /// Returns one schedule with its last firing.
 #[tracing::instrument(name = "app.schedules.get_schedule", skip_all, fields(schedule.id = %id))]
+#[operation]
 pub async fn get_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<ScheduleView, Error> {
     let schedule = require_visible_schedule(ctx, id).await?;
     load_schedule_view(ctx, schedule).await
@@ -134,6 +143,7 @@ pub async fn get_schedule(ctx: &mut Ctx, id: ScheduleId) -> Result<ScheduleView,
 
 /// Lists the schedules that the caller may see with their last firings, newest first.
 #[tracing::instrument(name = "app.schedules.list_schedules", skip_all)]
+#[operation]
 pub async fn list_schedules(
     ctx: &mut Ctx,
     project: Option<ProjectId>,

@@ -28,7 +28,7 @@ use serde_json::json;
 
 use crate::{
     Ctx, Error,
-    platform::{context::EventDraft, environment::derive_uuid},
+    platform::{context::EventDraft, environment::derive_uuid, operation},
     tasks::{has_ended, record_instruction},
 };
 
@@ -43,6 +43,7 @@ async fn lock_steerable_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
 
 /// Gives an instruction to a task. A stop and the end of a pause take effect at once, the rest at the next step.
 #[tracing::instrument(name = "app.workflow.instruct_task", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
+#[operation]
 pub async fn instruct_task(
     ctx: &mut Ctx,
     id: TaskId,
@@ -54,6 +55,7 @@ pub async fn instruct_task(
 /// Gives an instruction of an agent to a task. The answer to a report goes to the job that reported, once, regardless
 /// of the attempts of its handoff.
 #[tracing::instrument(name = "app.workflow.reply_to_report", skip_all, fields(task.id = %id, kind = body.kind.as_str()))]
+#[operation]
 pub async fn reply_to_report(
     ctx: &mut Ctx,
     agent: AgentTokenId,
@@ -209,6 +211,7 @@ async fn resolve_wait(
 
 /// Approves or refuses a plan.
 #[tracing::instrument(name = "app.workflow.approve_plan", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn approve_plan(ctx: &mut Ctx, id: TaskId, body: &ApprovePlan) -> Result<Task, Error> {
     let resolution =
         if body.approved { WaitResolution::Approved } else { WaitResolution::Rejected };
@@ -219,6 +222,7 @@ pub async fn approve_plan(ctx: &mut Ctx, id: TaskId, body: &ApprovePlan) -> Resu
 
 /// Answers the question of a task.
 #[tracing::instrument(name = "app.workflow.answer_task_question", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn answer_task_question(
     ctx: &mut Ctx,
     id: TaskId,
@@ -231,6 +235,7 @@ pub async fn answer_task_question(
 
 /// Cancels a task and all tasks that depend on it.
 #[tracing::instrument(name = "app.workflow.signals.cancel_task", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn cancel_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
     let task = lock_steerable_task(ctx, id).await?;
     cancel_with_dependents(ctx, task).await

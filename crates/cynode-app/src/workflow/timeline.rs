@@ -19,16 +19,18 @@ use cynode_db::{
 };
 use cynode_wire::workflow::timeline::TaskTimeline;
 
-use crate::{App, Ctx, Error, OperationRequest, workflow::liveness};
+use crate::{App, Ctx, Error, OperationRequest, platform::operation, workflow::liveness};
 
 /// Returns the timeline of a task's run.
 #[tracing::instrument(name = "app.timeline.get_timeline", skip_all, fields(task.id = %id))]
+#[operation]
 pub async fn get_timeline(ctx: &mut Ctx, id: TaskId) -> Result<TaskTimeline, Error> {
     let task = crate::tasks::get_task(ctx, id).await?;
     build_timeline(ctx, task).await
 }
 
 /// Returns the timeline of a task of any project, for the program that drives tasks.
+#[operation]
 pub async fn get_timeline_of_any_project(app: &App, id: TaskId) -> Result<TaskTimeline, Error> {
     let task = crate::tasks::get_task_of_any_project(app, id).await?;
     let request =

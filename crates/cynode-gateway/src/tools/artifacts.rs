@@ -132,10 +132,8 @@ async fn get_artifact(
     call: ToolInvocation,
     GetArtifactArgs { task_id, artifact_id }: GetArtifactArgs,
 ) -> Result<Value, ToolError> {
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(artifacts::get_artifact(ctx, artifact_id)))
-        .await?;
+    let found =
+        call.app.read(&call.request, |ctx| artifacts::get_artifact(ctx, artifact_id)).await?;
     if found.task != Some(task_id) {
         let detail = format!("artifact `{artifact_id}` does not exist");
         return Err(ToolError { code: "not_found", detail, fix: None });
@@ -153,9 +151,7 @@ async fn list_artifacts(
     call: ToolInvocation,
     ListArtifactsArgs { task_id }: ListArtifactsArgs,
 ) -> Result<Value, ToolError> {
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(artifacts::list_task_artifacts(ctx, task_id)))
-        .await?;
+    let found =
+        call.app.read(&call.request, |ctx| artifacts::list_task_artifacts(ctx, task_id)).await?;
     Ok(json!({ "items": found.iter().map(artifact_view).collect::<Vec<_>>() }))
 }

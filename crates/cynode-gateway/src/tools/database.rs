@@ -295,7 +295,7 @@ async fn get_task(
     if call.service.is_some() {
         return Ok(tasks::get_task_of_any_project(&call.app, task_id).await?.into());
     }
-    let found = call.app.read(&call.request, |ctx| Box::pin(tasks::get_task(ctx, task_id))).await?;
+    let found = call.app.read(&call.request, |ctx| tasks::get_task(ctx, task_id)).await?;
     Ok(found.into())
 }
 
@@ -311,9 +311,7 @@ async fn list_tasks(call: ToolInvocation, wanted: ListTasksArgs) -> Result<Value
     let page = PageRequest { after: wanted.cursor, limit };
     let found = call
         .app
-        .read(&call.request, |ctx| {
-            Box::pin(tasks::list_tasks(ctx, Some(project), wanted.state, page))
-        })
+        .read(&call.request, |ctx| tasks::list_tasks(ctx, Some(project), wanted.state, page))
         .await?;
     Ok(json!(found.map(TaskView::from)))
 }
@@ -375,7 +373,7 @@ async fn load_timeline(call: &ToolInvocation, id: TaskId) -> Result<Value, ToolE
     let story = if call.service.is_some() {
         timeline::get_timeline_of_any_project(&call.app, id).await?
     } else {
-        call.app.read(&call.request, |ctx| Box::pin(timeline::get_timeline(ctx, id))).await?
+        call.app.read(&call.request, |ctx| timeline::get_timeline(ctx, id)).await?
     };
     Ok(json!(story))
 }
@@ -472,10 +470,8 @@ async fn list_projects(
 
 async fn list_preferences(call: ToolInvocation, body: ProjectArgs) -> Result<Value, ToolError> {
     let scope = PreferenceScope::Project(own_project(&call, body.project_id)?);
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(preferences::list_preferences(ctx, scope)))
-        .await?;
+    let found =
+        call.app.read(&call.request, |ctx| preferences::list_preferences(ctx, scope)).await?;
     let items: Vec<_> = found
         .into_iter()
         .map(|held| json!({ "key": held.key, "value": held.value, "version": held.version }))
@@ -506,9 +502,7 @@ async fn effective_preferences(
     let role = call.agent.role;
     let found = call
         .app
-        .read(&call.request, |ctx| {
-            Box::pin(preferences::effective_preferences(ctx, about, Some(role)))
-        })
+        .read(&call.request, |ctx| preferences::effective_preferences(ctx, about, Some(role)))
         .await?;
     let view: cynode_wire::tasks::preferences::EffectiveView = found.into();
     Ok(json!(view))

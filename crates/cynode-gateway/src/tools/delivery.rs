@@ -94,10 +94,8 @@ async fn get_pull_request(
     body: GetPullRequestArgs,
 ) -> Result<Value, ToolError> {
     let task = body.task_id;
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(pull_requests::pull_request_of_task(ctx, task)))
-        .await?;
+    let found =
+        call.app.read(&call.request, |ctx| pull_requests::pull_request_of_task(ctx, task)).await?;
     Ok(json!({ "pull_request": found }))
 }
 

@@ -38,11 +38,11 @@ pub(super) fn node_tools() -> Vec<NativeTool> {
 }
 
 async fn list_nodes(call: ToolInvocation, _: ListNodesArgs) -> Result<Value, ToolError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::list_nodes(ctx))).await?;
+    let found = call.app.read(&call.request, |ctx| nodes::list_nodes(ctx)).await?;
     Ok(json!({ "nodes": found }))
 }
 
 async fn get_node(call: ToolInvocation, body: GetNodeArgs) -> Result<Value, ToolError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(nodes::get_node(ctx, body.node_id)));
+    let found = call.app.read(&call.request, |ctx| nodes::get_node(ctx, body.node_id));
     Ok(json!(found.await?))
 }

@@ -96,8 +96,7 @@ async fn create_schedule(
         enabled: true,
     };
     schedules::redact_schedule(&call.app, &mut wanted.action).await?;
-    let made =
-        call.app.mutate(&call.request, |ctx| Box::pin(schedules::create_schedule(ctx, wanted)));
+    let made = call.app.mutate(&call.request, |ctx| schedules::create_schedule(ctx, wanted));
     answer_value(&made.await?)
 }
 
@@ -107,10 +106,8 @@ async fn list_schedules(
 ) -> Result<Value, ToolError> {
     let project = Some(project_of_caller(&call)?);
     let page = PageRequest { after: None, limit: PageRequest::MAX_LIMIT };
-    let found = call
-        .app
-        .read(&call.request, |ctx| Box::pin(schedules::list_schedules(ctx, project, page)))
-        .await?;
+    let found =
+        call.app.read(&call.request, |ctx| schedules::list_schedules(ctx, project, page)).await?;
     Ok(json!({ "items": found.items }))
 }
 
@@ -118,9 +115,7 @@ async fn delete_schedule(
     call: ToolInvocation,
     DeleteScheduleArgs { schedule_id }: DeleteScheduleArgs,
 ) -> Result<Value, ToolError> {
-    let done = call
-        .app
-        .mutate(&call.request, |ctx| Box::pin(schedules::delete_schedule(ctx, schedule_id)));
+    let done = call.app.mutate(&call.request, |ctx| schedules::delete_schedule(ctx, schedule_id));
     done.await?;
     Ok(json!({ "deleted": true }))
 }

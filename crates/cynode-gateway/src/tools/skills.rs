@@ -158,8 +158,7 @@ async fn list_skills(
     ListSkillsArgs {}: ListSkillsArgs,
 ) -> Result<Value, ToolError> {
     let project = project_of_caller(&call)?;
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(skills::list_skills(ctx, project))).await?;
+    let found = call.app.read(&call.request, |ctx| skills::list_skills(ctx, project)).await?;
     let items = found.iter().map(|skill| {
         json!({ "skill_id": skill.id, "name": skill.name, "description": skill.description, "version": skill.version })
     });
@@ -170,8 +169,7 @@ async fn get_skill(
     call: ToolInvocation,
     SkillArgs { skill_id }: SkillArgs,
 ) -> Result<Value, ToolError> {
-    let found =
-        call.app.read(&call.request, |ctx| Box::pin(skills::get_skill(ctx, skill_id))).await?;
+    let found = call.app.read(&call.request, |ctx| skills::get_skill(ctx, skill_id)).await?;
     Ok(skill_view(&found))
 }
 
@@ -190,8 +188,7 @@ async fn delete_skill(
     call: ToolInvocation,
     SkillArgs { skill_id }: SkillArgs,
 ) -> Result<Value, ToolError> {
-    let answer =
-        call.app.mutate(&call.request, |ctx| Box::pin(skills::delete_skill(ctx, skill_id)));
+    let answer = call.app.mutate(&call.request, |ctx| skills::delete_skill(ctx, skill_id));
     answer.await?;
     Ok(json!({ "deleted": true }))
 }
@@ -200,7 +197,7 @@ async fn list_images(
     call: ToolInvocation,
     ListSkillsArgs {}: ListSkillsArgs,
 ) -> Result<Value, ToolError> {
-    let found = call.app.read(&call.request, |ctx| Box::pin(reports::list_images(ctx))).await?;
+    let found = call.app.read(&call.request, |ctx| reports::list_images(ctx)).await?;
     Ok(json!({ "items": found }))
 }
 

@@ -152,6 +152,32 @@ fn no_two_folders_of_a_crate_use_each_other() {
     assert_eq!(circles, [""; 0], "\n{}", circles.join("\n"));
 }
 
+/// Operations whose future cannot be boxed by the attribute, with the reason.
+const UNBOXED_OPERATIONS: [(&str, &str); 1] =
+    [("claim_handoff", "it borrows a permission check with a lifetime of its own")];
+
+#[test]
+fn every_public_operation_is_compiled_in_its_own_crate() {
+    let mut unboxed = BTreeSet::new();
+    for (_, _, path) in sources().filter(|(name, ..)| name == "cynode-app") {
+        let code = code_of(&path);
+        let mut above = "";
+        for line in code.lines() {
+            // What is generic is compiled where it is used in any case.
+            if let Some(rest) = line.strip_prefix("pub async fn ")
+                && let Some((name, _)) = rest.split_once('(')
+                && !name.contains('<')
+                && above != "#[operation]"
+            {
+                unboxed.insert(name.to_owned());
+            }
+            above = line;
+        }
+    }
+    let known = UNBOXED_OPERATIONS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(unboxed, known);
+}
+
 #[test]
 fn paths_in_groups_and_alone_are_found_and_those_of_comments_are_not() {
     let code = "use crate::{\n    App, models::{inference, usage},\n    tools,\n};\n fn a() { crate::tasks::get(); }";

@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use super::{forge_kind_of, open_forge, pr_feedback};
 use crate::{
     App, Error, OperationRequest,
-    platform::{context::EventDraft, error::log_background_error},
+    platform::{context::EventDraft, error::log_background_error, operation},
 };
 
 /// Poll interval for due remotes.
@@ -74,6 +74,7 @@ pub enum WebhookOutcome {
 
 /// Returns the webhook target of a project, if it accepts deliveries of this kind of forge. Call it before the body
 /// is read.
+#[operation]
 pub async fn find_webhook_target(
     app: &App,
     project: ProjectId,
@@ -95,6 +96,7 @@ pub struct WebhookTarget {
 
 /// Receives a webhook delivery of a forge. Its signature alone proves its origin.
 #[tracing::instrument(name = "app.remotes.receive_webhook", skip_all)]
+#[operation]
 pub async fn receive_webhook(
     app: &App,
     expected: &WebhookTarget,
@@ -143,6 +145,7 @@ fn system_request(app: &App) -> OperationRequest {
 }
 
 /// Syncs due remotes until shutdown. Any number of processes may run it at once.
+#[operation]
 pub async fn run_issue_sync(app: App, stop: CancellationToken) {
     let all = join_all((0..MAX_CONCURRENT_SYNCS).map(|_| run_sync_loop(&app)));
     tokio::select! {
@@ -178,6 +181,7 @@ async fn run_sync_loop(app: &App) {
 /// Syncs the remote that has been due longest, or that of one project now. Returns whether there was one that no
 /// other process syncs.
 #[tracing::instrument(name = "app.remotes.sync_remote", skip_all)]
+#[operation]
 pub async fn sync_remote(app: &App, only: Option<ProjectId>) -> Result<bool, Error> {
     let environment = app.environment();
     let lease = environment.new_uuid(environment.now());

@@ -22,7 +22,7 @@ use super::{MAX_DELIVERY_ROUNDS, require_decidable, to_pull_request_view};
 use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::repositories::{BranchMerge, BranchMove, NewCommit},
-    platform::context::EventDraft,
+    platform::{context::EventDraft, operation},
 };
 
 /// A recorded merge.
@@ -33,6 +33,7 @@ struct MergePlan {
 
 /// Merges a pull request into its base branch. After a kill at any point a repeat still merges it exactly once.
 #[tracing::instrument(name = "app.delivery.merge_pull_request", skip_all, fields(pull_request.id = %id))]
+#[operation]
 pub async fn merge_pull_request(
     app: &App,
     request: &OperationRequest,

@@ -26,13 +26,17 @@ use serde_json::json;
 use super::{
     require_decidable, task_of_pull_request, to_comment_view, to_pull_request_view, to_review_view,
 };
-use crate::{Ctx, Error, platform::context::EventDraft};
+use crate::{
+    Ctx, Error,
+    platform::{context::EventDraft, operation},
+};
 
 /// Maximum number of remarks of one review.
 const MAX_REVIEW_REMARKS: usize = 100;
 
 /// Adds a comment to a pull request.
 #[tracing::instrument(name = "app.delivery.add_comment", skip_all, fields(pull_request.id = %id))]
+#[operation]
 pub async fn add_comment(
     ctx: &mut Ctx,
     id: PullRequestId,
@@ -78,6 +82,7 @@ fn build_comment(
 
 /// Stores a review of a pull request. Requested changes go to a follow-up task.
 #[tracing::instrument(name = "app.delivery.submit_review", skip_all, fields(pull_request.id = %id))]
+#[operation]
 pub async fn submit_review(
     ctx: &mut Ctx,
     id: PullRequestId,
@@ -193,6 +198,7 @@ pub enum FollowUpOutcome {
 /// Creates a task that continues a pull request on the same branch: once for each source, and at most three times.
 /// The caller has checked that `by` may request work in the project.
 #[tracing::instrument(name = "app.delivery.create_follow_up", skip_all, fields(pull_request.id = %id))]
+#[operation]
 pub async fn create_follow_up(
     ctx: &mut Ctx,
     id: PullRequestId,
@@ -282,6 +288,7 @@ fn build_follow_up_task(
 
 /// Closes a pull request in the name of a person. Its branch stays.
 #[tracing::instrument(name = "app.delivery.close_pull_request", skip_all, fields(pull_request.id = %id))]
+#[operation]
 pub async fn close_pull_request(
     ctx: &mut Ctx,
     id: PullRequestId,

@@ -19,7 +19,7 @@ use super::{
     request::render_if_exhausted,
     routes::{AnswerSource, ModelRegistry, RoutedModel, UpstreamRoute},
 };
-use crate::{App, Error, OperationRequest, models::budgets as ceilings};
+use crate::{App, Error, OperationRequest, models::budgets as ceilings, platform::operation};
 
 /// Circumstances of the explained routing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +37,7 @@ pub struct RoutingSubject {
 /// Explains which model would be called for each tier, which would follow as fallbacks, and why the rest would not be
 /// called. It uses the same registry, preferences and order as a real call.
 #[tracing::instrument(name = "app.inference.explain_routing", skip_all)]
+#[operation]
 pub async fn explain_routing(
     app: &App,
     request: &OperationRequest,

@@ -14,10 +14,11 @@ use cynode_wire::tools::{ExplainRequest, ExplainedStep, PolicyExplanation};
 use serde_json::json;
 
 use super::{StoredPolicy, parse_rule};
-use crate::{Ctx, Error, GatewayParts};
+use crate::{Ctx, Error, GatewayParts, platform::operation};
 
 /// Explains why a call would be allowed or denied. It neither calls nor records anything.
 #[tracing::instrument(name = "app.gate.explain_call", skip_all)]
+#[operation]
 pub async fn explain_call(
     ctx: &mut Ctx,
     parts: &GatewayParts,

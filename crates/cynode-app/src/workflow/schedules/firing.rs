@@ -25,7 +25,7 @@ use super::{last_firings, lock_schedule, timetable::Timetable};
 use crate::{
     App, Ctx, Error, OperationRequest,
     manager::handoffs::{self, HandoffSubject},
-    platform::{context::EventDraft, error::log_background_error},
+    platform::{context::EventDraft, error::log_background_error, operation},
     tasks,
 };
 
@@ -44,6 +44,7 @@ const MAX_NAME_PREFIX_CHARS: usize = 40;
 const MISSED_MESSAGE: &str = "nobody was there at its time, and what is missed is left";
 
 /// Fires schedules until shutdown. A failure is logged and retried in the next round.
+#[operation]
 pub async fn run_scheduler(app: App, stop: CancellationToken) {
     loop {
         if let Err(error) = fire_due_schedules(&app).await {
@@ -63,6 +64,7 @@ pub async fn run_scheduler(app: App, stop: CancellationToken) {
 
 /// Fires every due schedule that no other process fires. Returns their number.
 #[tracing::instrument(name = "app.schedules.fire_due_schedules", skip_all)]
+#[operation]
 pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
     let mut total = 0;
     loop {
@@ -227,6 +229,7 @@ async fn record_firing_refusal(
 
 /// Fires a schedule now, in the name of the caller. Its next due time stays unchanged.
 #[tracing::instrument(name = "app.schedules.fire_schedule_now", skip_all, fields(schedule.id = %id))]
+#[operation]
 pub async fn fire_schedule_now(ctx: &mut Ctx, id: ScheduleId) -> Result<FiringView, Error> {
     let schedule = lock_schedule(ctx, id).await?;
     ctx.require_project_role(schedule.project, UserRole::Operator).await?;
