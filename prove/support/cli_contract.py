@@ -424,7 +424,7 @@ def _():
     # A trace begins at the terminal, given or made up, and the run carries it.
     traced = call("task create", "UNCLEAR: trace.", "--project", "web", "--name", "traced", "--trace-id", f"{7:032x}")
     traces = [call("task timeline", it["id"])["trace_id"] for it in (traced, made)]
-    assert traces[0] == f"{7:032x}" and re.fullmatch("[0-9a-f]{32}", traces[1]) and traces[0] != traces[1], traces
+    assert traces[0] == f"{7:032x}" and re.fullmatch("[0-9a-f]{32}", traces[1]) and traces[0] != traces[1], f"S001-70: {traces}"
     call("task cancel", traced["id"])
     issued = call("agent-token issue", "developer", "--project", "web", "--task", made["id"], "--network", "--model", "sample-fast")
     going["token"], going["agent"] = issued["token"], issued["agent_token_id"]

@@ -153,7 +153,8 @@ mod tests {
         }
         assert_eq!(
             choose_node(PlacementRequirements::default(), &[]),
-            Err(PlacementError::NoNodes)
+            Err(PlacementError::NoNodes),
+            "S001-57: an empty list is a typed error"
         );
         let busy = [NodeCandidate { free: 0, ..node("a", 1) }];
         assert_eq!(choose_node(PlacementRequirements::default(), &busy), Err(PlacementError::Busy));
@@ -179,7 +180,10 @@ mod tests {
                 nodes[place].turn = i64::try_from(turn).unwrap();
             }
             let (least, most) = (jobs / workers, jobs.div_ceil(workers));
-            prop_assert!(given.iter().all(|got| (least..=most).contains(got)), "{given:?}");
+            prop_assert!(
+                given.iter().all(|got| (least..=most).contains(got)),
+                "S001-56, S001-58: {given:?}"
+            );
         }
     }
 }

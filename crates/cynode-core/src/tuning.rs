@@ -111,34 +111,38 @@ mod tests {
     #[test]
     fn a_value_outside_the_bounds_is_clamped_and_said() {
         let (steps, note) = PLANNER_MAX_STEPS.parse_clamped("0");
-        assert_eq!(steps, 1);
+        assert_eq!(steps, 1, "S001-62");
         assert_eq!(
             note.unwrap().to_string(),
             "PLANNER_MAX_STEPS is 0, which is outside 1 to 50: using 1"
         );
-        assert_eq!(PLANNER_MAX_STEPS.parse_clamped("99999999999999999999999").0, 50);
-        assert_eq!(PLANNER_MAX_STEPS.parse_clamped("-99999999999999999999999").0, 1);
-        assert_eq!(MODEL_TEMPERATURE.parse_clamped("inf").0, 2.0);
+        let steps = |text: &str| PLANNER_MAX_STEPS.parse_clamped(text).0;
+        assert_eq!(steps("99999999999999999999999"), 50, "S001-61, S001-62");
+        assert_eq!(steps("-99999999999999999999999"), 1, "S001-61, S001-62");
+        let temperature = |text: &str| MODEL_TEMPERATURE.parse_clamped(text).0;
+        assert_eq!(temperature("inf"), 2.0, "S001-61, S001-63");
+        assert_eq!(temperature("-0.1"), 0.0, "S001-63");
     }
 
     #[test]
     fn what_is_no_number_becomes_the_default_and_is_not_repeated() {
         for text in ["", "abc", "NaN", "0x10", "1e999999x", "hunter2"] {
             let (value, note) = MODEL_TEMPERATURE.parse_clamped(text);
-            assert_eq!(value, MODEL_TEMPERATURE.default, "{text}");
-            let note = note.unwrap().to_string();
+            assert_eq!(value, MODEL_TEMPERATURE.default, "S001-61, S001-64: {text}");
+            let note =
+                note.expect("S001-64: a value that is no number gives a warning").to_string();
             assert!(!note.contains("hunter2"), "{note}");
         }
-        assert_eq!(PLANNER_MAX_STEPS.parse_clamped("").0, PLANNER_MAX_STEPS.default);
+        assert_eq!(PLANNER_MAX_STEPS.parse_clamped("").0, PLANNER_MAX_STEPS.default, "S001-61");
     }
 
     proptest! {
         #[test]
         fn any_text_gives_a_value_inside_the_bounds(text in ".{0,40}|-?[0-9]{1,40}(\\.[0-9]{0,9})?") {
             let (steps, _) = PLANNER_MAX_STEPS.parse_clamped(&text);
-            prop_assert!((1..=50).contains(&steps));
+            prop_assert!((1..=50).contains(&steps), "S001-29, S001-61: {}", steps);
             let (temperature, _) = MODEL_TEMPERATURE.parse_clamped(&text);
-            prop_assert!((0.0..=2.0).contains(&temperature));
+            prop_assert!((0.0..=2.0).contains(&temperature), "S001-30, S001-61: {}", temperature);
         }
     }
 }

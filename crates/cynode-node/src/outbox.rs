@@ -764,7 +764,7 @@ mod tests {
                 let next = take(&mut queue, &mut stored);
                 queue.acknowledge_until(next);
             }
-            prop_assert_eq!(texts(&stored).concat(), said);
+            prop_assert_eq!(texts(&stored).concat(), said, "S001-60: complete and in order");
             prop_assert_eq!(std::fs::metadata(&file).unwrap().len(), 0);
         }
 

@@ -94,7 +94,8 @@ mod tests {
             "ada@example.org",
         ] {
             let line = redact(&format!("{{\"message\":\"seen {secret} here\"}}"));
-            assert_eq!(line, format!("{{\"message\":\"seen {MASK} here\"}}"));
+            let masked = format!("{{\"message\":\"seen {MASK} here\"}}");
+            assert_eq!(line, masked, "S001-67, S001-68: {secret}");
         }
     }
 
@@ -130,7 +131,7 @@ mod tests {
         ) {
             let token = format!("cyn_ses_{secret}");
             let line = redact(&format!("{before} {token}{after}"));
-            prop_assert!(!line.contains(&token), "{}", line);
+            prop_assert!(!line.contains(&token), "S001-68: {}", line);
         }
     }
 }

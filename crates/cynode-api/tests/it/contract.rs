@@ -48,7 +48,7 @@ async fn failures_of_the_framework_are_problem_json_too() {
         );
         let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
         let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(problem["code"], code, "{method} {path}");
+        assert_eq!(problem["code"], code, "S001-11: {method} {path}");
         assert_eq!(problem["status"], status, "{method} {path}");
     }
     let text = admin.with_header("content-type", "text/plain");
@@ -210,5 +210,5 @@ async fn the_same_requests_give_the_same_ids_tokens_and_answers() {
         let hashes = app.db.texts("SELECT phc FROM password_credentials").await;
         (answers, traces, hashes)
     };
-    assert_eq!(run().await, run().await);
+    assert_eq!(run().await, run().await, "S001-07: the same clock and id source repeat a run");
 }

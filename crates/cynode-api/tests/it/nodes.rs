@@ -267,11 +267,11 @@ async fn jobs_are_shared_in_turns_and_given_once() {
     let left = Machine::join(&drive.app, &drive.admin, 1, 3).await;
     let right = Machine::join(&drive.app, &drive.admin, 2, 10).await;
     let first = left.claim(1, 10).await;
-    assert_eq!(first.iter().map(unit).collect::<Vec<_>>(), ["a", "c", "e"]);
+    assert_eq!(first.iter().map(unit).collect::<Vec<_>>(), ["a", "c", "e"], "S001-56");
     let again = left.claim(1, 10).await;
     assert_eq!(again.iter().map(unit).collect::<Vec<_>>(), ["a", "c", "e"]);
     let second = right.claim(2, 10).await;
-    assert_eq!(second.iter().map(unit).collect::<Vec<_>>(), ["b", "d", "f"]);
+    assert_eq!(second.iter().map(unit).collect::<Vec<_>>(), ["b", "d", "f"], "S001-56");
     // Whoever works without a sandbox gets none of them.
     let worker =
         drive.app.service(cynode_app::identity::service_tokens::ServiceKind::Worker, "w").await;
@@ -325,7 +325,7 @@ async fn an_agent_without_a_profile_works_under_the_preferred_one_of_its_task() 
         let mine = all.filter(|it| it["agent_token_id"] == token).map(|it| it["profile"].clone());
         profiles.extend(mine);
     }
-    assert_eq!(profiles, ["default", "house", "careful", "default"]);
+    assert_eq!(profiles, ["default", "house", "careful", "default"], "S001-18");
 }
 
 #[tokio::test]
@@ -541,9 +541,9 @@ async fn events_are_stored_once_in_order_and_without_secrets() {
     let shown = drive.admin.get(&shown).await.expect(200).json();
     let texts: Vec<_> =
         shown["items"].as_array().unwrap().iter().map(|e| e["data"]["text"].clone()).collect();
-    assert_eq!(texts.len(), 3);
-    assert_eq!((&texts[0], &texts[2]), (&json!("one"), &json!("three")));
-    assert!(!shown.to_string().contains(secret), "{shown}");
+    assert_eq!(texts.len(), 3, "S001-60: every event is there once");
+    assert_eq!((&texts[0], &texts[2]), (&json!("one"), &json!("three")), "S001-60: in order");
+    assert!(!shown.to_string().contains(secret), "S001-68: {shown}");
 }
 
 #[tokio::test]
@@ -773,11 +773,12 @@ async fn turns_are_fair_also_when_everybody_asks_at_once() {
             given[at].extend(jobs.iter().map(unit));
         }
     }
-    assert_eq!(given.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 10, 10]);
+    let counts: Vec<_> = given.iter().map(Vec::len).collect();
+    assert_eq!(counts, [10, 10, 10, 10], "S001-58, S001-80: fair under concurrent calls");
     let mut all: Vec<_> = given.concat();
     all.sort();
     all.dedup();
-    assert_eq!(all.len(), 40);
+    assert_eq!(all.len(), 40, "S001-57: concurrent selections give each job once");
 }
 
 #[tokio::test]

@@ -356,6 +356,13 @@ async fn the_timeline_tells_the_whole_story() {
     let path = format!("/v1/tasks/{}/timeline", drive.task);
     let timeline = drive.admin.get(&path).await.expect(200).json();
     assert!(timeline["mermaid"].as_str().unwrap().ends_with("class collect_result here\n"));
+    let steps: Vec<_> =
+        timeline["steps"].as_array().unwrap().iter().map(|step| step["node"].clone()).collect();
+    assert_eq!(
+        steps,
+        ["load_task_context", "plan_steps", "dispatch_step", "collect_result"],
+        "S001-21: planning comes first, then the steps in their order"
+    );
     assert_json_snapshot!(timeline, {
         ".task_id" => "[id]", ".run_id" => "[id]", ".trace_id" => "[trace]", ".mermaid" => "[drawing]",
         ".steps[].at" => "[time]", ".waits[].opened_at" => "[time]", ".jobs[].queued_at" => "[time]",

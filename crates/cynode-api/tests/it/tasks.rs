@@ -216,7 +216,7 @@ async fn input_that_hides_overflows_or_escapes_is_refused_with_a_reason() {
         refused("priority", json!(1)),
     ] {
         let problem = admin.post("/v1/tasks", body).await.expect(400);
-        assert_eq!(problem.text("code"), "malformed");
+        assert_eq!(problem.text("code"), "malformed", "S001-11");
         assert!(
             problem.text("detail").starts_with("the body is wrong: "),
             "{}",

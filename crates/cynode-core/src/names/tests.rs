@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_label_that_could_leave_its_directory_or_url_is_refused() {
     for text in ["../etc", "a/b", "a b", "A", "-a", "a-", "a--b", "1a", "", "a\0", "%2e%2e", "é"] {
-        assert!(text.parse::<ProjectSlug>().is_err(), "{text:?}");
+        assert!(text.parse::<ProjectSlug>().is_err(), "S001-11: {text:?}");
     }
     assert_eq!("web-app-2".parse::<ProjectSlug>().map(String::from), Ok("web-app-2".to_owned()));
 }
@@ -33,8 +33,8 @@ fn the_refusal_says_what_was_expected() {
 #[test]
 fn text_that_hides_something_from_the_reader_is_refused() {
     for text in ["a\u{202e}b", "a\u{7}", "a\u{feff}", "zero\u{200b}width"] {
-        assert!(text.parse::<Prose>().is_err(), "{text:?}");
-        assert!(text.parse::<Title>().is_err(), "{text:?}");
+        assert!(text.parse::<Prose>().is_err(), "S001-11: {text:?}");
+        assert!(text.parse::<Title>().is_err(), "S001-11: {text:?}");
     }
     assert!("two\nlines\tand a tab".parse::<Prose>().is_ok());
 }
@@ -59,8 +59,10 @@ proptest! {
 
     #[test]
     fn no_accepted_text_has_a_control_character_or_is_oversize(text in "\\PC{0,40}|[\\x00-\\x7f]{0,40}") {
+        let oversize = format!("{text}{}", "x".repeat(201));
+        prop_assert!(oversize.parse::<Title>().is_err(), "S001-11: {} characters", oversize.len());
         if let Ok(title) = text.parse::<Title>() {
-            prop_assert!(title.as_str().chars().all(|c| !c.is_control()));
+            prop_assert!(title.as_str().chars().all(|c| !c.is_control()), "S001-11");
         }
         if let Ok(slug) = text.parse::<ProjectSlug>() {
             prop_assert!(slug.as_str().bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));

@@ -19,14 +19,18 @@ fn entries() -> Vec<CatalogueEntry> {
 #[test]
 fn every_tool_has_a_schema_a_namespace_of_ours_and_asks_for_what_it_is_tied_to() {
     let (catalogue, refused) = ToolCatalogue::from_entries(entries());
-    assert_eq!(refused, []);
+    assert_eq!(refused, [], "S001-39: every tool declares a schema that is accepted");
     assert_eq!(catalogue.iter_tools().count(), tool_definitions().len());
     for tool in catalogue.iter_tools() {
         let definition = &tool.definition;
         assert_eq!(definition.missing_id_arguments(), Vec::<&str>::new(), "{}", definition.name);
-        assert!(NATIVE_NAMESPACES.contains(&definition.name.namespace()), "{}", definition.name);
+        assert!(
+            NATIVE_NAMESPACES.contains(&definition.name.namespace()),
+            "S001-37: {}",
+            definition.name
+        );
         assert!(!definition.title.is_empty() && !definition.description.is_empty());
-        assert_eq!(definition.input["additionalProperties"], false, "{}", definition.name);
+        assert_eq!(definition.input["additionalProperties"], false, "S001-39: {}", definition.name);
     }
 }
 

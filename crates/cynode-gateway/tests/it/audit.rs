@@ -84,7 +84,8 @@ async fn every_way_in_which_a_call_can_end_is_recorded_as_what_it_was() {
             "developer ext.dying.echo outcome allow unreachable disconnected",
             "developer help.overview outcome allow ok success",
             "developer db.task.list decision deny wrong_scope not_forwarded",
-        ]
+        ],
+        "S001-44: each failure of a tool is recorded with its kind"
     );
 }
 

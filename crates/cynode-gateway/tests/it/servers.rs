@@ -435,6 +435,8 @@ async fn only_standard_fields_reach_a_server() {
     let offering = Offering::modern().await;
     bench.install(&offering, "todo").await;
     let agent = bench.agent("developer").await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-";
+    let agent = agent.with_header("traceparent", &format!("{trace}00f067aa0ba902b7-01"));
     let more = json!({ "vendor": 1, "_meta": { "vendor/x": 1, "task_id": bench.task } });
     assert_eq!(
         agent.call_with("ext.todo.echo", json!({ "text": "a" }), more).await.verdict(),
@@ -451,6 +453,8 @@ async fn only_standard_fields_reach_a_server() {
         assert!(standard, "{key}");
     }
     assert_eq!(call.body["params"]["name"], "echo");
+    let got = call.body["params"]["_meta"]["traceparent"].as_str().unwrap_or_default();
+    assert!(got.starts_with(trace), "S001-71: the tool server gets the trace: {got}");
 }
 
 #[tokio::test]

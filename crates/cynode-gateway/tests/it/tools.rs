@@ -56,7 +56,8 @@ async fn a_manager_makes_reads_changes_and_stops_tasks() {
     for tool in ["db.task.get", "db.task.cancel", "db.task.result", "db.task.logs"] {
         assert_eq!(
             verdict(&manager, tool, json!({ "task_id": NOBODYS })).await,
-            "failed not_found"
+            "failed not_found",
+            "S001-44: {tool}"
         );
     }
 }
@@ -529,16 +530,20 @@ async fn an_agent_says_that_it_lives_keeps_its_state_asks_and_ends() {
     given(&agent, "agent.heartbeat", json!({ "task_id": bench.task, "note": "at it" })).await;
     given(&agent, "agent.checkpoint", json!({ "task_id": bench.task, "state": { "step": 3 } }))
         .await;
-    let context = given(&agent, "agent.get_context", task.clone()).await;
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let traced = agent.with_header("traceparent", &format!("00-{trace}-00f067aa0ba902b7-01"));
+    let context = given(&traced, "agent.get_context", task.clone()).await;
     assert_eq!(
         (&context["checkpoint"], &context["role"]),
         (&json!({ "step": 3 }), &json!("developer"))
     );
     assert_eq!(
-        (&context["profile"], &context["task"]["id"]),
-        (&json!("default"), &json!(bench.task))
+        (&context["task"]["id"], &context["profile"], &context["trace_id"]),
+        (&json!(bench.task), &json!("default"), &json!(trace)),
+        "S001-35, S001-36, S001-71: a tool gets its input and its context, and gives a value"
     );
-    assert_eq!(context["trace_id"].as_str().unwrap().len(), 32);
+    let untraced = given(&agent, "agent.get_context", task.clone()).await;
+    assert_eq!(untraced["trace_id"].as_str().unwrap().len(), 32, "S001-36: there always is one");
     given(
         &agent,
         "agent.request_help",
@@ -619,12 +624,14 @@ async fn nothing_inside_can_be_fetched_and_nothing_at_all_without_a_profile_that
     let offline = bench.agent_with("developer", json!({ "network": false })).await;
     for tool in ["web.fetch", "api.call"] {
         let arguments = json!({ "method": "GET", "url": "https://example.com" });
-        assert_eq!(verdict(&offline, tool, arguments).await, "refused network_denied");
+        let verdict = verdict(&offline, tool, arguments).await;
+        assert_eq!(verdict, "refused network_denied", "S001-40: {tool}");
         assert!(!offline.tools().await.contains(&tool.replace('.', "__")));
     }
     assert_eq!(
         bench.story().await.last().unwrap(),
-        "developer api.call decision deny network_denied not_forwarded"
+        "developer api.call decision deny network_denied not_forwarded",
+        "S001-40: the attempt is recorded"
     );
 }
 
@@ -652,7 +659,7 @@ async fn a_name_that_merely_looks_like_one_of_ours_is_no_tool() {
         assert_eq!(
             verdict(&manager, name, json!({ "task_id": bench.task })).await,
             "error -32602",
-            "{name}"
+            "S001-37, S001-38, S001-79: {name}"
         );
     }
     // Written for the wire and with dots it is the same tool.
@@ -679,14 +686,14 @@ async fn arguments_that_do_not_fit_the_schema_never_reach_a_tool() {
         assert_eq!(
             verdict(&agent, "artifact.put", arguments.clone()).await,
             "refused invalid_arguments",
-            "{arguments}"
+            "S001-11, S001-39: {arguments}"
         );
     }
     for arguments in [json!([]), json!("x"), json!(null), json!(1)] {
         assert_eq!(
             verdict(&agent, "artifact.put", arguments.clone()).await,
             "refused invalid_arguments",
-            "{arguments}"
+            "S001-11, S001-39: {arguments}"
         );
     }
     assert_eq!(bench.app.db.number("SELECT count(*) FROM artifacts").await, 0);

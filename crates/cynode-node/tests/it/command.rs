@@ -55,8 +55,8 @@ async fn commands_run_in_order_in_one_workspace_and_their_output_is_told() {
     let turn = timeless(turn);
     let mut second = turn.steps[1].output.lines().collect::<Vec<_>>();
     second.sort_unstable();
-    assert_eq!(second, ["one", "two"]);
-    assert_eq!(turn.steps[0], outcome(&steps[0], Some(0), "written\n"));
+    assert_eq!(second, ["one", "two"], "S001-17: the second step sees what the first did");
+    assert_eq!(turn.steps[0], outcome(&steps[0], Some(0), "written\n"), "S001-17: in order");
     assert_eq!(
         (turn.stop, turn.said.as_str()),
         (WorkStopReason::EndTurn, "All 2 commands succeeded.")

@@ -32,7 +32,11 @@ fn a_native_tool_outside_the_namespaces_and_a_foreign_one_inside_are_not_registe
     let inside = installed("db.task", ToolAudience::Everybody);
     for tool in [outside, look_alike, inside] {
         let name = tool.name.clone();
-        assert_eq!(refused(vec![tool]), [CatalogueError::Namespace(name)]);
+        assert_eq!(
+            refused(vec![tool]),
+            [CatalogueError::Namespace(name)],
+            "S001-37, S001-38, S001-79"
+        );
     }
 }
 
@@ -41,7 +45,8 @@ fn a_tool_without_a_schema_of_an_object_is_not_registered() {
     let mut tool = definition("help.x", IdBinding::NONE);
     tool.input = json!({});
     let name = tool.name.clone();
-    assert_eq!(refused(vec![tool]), [CatalogueError::Schema(name, ToolSchemaError::NotAnObject)]);
+    let missing = CatalogueError::Schema(name, ToolSchemaError::NotAnObject);
+    assert_eq!(refused(vec![tool]), [missing], "S001-39: a tool without a schema is refused");
 }
 
 #[test]

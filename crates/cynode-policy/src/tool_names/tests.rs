@@ -54,7 +54,7 @@ fn a_path_an_empty_part_or_a_double_underscore_is_no_name() {
         "db.task\n",
         "db\0",
     ] {
-        assert_eq!(text.parse::<ToolName>(), Err(NameError::Shape), "{text:?}");
+        assert_eq!(text.parse::<ToolName>(), Err(NameError::Shape), "S001-38: {text:?}");
     }
     assert_eq!("a".repeat(65).parse::<ToolName>(), Err(NameError::Length));
     assert_eq!(format!("{}.b", "a".repeat(62)).parse::<ToolName>(), Err(NameError::Length));
@@ -66,7 +66,7 @@ fn only_the_closed_namespaces_are_native_and_not_those_that_look_alike() {
     assert!(native("db.task.get"));
     for text in ["db", "dbx.task", "db-task.get", "Db.task", "ext.db.task", "x.db.y", "database.x"]
     {
-        assert!(!native(text), "{text}");
+        assert!(!native(text), "S001-38, S001-79: {text}");
     }
 }
 

@@ -58,7 +58,8 @@ fn every_problem_is_reported_at_once() {
             "server.listn (from flag): there is no such key",
             "sever.listen (from file): there is no such key",
             "CYNODE_SEVER_LISTEN (from environment): there is no such variable",
-        ]
+        ],
+        "S001-11: a wrong value of a file, a flag or the environment is refused"
     );
 }
 
@@ -69,16 +70,16 @@ fn the_commented_default_file_is_the_default() {
     let values = |loaded: &LoadedConfig| -> Vec<(&str, String)> {
         loaded.effective.iter().map(|e| (e.key, e.value.clone())).collect()
     };
-    assert_eq!(values(&written), values(&built_in));
+    assert_eq!(values(&written), values(&built_in), "S001-65: the file has the same defaults");
     // Keys without a default stand in it as comments.
     for EffectiveSetting { key, .. } in &built_in.effective {
         let name = key.split_once('.').unwrap().1;
         let given = |line: &&str| line.trim_start_matches("# ").starts_with(&format!("{name} ="));
         assert!(
             DEFAULT_CONFIG_TOML.lines().any(|line| given(&line)),
-            "{key} is missing in config.default.toml"
+            "S001-65: {key} is missing in config.default.toml"
         );
-        assert!(key_meaning(key).is_some(), "{key} has no comment in config.default.toml");
+        assert!(key_meaning(key).is_some(), "S001-65: {key} has no comment in config.default.toml");
     }
 }
 
@@ -104,15 +105,18 @@ fn a_file_that_is_not_toml_is_not_quoted() {
 fn numbers_outside_their_bounds_are_clamped_and_said() {
     let loaded =
         load(&[], "", &[("PLANNER_MAX_STEPS", "400"), ("MODEL_TEMPERATURE", "warm")]).unwrap();
-    assert_eq!(loaded.config.planner.max_steps, 50);
-    assert_eq!(loaded.config.planner.temperature, 0.2);
+    assert_eq!(loaded.config.planner.max_steps, 50, "S001-62, S001-81");
+    assert_eq!(loaded.config.planner.temperature, 0.2, "S001-64, S001-81");
+    let none = load(&[], "", &[]).unwrap().config.planner;
+    assert_eq!((none.max_steps, none.temperature), (20, 0.2), "S001-61, S001-81: nothing given");
     let notes: Vec<_> = loaded.notes.iter().map(ToString::to_string).collect();
     assert_eq!(
         notes,
         [
             "PLANNER_MAX_STEPS is 400, which is outside 1 to 50: using 50",
             "MODEL_TEMPERATURE is not a number (4 characters): using 0.2",
-        ]
+        ],
+        "S001-64"
     );
 }
 
@@ -128,9 +132,13 @@ proptest! {
             ("MODEL_TEMPERATURE", &temperature),
             ("CYNODE_SERVER_REQUEST_TIMEOUT_SECONDS", &timeout),
         ];
-        let config = load(&[], "", &environment).unwrap().config;
-        prop_assert!((1..=50).contains(&config.planner.max_steps));
-        prop_assert!((0.0..=2.0).contains(&config.planner.temperature));
+        let config = load(&[], "", &environment).expect("S001-61, S001-81").config;
+        let planner = config.planner;
+        prop_assert!((1..=50).contains(&planner.max_steps), "S001-29, S001-61, S001-81");
+        prop_assert!(
+            (0.0..=2.0).contains(&planner.temperature),
+            "S001-30, S001-61, S001-63, S001-81"
+        );
         prop_assert!((1..=600).contains(&config.server.limits.time.as_secs()));
     }
 }

@@ -19,6 +19,8 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
         .env("PLANNER_MAX_STEPS", "99");
     let (code, stdout, _) = run(&mut command);
     assert_eq!(code, 0);
+    let warning = "warning: PLANNER_MAX_STEPS is 99, which is outside 1 to 50: using 50";
+    assert!(stdout.lines().any(|line| line == warning), "S001-64: {stdout}");
     insta::assert_snapshot!(stdout, @r#"
     server.listen                       127.0.0.1:7777  (flag)
     server.internal_listen              127.0.0.1:12082  (default)

@@ -104,17 +104,17 @@ async fn every_line_is_json_and_no_line_holds_a_secret_or_a_person() {
         "hunter2-planted-password",
         "cyn_ses_PLANTEDplantedPLANTEDplantedPLANTEDplantedPLANTEDpl",
         "sk-plantedplantedplantedplanted",
-        "grace.hopper@example.org",
-        "Grace Planted Hopper",
     ];
-    let [password, token, key, email, person] = secrets;
+    let persons = ["grace.hopper@example.org", "Grace Planted Hopper", "planted-grace"];
+    let [password, token, key] = secrets;
+    let [email, person, handle] = persons;
     let body = format!(
-        r#"{{"token":"{token}","handle":"grace","display_name":"{person}","password":"{password}"}}"#
+        r#"{{"token":"{token}","handle":"{handle}","display_name":"{person}","password":"{password}"}}"#
     );
     running.send("POST /v1/bootstrap HTTP/1.1", &body);
     running.send(
         "POST /v1/sessions HTTP/1.1",
-        &format!(r#"{{"handle":"grace","password":"{password}"}}"#),
+        &format!(r#"{{"handle":"{handle}","password":"{password}"}}"#),
     );
     running.send(&format!("GET /v1/users HTTP/1.1\r\nAuthorization: Bearer {token}"), "");
     running.send(&format!("GET /v1/tasks/{key}?project={email}&password={password} HTTP/1.1"), "");
@@ -123,11 +123,15 @@ async fn every_line_is_json_and_no_line_holds_a_secret_or_a_person() {
 
     assert!(log.lines().count() > 10, "{log}");
     for line in log.lines() {
-        let parsed: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
-        assert!(parsed["level"].is_string() && parsed["timestamp"].is_string(), "{line}");
+        let parsed: Value =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("S001-66: {e}: {line}"));
+        assert!(parsed["level"].is_string() && parsed["timestamp"].is_string(), "S001-66: {line}");
     }
     for secret in secrets {
-        assert!(!log.contains(secret), "{secret} is in the log");
+        assert!(!log.contains(secret), "S001-68: {secret} is in the log");
+    }
+    for personal in persons {
+        assert!(!log.contains(personal), "S001-67: {personal} is in the log");
     }
 }
 
@@ -186,8 +190,9 @@ async fn a_connection_to_a_backend_and_an_error_are_told_as_events() {
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone())
         .collect();
-    assert!(events.contains(&"backend.connected".into()));
-    assert!(events.contains(&"request.failed".into()));
+    assert!(events.contains(&"backend.connected".into()), "S001-75: {events:?}");
+    let failed = events.iter().filter(|event| *event == "request.failed").count();
+    assert_eq!(failed, 1, "S001-76: one event for the one error: {events:?}");
     assert!(events.contains(&"server.stopped".into()));
 }
 

@@ -59,14 +59,31 @@ fn rules(document: &str) -> Result<Vec<Rule>, Vec<String>> {
 #[test]
 fn the_guardrail_document_has_its_eleven_anchors_and_every_rule_names_a_proof_that_exists() {
     let tests = tests();
-    let rules = rules(&read("AGENTS.md")).unwrap();
+    let rules = rules(&read("AGENTS.md")).unwrap_or_else(|wrong| panic!("S001-82: {wrong:?}"));
     assert!(rules.len() >= ANCHORS.len(), "there are only {} rules", rules.len());
     let missing: Vec<_> = rules
         .iter()
         .flat_map(|rule| rule.proofs.iter().map(move |proof| (&rule.id, proof)))
         .filter(|(_, proof)| !exists(proof, &tests))
         .collect();
-    assert_eq!(missing, Vec::new());
+    assert_eq!(missing, Vec::new(), "S001-02: a check holds each rule of the document");
+}
+
+#[test]
+fn ci_runs_every_test_without_a_network_and_a_failing_stage_fails_the_build() {
+    let ci = read(".ci/run");
+    let body = |name: &str| {
+        let (_, rest) = ci.split_once(&format!("\n{name}() {{\n")).unwrap();
+        rest.split_once("\n}\n").unwrap().0.to_owned()
+    };
+    let tests = "\nstage tests offline cargo nextest run --profile ci --workspace ";
+    assert!(ci.contains(tests), "S001-02, S001-08: all tests are a stage that runs offline");
+    assert!(body("offline").contains("unshare --net "), "S001-08: offline means no network");
+    let stage = body("stage");
+    assert!(
+        stage.contains("\"$@\" || {") && stage.contains("exit 1; }"),
+        "S001-02: a stage that fails ends CI with an error"
+    );
 }
 
 #[test]
@@ -77,26 +94,32 @@ fn a_document_without_an_anchor_or_with_a_rule_without_proof_is_refused() {
         .map(|(number, anchor)| format!("## {anchor}\n\n- **R-{number}** Do. [cynode::x]\n\n"))
         .collect();
     assert_eq!(rules(&whole).unwrap().len(), 11);
-    assert!(rules(&whole.replace("## Memory & RAG\n", "")).is_err());
+    for anchor in ANCHORS {
+        let without = whole.replace(&format!("## {anchor}\n"), "");
+        assert!(rules(&without).is_err(), "S001-82: {anchor} is not asked for");
+    }
     assert!(rules(&whole.replace("- **R-3** Do. [cynode::x]", "- Do. [cynode::x]")).is_err());
     assert!(rules(&whole.replace("- **R-3** Do. [cynode::x]", "- **R-3** Do.")).is_err());
     assert!(rules(&whole.replace("**R-3**", "**R-4**")).is_err());
     assert!(!exists("cynode::there_is_no_such_test", &tests()));
 }
 
+/// Whether a document says that it is the canonical one.
+fn claims_to_be_canonical(text: &str) -> bool {
+    text.replace('\n', " ").contains("single normative source")
+}
+
 #[test]
 fn one_document_is_canonical_and_a_local_one_can_only_add() {
-    let claims = |path: &String| {
-        let text = read(path);
-        text.contains("single normative source") && path.ends_with("AGENTS.md")
-    };
-    let documents: Vec<_> =
-        files(".").into_iter().filter(|path| path.ends_with("AGENTS.md")).collect();
-    let canonical: Vec<_> = documents.iter().filter(|path| claims(path)).collect();
-    assert_eq!(canonical, ["AGENTS.md"]);
+    let documents: Vec<_> = files(".").into_iter().filter(|path| path.ends_with(".md")).collect();
+    let canonical: Vec<_> =
+        documents.iter().filter(|path| claims_to_be_canonical(&read(path))).collect();
+    assert_eq!(canonical, ["AGENTS.md"], "S001-03: one document claims to be canonical");
+    let second = "This page is the single\nnormative source, too.";
+    assert!(claims_to_be_canonical(second), "S001-03: a second claim is found");
     let root_rules = rules(&read("AGENTS.md")).unwrap();
-    for local in documents.iter().filter(|path| *path != "AGENTS.md") {
-        assert_eq!(relaxed(&root_rules, &read(local)), Vec::<String>::new(), "{local}");
+    for local in documents.iter().filter(|path| path.ends_with("/AGENTS.md")) {
+        assert_eq!(relaxed(&root_rules, &read(local)), Vec::<String>::new(), "S001-01: {local}");
     }
 }
 
@@ -113,33 +136,45 @@ fn a_local_document_that_restates_a_root_rule_is_refused() {
     let id = &root_rules[0].id;
     assert_eq!(
         relaxed(&root_rules, &format!("- **{id}** Never mind. [x]")),
-        std::slice::from_ref(id)
+        std::slice::from_ref(id),
+        "S001-01: a local rule cannot take the place of a root rule"
     );
     assert_eq!(relaxed(&root_rules, "- **LOCAL-1** Also this. [x]"), Vec::<String>::new());
 }
 
-/// What a change to the guardrails lacks.
-fn lacks(changed: &[String], vnext: &str) -> Vec<&'static str> {
+const NEEDS_CHANGELOG: &str = "a change of AGENTS.md needs an entry in CHANGELOG.md";
+const NEEDS_SUMMARY: &str =
+    "the section `## vNext` of CHANGELOG.md must say what changed in AGENTS.md";
+const NEEDS_REASONS: &str = "the entry says why, what stays compatible, and what people must do";
+const NEEDS_TESTS: &str = "a change of AGENTS.md comes with the tests that hold it";
+
+/// What a change to the guardrails lacks. `entry` is the text that the change adds to the changelog.
+fn lacks(changed: &[String], vnext: &str, entry: &str) -> Vec<&'static str> {
     let touched = |path: &str| changed.iter().any(|file| file == path);
     let checker = "crates/cynode/tests/it/policy.rs";
     let mut lacks = Vec::new();
     if touched("AGENTS.md") {
         if !touched("CHANGELOG.md") {
-            lacks.push("a change of AGENTS.md needs an entry in CHANGELOG.md");
+            lacks.push(NEEDS_CHANGELOG);
         }
         if !vnext.contains("AGENTS.md") {
-            lacks.push("the section `## vNext` of CHANGELOG.md must say what changed in AGENTS.md");
+            lacks.push(NEEDS_SUMMARY);
         }
-        if !["Rationale:", "Compatibility:", "Migration:"].iter().all(|part| vnext.contains(part)) {
-            lacks.push("the entry says why, what stays compatible, and what people must do");
+        if !["Rationale:", "Compatibility:", "Migration:"].iter().all(|part| entry.contains(part)) {
+            lacks.push(NEEDS_REASONS);
         }
         if !changed.iter().any(|file| file.ends_with(".rs") && file.contains("/tests/")) {
-            lacks.push("a change of AGENTS.md comes with the tests that hold it");
+            lacks.push(NEEDS_TESTS);
         }
     } else if touched(checker) && vnext.is_empty() {
         lacks.push("a change of the checker needs an entry under `## vNext`");
     }
     lacks
+}
+
+/// The lines that a diff adds.
+fn added_lines(diff: &str) -> String {
+    diff.lines().filter_map(|line| line.strip_prefix('+')).collect::<Vec<_>>().join("\n")
 }
 
 /// The newest section of the changelog.
@@ -164,24 +199,39 @@ fn a_change_of_the_guardrails_carries_its_changelog_entry_and_its_tests() {
     let lines = |text: String| -> Vec<String> { text.lines().map(str::to_owned).collect() };
     let uncommitted = lines(git(&["diff", "--name-only", "HEAD"]));
     let newest = git(&["log", "-1", "--format=%H", "--", "AGENTS.md"]);
-    let committed = match newest.trim() {
-        "" => Vec::new(),
-        commit => lines(git(&["show", "--name-only", "--format=", commit])),
+    let (committed, entry) = match newest.trim() {
+        "" => (Vec::new(), String::new()),
+        commit => (
+            lines(git(&["show", "--name-only", "--format=", commit])),
+            added_lines(&git(&["show", "--format=", commit, "--", "CHANGELOG.md"])),
+        ),
     };
-    assert_eq!(lacks(&uncommitted, &vnext()), Vec::<&str>::new());
-    assert_eq!(lacks(&committed, &vnext()), Vec::<&str>::new());
+    let new_entry = added_lines(&git(&["diff", "HEAD", "--", "CHANGELOG.md"]));
+    for (changed, entry) in [(uncommitted, new_entry), (committed, entry)] {
+        assert_eq!(
+            lacks(&changed, &vnext(), &entry),
+            Vec::<&str>::new(),
+            "S001-04, S001-05, S001-06, S001-84, S001-85: the change of the rules is whole"
+        );
+    }
 }
 
 #[test]
 fn a_change_that_touches_one_side_only_is_found() {
     let files = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let entry = "AGENTS.md: more. Rationale: x. Compatibility: y. Migration: z.";
-    assert_eq!(lacks(&files(&["AGENTS.md"]), "").len(), 4);
-    assert_eq!(lacks(&files(&["AGENTS.md", "CHANGELOG.md"]), "AGENTS.md: more").len(), 2);
-    assert_eq!(lacks(&files(&["AGENTS.md", "CHANGELOG.md"]), entry).len(), 1);
+    let (summary, reasons) = ("AGENTS.md: more.", "Rationale: x. Compatibility: y. Migration: z.");
+    assert_eq!(
+        lacks(&files(&["AGENTS.md"]), "", ""),
+        [NEEDS_CHANGELOG, NEEDS_SUMMARY, NEEDS_REASONS, NEEDS_TESTS],
+        "S001-04, S001-05, S001-06, S001-84, S001-85: a change of the document alone lacks all"
+    );
+    let both = files(&["AGENTS.md", "CHANGELOG.md"]);
+    assert_eq!(lacks(&both, summary, ""), [NEEDS_REASONS, NEEDS_TESTS], "S001-06");
+    assert_eq!(lacks(&both, summary, reasons), [NEEDS_TESTS], "S001-04, S001-85");
     let whole = files(&["AGENTS.md", "CHANGELOG.md", "crates/cynode/tests/it/policy.rs"]);
-    assert_eq!(lacks(&whole, entry), Vec::<&str>::new());
-    assert_eq!(lacks(&files(&["README.md"]), ""), Vec::<&str>::new());
+    assert_eq!(lacks(&whole, "", reasons), [NEEDS_SUMMARY], "S001-84");
+    assert_eq!(lacks(&whole, summary, reasons), Vec::<&str>::new());
+    assert_eq!(lacks(&files(&["README.md"]), "", ""), Vec::<&str>::new());
 }
 
 /// The documents of the specification with the number of their rows, in the order of `docs/conformance.toml`.
@@ -335,7 +385,7 @@ fn no_code_is_evaluated_at_run_time_and_nothing_is_unsafe() {
         ["mlua", "rhai", "rquickjs", "pyo3", "deno_core", "boa_engine", "wasmtime", "libloading"];
     let linked: Vec<_> =
         interpreters.iter().filter(|name| lock.contains(&format!("name = \"{name}\"\n"))).collect();
-    assert_eq!(linked, Vec::<&&str>::new());
+    assert_eq!(linked, Vec::<&&str>::new(), "S001-12, S001-41: nothing here can evaluate code");
     let shell = ["Command::new(\"sh\")", "Command::new(\"bash\")", "Command::new(\"/bin/sh\")"];
     for path in
         files("crates").iter().filter(|path| path.ends_with(".rs") && path.contains("/src/"))
@@ -343,7 +393,7 @@ fn no_code_is_evaluated_at_run_time_and_nothing_is_unsafe() {
         let text = read(path);
         // What only tests do is not part of any program.
         for pattern in shell.into_iter().filter(|_| !path.ends_with("/tests.rs")) {
-            assert!(!text.contains(pattern), "{path} starts a shell");
+            assert!(!text.contains(pattern), "S001-12, S001-41: {path} starts a shell");
         }
         assert!(!text.contains("unsafe {"), "{path} is unsafe");
     }
@@ -368,9 +418,9 @@ fn no_public_function_of_a_library_returns_a_catch_all_error() {
             continue;
         }
         for (number, line) in read(path).lines().enumerate() {
-            let catch_all =
-                line.contains("-> anyhow::Result") || line.contains("Box<dyn std::error::Error");
-            assert!(!(line.contains("pub ") && catch_all), "{path}:{}", number + 1);
+            let anyhow = line.contains("anyhow::Result") || line.contains("anyhow::Error>");
+            let boxed = line.contains("pub ") && line.contains("Box<dyn std::error::Error");
+            assert!(!anyhow && !boxed, "S001-13: {path}:{}", number + 1);
         }
     }
 }

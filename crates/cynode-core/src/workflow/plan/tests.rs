@@ -115,7 +115,11 @@ proptest! {
             };
             for key in send {
                 let unit = plan.planned_units().iter().find(|unit| unit.key == key).unwrap();
-                prop_assert!(unit.depends_on.iter().all(|key| states[key] == UnitState::Done));
+                prop_assert!(
+                    unit.depends_on.iter().all(|key| states[key] == UnitState::Done),
+                    "S001-21, S001-59: {} was sent before a unit that it depends on",
+                    unit.key
+                );
                 prop_assert!(sent.insert(key.clone()), "{key} was sent twice");
                 states.insert(key, UnitState::Dispatched);
             }

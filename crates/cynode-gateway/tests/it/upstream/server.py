@@ -25,6 +25,12 @@ def write_file(path):
         file.write("x")
 
 
+def write_link(path):
+    link = os.environ["HOME"] + "/link"
+    os.symlink(path, link)
+    write_file(link)
+
+
 def attempt(action, *arguments):
     try:
         return str(action(*arguments))
@@ -57,6 +63,8 @@ def call(id, params):
                 "passwd": attempt(read_file, "/etc/passwd"),
                 "write_usr": attempt(write_file, "/usr/x"),
                 "write_root": attempt(write_file, "/x"),
+                "write_by_link": attempt(write_link, "/usr/x"),
+                "write_by_climbing": attempt(write_file, os.environ["HOME"] + "/../../usr/x"),
                 "write_home": attempt(write_file, os.environ["HOME"] + "/x"),
                 "network": attempt(socket.create_connection, ("127.0.0.1", int(arguments["port"])), 2)[:20],
                 "processes": len([entry for entry in os.listdir("/proc") if entry.isdigit()]),

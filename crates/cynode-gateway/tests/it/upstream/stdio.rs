@@ -94,7 +94,8 @@ async fn the_environment_is_what_was_configured_and_nothing_else() {
             "LANG": "C.UTF-8",
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "TOKEN": "of-the-server",
-        })
+        }),
+        "S001-10: the keys that were configured and no other"
     );
 }
 
@@ -112,10 +113,13 @@ async fn a_server_sees_and_reaches_nothing_of_the_machine() {
             "passwd": "FileNotFoundError",
             "write_usr": "OSError",
             "write_root": "OSError",
+            "write_by_link": "OSError",
+            "write_by_climbing": "OSError",
             "write_home": "None",
             "network": "ConnectionRefusedErr",
             "processes": 2,
-        })
+        }),
+        "S001-10, S001-42: it reads, writes and reaches only what it was given"
     );
 }
 

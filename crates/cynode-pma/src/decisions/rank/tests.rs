@@ -23,7 +23,7 @@ fn a_goal_of_stop_words_or_about_something_else_selects_nothing() {
 fn equal_scores_are_in_the_order_of_the_names_whatever_the_order_of_the_tools() {
     let tools = ["b.make", "a.make", "c.make"].map(|name| RankableTool { name, description: "" });
     let names: Vec<_> = rank_tools("make", &tools, 3).into_iter().map(|tool| tool.name).collect();
-    assert_eq!(names, ["a.make", "b.make", "c.make"]);
+    assert_eq!(names, ["a.make", "b.make", "c.make"], "S001-28: the name breaks a tie");
 }
 
 #[test]
@@ -70,7 +70,7 @@ proptest! {
         prop_assert!(ranked.len() <= most);
         for pair in ranked.windows(2) {
             prop_assert!((pair[1].score, pair[0].name) < (pair[0].score, pair[1].name)
-                || pair[0].score > pair[1].score);
+                || pair[0].score > pair[1].score, "S001-28: {:?}", pair);
         }
         let goal_words = stemmed_words(&goal);
         let related = |tool: &RankableTool<'_>| {

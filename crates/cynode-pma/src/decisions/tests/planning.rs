@@ -187,9 +187,9 @@ async fn a_tool_that_finds_nothing_is_no_failure_and_one_that_is_refused_ends_th
     let tools = Tools::default().answering("git.tree", Err(refused.clone()));
     let script = Script::default();
     let outcome = run(&handoff("It crashes", planning()), &script, &tools).await;
-    assert_eq!(outcome, Err(refused));
-    assert!(script.kinds().is_empty(), "nothing follows a refusal");
-    assert_eq!(tools.names(), ["git.tree"]);
+    assert_eq!(outcome, Err(refused), "S001-26: the refusal of a tool ends the plan");
+    assert!(script.kinds().is_empty(), "S001-26: no decision follows a refusal");
+    assert_eq!(tools.names(), ["git.tree"], "S001-26: no tool is called after a refusal");
 }
 
 #[tokio::test]
@@ -344,6 +344,15 @@ async fn the_trace_has_start_tools_steps_stop_and_finish_under_one_id_and_profil
         json!({"observe": [], "reason": "Add it", "act": {"unit": "add-it", "kind": "implementation"}})
     );
     assert_eq!(planned.trace[4].data, json!({"condition": "goal_met"}));
+}
+
+#[tokio::test]
+async fn the_start_and_the_finish_of_planning_are_events_of_the_trace() {
+    let (planned, _) = of(&[class("quick_fix"), plan(&[unit("Mend the pager")])]).await;
+    let (first, last) = (planned.trace.first().unwrap(), planned.trace.last().unwrap());
+    assert_eq!(first.event, "plan:start", "S001-31");
+    assert_eq!(last.event, "plan:finish", "S001-32, S001-72");
+    assert_eq!(last.data, json!({"units": 1}), "S001-72: the created plan is in its event");
 }
 
 #[tokio::test]
@@ -748,8 +757,8 @@ proptest! {
         let (first, second) = (Script::of(&answers), Script::of(&answers));
         let one = wait(run_within(max_steps, &handoff, &first, &files()));
         let two = wait(run_within(max_steps, &handoff, &second, &files()));
-        prop_assert_eq!(&one, &two);
-        prop_assert_eq!(first.questions(), second.questions());
+        prop_assert_eq!(&one, &two, "S001-07: the same plan, trace and output");
+        prop_assert_eq!(first.questions(), second.questions(), "S001-07: the same questions");
         if let Ok(outcome) = one {
             let planned = planned(Ok(outcome));
             let steps = planned.plan.planned_units().len();

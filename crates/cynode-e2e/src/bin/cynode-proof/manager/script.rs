@@ -58,6 +58,11 @@ pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
     let seen = TaskRecords::gather(stage, &task).await;
     eleven_steps(stage, &seen, &mut checks);
     records(&seen, &mut checks);
+    let query = "SELECT kind FROM events WHERE task_id = $1 AND kind IN ('task.started', 'task.completed') ORDER BY xact, seq";
+    let events = rows(&stage.world.pool, query, &task).await;
+    let expected = json!([{ "kind": "task.started" }, { "kind": "task.completed" }]);
+    checks.step("   events", "execution starts and stops once");
+    checks.that("S001-74: events", &json!(events), &expected);
     let before = activity(stage).await;
     pause(IDLE).await;
     let (calls, handoffs) = activity(stage).await;
@@ -74,7 +79,7 @@ pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
     let heard = in_both(heard, stage.world.faults.stop_recording());
     let other = differences(&facts, &observe(stage, &again).await);
     checks.step("   once more", "the same comes of it");
-    checks.that("differences", &json!(other), &json!([]));
+    checks.that("S001-09: differences", &json!(other), &json!([]));
     println!(
         "\nthe example took {:.1} s and {calls} model calls; {} facts are compared from here on",
         took.as_secs_f64(),
@@ -236,7 +241,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
         manager("verify"),
         manager("summarise"),
     ]);
-    checks.that("handoffs", &kinds, &all);
+    checks.that("S001-19, S001-21: handoffs", &kinds, &all);
 
     let planned = seen.answer(PLAN);
     checks.step(" 2 classifies", "a feature request");
@@ -329,7 +334,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
         "11 delivers",
         "one commit of the two files on a branch of its own, and a pull request by the project manager",
     );
-    checks.that("state", &seen.task["state"], &json!("completed"));
+    checks.that("S001-19: state", &seen.task["state"], &json!("completed"));
     checks.that("last thought", &seen.decisions_of(END), &json!([said("summarise")]));
     let words = sample.answers["summarise"].answer["summary"].as_str().unwrap_or_default();
     let counted = "2 units done:\n- Add dark mode toggle to settings\n- Review the change";
@@ -519,7 +524,7 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
         ["developer", ["pm.report"]],
         ["reviewer", ["pm.report"]],
     ]);
-    checks.that("tools", &of_roles, &expected);
+    checks.that("S001-60: tools of every agent, in order", &of_roles, &expected);
     checks.that("records", &json!(seen.audit.len()), &json!(12));
     checks.that("decisions", &json!(texts(&seen.audit, "decision")), &json!(["allow"]));
 
@@ -534,6 +539,7 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
         ("jobs", &jobs),
     ];
     for (name, rows) in places {
-        checks.that(name, &json!(texts(rows, "trace_id")), &trace);
+        let what = format!("S001-19, S001-20, S001-69: trace of {name}");
+        checks.that(&what, &json!(texts(rows, "trace_id")), &trace);
     }
 }

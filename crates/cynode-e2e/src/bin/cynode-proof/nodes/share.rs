@@ -321,6 +321,9 @@ impl Absence {
                 self.lost
             );
         }
+        if apart > fair {
+            println!("WRONG S001-80: the shares of two nodes that claim at once are not equal");
+        }
         println!(
             "begun by left and right: {first:?} before, {:?} meanwhile, {after:?} after; while both were there {both:?}, {apart} % \
              apart (at most {fair} %)",
