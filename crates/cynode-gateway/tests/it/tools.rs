@@ -625,7 +625,7 @@ async fn nothing_inside_can_be_fetched_and_nothing_at_all_without_a_profile_that
     for tool in ["web.fetch", "api.call"] {
         let arguments = json!({ "method": "GET", "url": "https://example.com" });
         let verdict = verdict(&offline, tool, arguments).await;
-        assert_eq!(verdict, "refused network_denied", "S001-40: {tool}");
+        assert_eq!(verdict, "refused network_denied", "S001-10, S001-40: {tool}");
         assert!(!offline.tools().await.contains(&tool.replace('.', "__")));
     }
     assert_eq!(
