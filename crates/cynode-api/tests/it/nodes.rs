@@ -541,8 +541,8 @@ async fn events_are_stored_once_in_order_and_without_secrets() {
     let shown = drive.admin.get(&shown).await.expect(200).json();
     let texts: Vec<_> =
         shown["items"].as_array().unwrap().iter().map(|e| e["data"]["text"].clone()).collect();
-    assert_eq!(texts.len(), 3);
-    assert_eq!((&texts[0], &texts[2]), (&json!("one"), &json!("three")));
+    assert_eq!(texts.len(), 3, "S004-146");
+    assert_eq!((&texts[0], &texts[2]), (&json!("one"), &json!("three")), "S004-146");
     assert!(!shown.to_string().contains(secret), "{shown}");
 }
 

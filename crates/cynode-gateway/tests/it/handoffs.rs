@@ -474,7 +474,7 @@ async fn what_was_thought_is_kept_once_without_secrets_and_given_to_whoever_goes
     assert_eq!(given(&manager, "handoff.fail", fail).await["state"], "queued");
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
     let again = claim(&manager).await;
-    assert_eq!(again["decisions"][0]["output"], class, "the first answer holds");
+    assert_eq!(again["decisions"][0]["output"], class, "S004-161: the first answer holds");
     let complaints = bench.app.db.texts("SELECT validation_errors::text FROM think_calls").await;
     assert!(complaints.len() == 1 && !complaints[0].contains(&secret), "{complaints:?}");
     let prompts = bench.app.db.texts("SELECT prompt::text FROM think_prompts").await;
