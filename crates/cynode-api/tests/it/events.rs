@@ -81,7 +81,7 @@ async fn what_happens_arrives_with_who_where_and_why() {
     assert_eq!(event.kind, "project.created");
     assert_eq!(event.data["id"], event.id.as_str());
     assert_eq!(event.data["actor_id"], json!(admin.user));
-    assert_eq!(event.data["data"], json!({ "slug": "web" }));
+    assert_eq!(event.data["data"], json!({ "slug": "web" }), "S004-147: followers get the event");
     assert_eq!(event.data["occurred_at"], "2026-11-01T12:00:00Z");
 }
 

@@ -1,4 +1,4 @@
-//! What people are told, and the links by which they answer. (S004-139, S004-147)
+//! What people are told, and the links by which they answer.
 
 use std::time::Duration;
 
@@ -189,7 +189,8 @@ async fn a_plan_that_waits_is_told_word_for_word_with_a_link() {
                     "question": "May the plan of 2 units be carried out?", "wait_id": wait[0],
                 },
             },
-        })
+        }),
+        "S004-139: a person is notified"
     );
     assert_eq!(scene.turn().await, 0, "it is told once");
 }
@@ -232,7 +233,8 @@ async fn a_task_that_ends_is_told_and_what_nobody_listens_to_is_not_kept() {
             &json!("task.completed"),
             &json!("mend-it-2 is done (web)"),
             &json!("All done\n\nSpent: 0.0000 of 5.0000 USD.")
-        )]
+        )],
+        "S004-147: a webhook gets the event"
     );
 }
 

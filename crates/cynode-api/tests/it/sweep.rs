@@ -130,7 +130,7 @@ async fn a_job_of_which_nothing_is_heard_is_lost_and_its_late_result_refused() {
     let silent = "UPDATE jobs SET lease_expires_at = now() - interval '1 second'";
     drive.app.db.execute(silent).await;
     assert!(!reconciler::reap_expired(&drive.app.app, false).await.unwrap());
-    assert_eq!(states(&drive).await, ["lost"]);
+    assert_eq!(states(&drive).await, ["lost"], "S004-139: a silent agent is noticed");
     let due = "SELECT count(*) FROM workflow_runs WHERE due_at <= clock_timestamp()";
     assert_eq!(drive.app.db.number(due).await, 1);
     let worker = drive.app.service(ServiceKind::Worker, "w0").await;
@@ -145,7 +145,7 @@ async fn a_job_of_which_nothing_is_heard_is_lost_and_its_late_result_refused() {
     assert_eq!(held.position["retries_used"], 1);
     let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "max_jobs": 1 });
     let again = worker.post("/v1/jobs/claim", body).await.expect(200).json();
-    assert_eq!(again["jobs"][0]["attempt"], 2);
+    assert_eq!(again["jobs"][0]["attempt"], 2, "S004-139: and its work is given to another");
     assert!(!reconciler::reap_expired(&drive.app.app, false).await.unwrap());
     let running = "SELECT count(*) FROM jobs WHERE state = 'running'";
     assert_eq!(drive.app.db.number(running).await, 1);

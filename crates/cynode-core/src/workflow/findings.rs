@@ -135,3 +135,6 @@ pub struct ReviewIssue {
     #[serde(default)]
     pub how_to_fix: String,
 }
+
+#[cfg(test)]
+mod tests;

@@ -474,7 +474,7 @@ async fn what_was_thought_is_kept_once_without_secrets_and_given_to_whoever_goes
     assert_eq!(given(&manager, "handoff.fail", fail).await["state"], "queued");
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
     let again = claim(&manager).await;
-    assert_eq!(again["decisions"][0]["output"], class, "the first answer holds");
+    assert_eq!(again["decisions"][0]["output"], class, "S004-161: the first answer holds");
     let complaints = bench.app.db.texts("SELECT validation_errors::text FROM think_calls").await;
     assert!(complaints.len() == 1 && !complaints[0].contains(&secret), "{complaints:?}");
     let prompts = bench.app.db.texts("SELECT prompt::text FROM think_prompts").await;
@@ -614,7 +614,7 @@ async fn a_report_has_the_form_of_its_kind_and_counts_only_while_its_job_runs() 
         "review_changes_requested",
         json!({ "critical_issues": [issue], "summary": "not yet" }),
     );
-    assert_eq!(verdict(&reviewer, "pm.report", review).await, "ok");
+    assert_eq!(verdict(&reviewer, "pm.report", review).await, "ok", "S004-111");
     let other_form = report("tests_failed", json!({ "critical_issues": [] }));
     assert_eq!(verdict(&reviewer, "pm.report", other_form).await, "failed invalid");
     let theirs = json!({ "task_id": bench.task, "agentRole": "reviewer", "messageType": "review_approved", "component": "a",
@@ -655,7 +655,8 @@ async fn a_report_that_asks_for_a_decision_is_handed_to_the_manager() {
             report["job_id"],
             report["details"]["needs"]
         ]),
-        json!(["report", "work_blocked", ids[0], "a compiler"])
+        json!(["report", "work_blocked", ids[0], "a compiler"]),
+        "S004-130, S004-162: an agent's report asks the project manager for a decision"
     );
     let answer = complete(&handoff, json!({ "answer": "replied", "note": "told to go on" }));
     given(&manager, "handoff.complete", answer).await;

@@ -499,7 +499,11 @@ async fn reports_go_to_the_manager_and_instructions_to_the_task() {
         "refused invalid_arguments"
     );
     let kept = "SELECT agent_role || ' ' || kind || ' ' || summary || ' ' || (details ->> 'failed') FROM agent_reports";
-    assert_eq!(bench.app.db.texts(kept).await, ["tester tests_failed as seen 1"]);
+    assert_eq!(
+        bench.app.db.texts(kept).await,
+        ["tester tests_failed as seen 1"],
+        "S004-130, S004-143: the report of an agent is kept for the project manager"
+    );
     let manager = manager(&bench).await;
     let tell =
         |kind: &str, text: Value| json!({ "task_id": bench.task, "kind": kind, "text": text });
@@ -518,8 +522,17 @@ async fn reports_go_to_the_manager_and_instructions_to_the_task() {
         verdict(&agent, "pm.instruct", tell("abort", Value::Null)).await,
         "refused wrong_scope"
     );
+    for role in ROLES.into_iter().filter(|role| *role != "project_manager") {
+        let other = bench.agent(role).await;
+        let refused = verdict(&other, "pm.instruct", tell("abort", Value::Null)).await;
+        assert!(refused.starts_with("refused "), "S004-083: {role}: {refused}");
+    }
     let told = bench.app.db.texts("SELECT kind FROM task_instructions ORDER BY 1").await;
-    assert_eq!(told, ["pause", "resume"]);
+    assert_eq!(
+        told,
+        ["pause", "resume"],
+        "S004-083, S004-131, S004-143, S004-165: only what the project manager said is stored, by either name of the tool"
+    );
 }
 
 #[tokio::test]

@@ -98,7 +98,7 @@ async fn what_an_agent_does_is_told_in_order_and_its_last_words_are_kept() {
         JobEventData::Usage { usage: json!({ "used": 10, "size": 100 }) },
         said("Hello."),
     ];
-    assert_eq!(heard, expected);
+    assert_eq!(heard, expected, "S004-146: what the agent does is reported in order");
 }
 
 #[tokio::test]

@@ -76,7 +76,8 @@ async fn a_webhook_is_signed_so_that_another_implementation_accepts_it() {
                 ],
                 "about": { "task_id": "tsk_1" },
             },
-        })
+        }),
+        "S004-147"
     );
 }
 

@@ -108,7 +108,8 @@ fn a_process_that_is_told_its_role_and_token_has_defaults_for_everything_else() 
             lease: Duration::from_secs(20),
             tuning,
             log: "info".into(),
-        }
+        },
+        "S004-163: a model has 60 seconds by default"
     );
     assert_eq!(notes, Vec::<String>::new());
     let (analyst, _) =

@@ -59,9 +59,13 @@ async fn an_answer_is_asked_with_the_handoffs_token_and_recorded_with_the_hosts_
 {
     let fake = Fake::start().await;
     fake.reply("model", good());
-    assert_eq!(think(&fake, &handoff(), LONG).await, Ok(json!({ "class": "a" })));
+    assert_eq!(
+        think(&fake, &handoff(), LONG).await,
+        Ok(json!({ "class": "a" })),
+        "S004-124, S004-125, S004-141: a question in, a structured answer out"
+    );
     let seen = fake.seen();
-    assert_eq!(whats(&seen), ["model", "think.record"]);
+    assert_eq!(whats(&seen), ["model", "think.record"], "S004-125, S004-141, S004-164");
     let question = json!({
         "model": "cynodeai.standard",
         "messages": [{ "role": "system", "content": "SYSTEM" }, { "role": "user", "content": "Which?" }],
@@ -71,7 +75,10 @@ async fn an_answer_is_asked_with_the_handoffs_token_and_recorded_with_the_hosts_
             "type": "object", "required": ["class"], "properties": { "class": { "enum": ["a", "b"] } }, "additionalProperties": false,
         } } },
     });
-    assert_eq!(seen[0].body, question);
+    assert_eq!(
+        seen[0].body, question,
+        "S004-125, S004-141, S004-160: the API of the model is called with a schema and without tools"
+    );
     let passes: Vec<_> =
         seen.iter().map(|seen| (seen.token.as_str(), seen.trace.as_deref())).collect();
     assert_eq!(passes, [(TOKEN, Some(TRACE)), (HOST, Some(TRACE))]);
@@ -88,7 +95,8 @@ async fn an_answer_is_asked_with_the_handoffs_token_and_recorded_with_the_hosts_
                 "input_tokens": 10, "output_tokens": 3, "latency_ms": 0 },
             "prompt": question,
             "calls": ["call_1"],
-        })
+        }),
+        "S004-164: the tokens and the model calls of the decision are recorded"
     );
 }
 
@@ -147,8 +155,8 @@ async fn silence_is_borne_once_and_then_told() {
     // The second time longer: whoever thinks long does so again, and is paid for it.
     let why = "no model answered: `cynodeai.standard` took longer than 150ms; give all models more time with \
         `cynork settings set manager.think_timeout_seconds N`, or one with `cynork model set MODEL --think-seconds N`";
-    assert_eq!(trouble, DecisionError::Late(why.into()));
-    assert_eq!(whats(&fake.seen()), ["model", "model"]);
+    assert_eq!(trouble, DecisionError::Late(why.into()), "S004-163: it fails gracefully");
+    assert_eq!(whats(&fake.seen()), ["model", "model"], "S004-163: it is tried once more");
 
     // What somebody said about the model goes before what the process was started with.
     let fake = Fake::start().await;
@@ -156,7 +164,11 @@ async fn silence_is_borne_once_and_then_told() {
     fake.reply("model", good());
     let mut patient = handoff();
     patient["think_seconds"] = json!({ "cynodeai.standard": 1 });
-    assert_eq!(think(&fake, &patient, LONG).await, Ok(json!({ "class": "a" })));
+    assert_eq!(
+        think(&fake, &patient, LONG).await,
+        Ok(json!({ "class": "a" })),
+        "S004-163: the time is configurable"
+    );
 
     let fake = Fake::start().await;
     for _ in 0..2 {
@@ -187,8 +199,8 @@ async fn a_question_that_was_answered_before_is_not_asked_again() {
         thought(0, &own, Value::Null),
         thought(0, &own, json!({ "class": "b" })),
     ]);
-    assert_eq!(think(&fake, &handoff, LONG).await, Ok(json!({ "class": "b" })));
-    assert_eq!(fake.seen(), []);
+    assert_eq!(think(&fake, &handoff, LONG).await, Ok(json!({ "class": "b" })), "S004-161");
+    assert_eq!(fake.seen(), [], "S004-161: a restarted process does not ask again");
     // What does not fit any more is asked for anew.
     handoff["decisions"] = json!([thought(0, &own, json!({ "class": "gone" }))]);
     fake.reply("model", good());

@@ -77,12 +77,17 @@ async fn a_handoff_is_claimed_worked_on_and_completed_with_its_fencing_token() {
     assert_eq!(
         completed[0].body,
         json!({ "handoff_id": "hof_00000000000000000000000000000001", "fencing_token": 7,
-            "answer": { "answer": "interpreted", "tasks": [], "note": "done" } })
+            "answer": { "answer": "interpreted", "tasks": [], "note": "done" } }),
+        "S004-121, S004-124, S004-132, S004-143: the loop takes a message, asks for a typed decision and answers"
     );
     assert_eq!((completed[0].token.as_str(), completed[0].trace.as_deref()), (HOST, Some(TRACE)));
     let seen = fake.seen();
     let whats: Vec<&str> = seen.iter().map(|seen| seen.what.as_str()).collect();
-    assert_eq!(whats, ["model", "think.record", "handoff.complete"]);
+    assert_eq!(
+        whats,
+        ["model", "think.record", "handoff.complete"],
+        "S004-121, S004-125, S004-132: one call of a model, and no agent is started"
+    );
     // Project, task and additional context are in every question.
     let system = seen[0].body["messages"][0]["content"].as_str().unwrap();
     for part in

@@ -37,7 +37,8 @@ fn every_class_and_scope_has_the_workflow_of_the_table() {
             "quick_fix small: fix",
             "quick_fix medium: fix",
             "quick_fix large: fix",
-        ]
+        ],
+        "S004-129, S004-142"
     );
 }
 
@@ -106,7 +107,9 @@ fn every_kind_of_unit_in_every_scope_has_somebody_of_the_table() {
             "test small: tester tester fast",
             "test medium: tester tester standard",
             "test large: tester tester standard",
-        ]
+        ],
+        "S004-100, S004-101, S004-102, S004-103, S004-104, S004-105, S004-134, S004-140, S004-144: each scope and kind of unit has a \
+         role, a kind of worker of a neutral name and a tier"
     );
 }
 
@@ -117,7 +120,7 @@ fn a_typo_and_a_new_subsystem_get_different_agents() {
     };
     let typo = agents(WorkClass::QuickFix, IssueScope::Trivial);
     let subsystem = agents(WorkClass::FeatureRequest, IssueScope::Large);
-    assert!(typo.iter().all(|agent| !subsystem.contains(agent)));
+    assert!(typo.iter().all(|agent| !subsystem.contains(agent)), "S004-099");
 }
 
 #[test]

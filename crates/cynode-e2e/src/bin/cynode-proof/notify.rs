@@ -190,7 +190,7 @@ async fn compare(story: &mut Story, hooks: &WebhookInbox, kind: &'static str, ev
         .count();
     story.check(
         Some(&told) == ids.get("webhook") && told.len() == events && signed == taken.len() && exact == taken.len(),
-        &format!("{kind}: {events} events came to the webhook as {} ids in {} requests, {signed} signed rightly, {exact} with the exact words", told.len(), taken.len()),
+        &format!("S004-139, S004-147: {kind}: {events} events came to the webhook as {} ids in {} requests, {signed} signed rightly, {exact} with the exact words", told.len(), taken.len()),
     );
     let letters: Vec<_> = story
         .mail

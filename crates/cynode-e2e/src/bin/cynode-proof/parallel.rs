@@ -59,7 +59,7 @@ pub(crate) async fn run(parallel: Parallel) -> bool {
     );
     let good = ratio < parallel.max_ratio;
     if !good {
-        println!("WRONG it is not fast enough side by side");
+        println!("WRONG S004-145: it is not fast enough side by side");
     }
     good
 }

@@ -139,7 +139,12 @@ When you are done, call the tool `pm.report` (you may see it with a prefix and u
 `kind` `work_completed`, and in `summary` what you did in a few sentences. Ids of task, run and job are in your token: leave them out. When you
 cannot go on, report `work_blocked` or `needs_clarification` in the same way and say what is missing. Then stop.
 ";
-    assert_eq!(build_prompt(&assignment(context), None, SessionContinuity::First), expected);
+    assert_eq!(
+        build_prompt(&assignment(context), None, SessionContinuity::First),
+        expected,
+        "S004-084, S004-085, S004-086, S004-087, S004-088, S004-089, S004-090, S004-091, S004-092, S004-093, S004-094, S004-095, \
+         S004-096, S004-123, S004-143: each field of the context is a section of the prompt"
+    );
 }
 
 #[test]
@@ -161,6 +166,27 @@ fn reviewers_and_testers_are_told_to_report_their_verdict() {
         let told = build_prompt(&assignment, None, SessionContinuity::First);
         assert!(kinds.iter().all(|kind| told.contains(kind)), "{told}");
         assert!(!told.contains("work_completed"), "{told}");
+    }
+}
+
+#[test]
+fn every_role_is_told_of_one_unit_who_it_is_and_how_to_report() {
+    let mut assignment = assignment(StructuredContext::default());
+    for (role, who) in [
+        (AgentRole::Architect, "You are the architect: "),
+        (AgentRole::Designer, "You are the designer: "),
+        (AgentRole::Developer, "You are the developer: "),
+        (AgentRole::Reviewer, "You are the reviewer: "),
+        (AgentRole::Tester, "You are the tester: "),
+        (AgentRole::Fixer, "You are the fixer: "),
+    ] {
+        assignment.work.role = role;
+        let told = build_prompt(&assignment, None, SessionContinuity::First);
+        let begins = format!("# Greet people by name\n\n{who}");
+        assert!(
+            told.starts_with(&begins) && told.contains("call the tool `pm.report`"),
+            "S004-137: {role:?} works on one unit and reports when it is done: {told}"
+        );
     }
 }
 
@@ -291,8 +317,8 @@ proptest! {
     fn different_contexts_give_different_prompts(one in contexts(), two in contexts(), field in 0..12_usize) {
         let near = mixed(&one, &two, field);
         let told = build_prompt(&assignment(one.clone()), None, SessionContinuity::First);
-        prop_assert_eq!(one == near, told == build_prompt(&assignment(near), None, SessionContinuity::First));
-        prop_assert_eq!(one == two, told == build_prompt(&assignment(two), None, SessionContinuity::First));
+        prop_assert_eq!(one == near, told == build_prompt(&assignment(near), None, SessionContinuity::First), "S004-098");
+        prop_assert_eq!(one == two, told == build_prompt(&assignment(two), None, SessionContinuity::First), "S004-098");
     }
 
     #[test]
@@ -317,6 +343,6 @@ proptest! {
             }),
         };
         let told = build_prompt(&assignment(context), None, SessionContinuity::First);
-        prop_assert!(words.iter().all(|word| told.contains(word)), "{}", told);
+        prop_assert!(words.iter().all(|word| told.contains(word)), "S004-098, S004-123: {}", told);
     }
 }

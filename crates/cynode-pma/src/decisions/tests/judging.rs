@@ -95,7 +95,8 @@ async fn the_first_and_second_failed_review_go_back_and_the_third_goes_on_with_t
             [
                 placed(VerificationFinding::new(FindingSeverity::Major, "no test")),
                 placed(VerificationFinding::new(FindingSeverity::Minor, "spaces")),
-            ]
+            ],
+            "S004-111, S004-115, S004-116, S004-117: the issues with place and remedy"
         );
         outcomes.push((judgement.outcome, judgement.note));
     }
@@ -115,9 +116,10 @@ async fn the_first_and_second_failed_review_go_back_and_the_third_goes_on_with_t
                 "the review still wants changes after 2 revisions; it goes on with the issues noted"
                     .to_owned()
             ),
-        ]
+        ],
+        "S004-115, S004-116, S004-117"
     );
-    assert!(script.kinds().is_empty(), "a rule decides, no model");
+    assert!(script.kinds().is_empty(), "S004-122: a rule of the service decides, no model");
 }
 
 #[tokio::test]
@@ -162,7 +164,8 @@ async fn something_critical_after_the_last_revision_is_for_a_person_whose_word_d
     assert_eq!(
         question,
         "After 2 revisions the review is still not good:\n- src/main.rs:1: it crashes (mend it)\n\
-         Answer `proceed` to take it as it is, `stop` to give the task up, or say what is to be done."
+         Answer `proceed` to take it as it is, `stop` to give the task up, or say what is to be done.",
+        "S004-117: it is escalated"
     );
     let outcome = async |words| judged(verified(&with(Some(words)), &script).await).outcome;
     assert_eq!(outcome("stop").await, VerifyOutcome::GiveUp);
@@ -632,10 +635,11 @@ async fn rounds(verdicts: &[(bool, usize, usize, usize)], most: u32) -> usize {
         let judge = judging(&plan, key.as_str(), json!({"summary": "done"}));
         let mut verify = verifying(&plan, judge, reports);
         prefer(&mut verify, "agents.project_manager.review.max_review_iterations", json!(most));
-        let script = Script::of(&[tests(false)]);
-        let HandoffAnswer::Judged(judgement) = answer(verified(&verify, &script).await) else {
-            break;
-        };
+        let judge = async || answer(verified(&verify, &Script::of(&[tests(false)])).await);
+        let first = judge().await;
+        // A process that was restarted works on the same handoff once more.
+        assert_eq!(judge().await, first, "S004-118: a restart changes nothing");
+        let HandoffAnswer::Judged(judgement) = first else { break };
         if judgement.outcome != VerifyOutcome::Revise {
             break;
         }
@@ -649,6 +653,8 @@ async fn rounds(verdicts: &[(bool, usize, usize, usize)], most: u32) -> usize {
         let mut handoff = handoff(WORDS, request);
         handoff.context.planned = Some(Box::new(plan));
         plan = planned(run(&handoff, &Script::default(), &Tools::default()).await);
+        // All that the next process knows is what was stored.
+        plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
     }
     plan.plan.planned_units().iter().filter(|unit| unit.payload["kind"] == "fix").count()
 }
@@ -662,7 +668,10 @@ proptest! {
         most in 0_u32..=5,
     ) {
         let fixes = wait(rounds(&verdicts, most));
-        prop_assert!(fixes <= usize::try_from(most).unwrap());
+        prop_assert!(
+            fixes <= usize::try_from(most).unwrap(),
+            "S004-118, S004-135, S004-144: {} fixes, at most {}", fixes, most
+        );
     }
 
     #[test]

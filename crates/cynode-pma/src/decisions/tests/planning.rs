@@ -42,6 +42,7 @@ async fn of(answers: &[(DecisionKind, Value)]) -> (PlanAnswer, Script) {
 async fn a_bug_gets_one_fix_and_nobody_asks_for_its_scope() {
     let (planned, script) = of(&[class("quick_fix"), plan(&[unit("Mend the pager")])]).await;
     assert_eq!(script.kinds(), [DecisionKind::Classify, DecisionKind::Plan]);
+    assert_eq!(planned.class, WorkClass::QuickFix, "S004-126: a bug");
     assert_eq!(shape(&planned), ["mend-the-pager (fix) after nothing"]);
     assert_eq!(planned.plan.planned_units()[0].payload["scope"], "small");
 }
@@ -93,7 +94,7 @@ async fn a_brief_in_an_empty_repository_is_a_new_project_and_nobody_is_asked_whe
         Tools::with_files(&[("PROJECT-BRIEF.md", brief), ("README.md", ""), ("LICENSE", "")]);
     let script = Script::of(&[scope("medium"), plan(&[unit("Sell tiles")])]);
     let planned = planned(run(&handoff("Build it", planning()), &script, &tools).await);
-    assert_eq!(planned.class, WorkClass::NewProject);
+    assert_eq!(planned.class, WorkClass::NewProject, "S004-126: a brief");
     assert_eq!(script.kinds(), [DecisionKind::AssessScope, DecisionKind::Plan]);
     assert!(script.questions()[1].contains("Sells tiles."));
     assert_eq!(
@@ -154,7 +155,8 @@ async fn a_project_without_words_for_agents_is_described_and_places_that_are_not
             "key_paths": {"src/": "the code"},
             "patterns": {"errors": "with thiserror"},
             "build_commands": ["cargo test"],
-        })
+        }),
+        "S004-097, S004-127: without words for agents the context is gathered from the code"
     );
 }
 
@@ -505,10 +507,15 @@ async fn what_a_review_wants_becomes_a_fix_and_another_review_and_no_model_is_as
             "review (review) after add-it",
             "fix-1 (fix) after add-it",
             "review-2 (review) after add-it, fix-1",
-        ]
+        ],
+        "S004-115, S004-122, S004-144: a review that fails changes the plan"
     );
     let fix = &first.plan.planned_units()[2].payload;
-    assert_eq!(fix["brief"]["requirements"], json!(["src/main.rs:1: it crashes", "no test"]));
+    assert_eq!(
+        fix["brief"]["requirements"],
+        json!(["src/main.rs:1: it crashes", "no test"]),
+        "S004-108, S004-109, S004-110, S004-115: what must and should be fixed, without minor issues"
+    );
     assert_eq!(fix["iteration"], 1);
     assert_eq!(first.plan.planned_units()[3].payload["iteration"], 1);
 
@@ -516,10 +523,13 @@ async fn what_a_review_wants_becomes_a_fix_and_another_review_and_no_model_is_as
     let second = planned(again(&first, vec![sent_back("review-2", findings, &[])], &script).await);
     assert_eq!(
         shape(&second)[4..],
-        ["fix-2 (fix) after add-it, fix-1", "review-3 (review) after add-it, fix-1, fix-2"]
+        ["fix-2 (fix) after add-it, fix-1", "review-3 (review) after add-it, fix-1, fix-2"],
+        "S004-116"
     );
-    assert_eq!(second.plan.planned_units()[5].payload["iteration"], 2);
-    assert!(script.kinds().is_empty());
+    let fix = &second.plan.planned_units()[4].payload;
+    assert_eq!(fix["brief"]["requirements"], json!(["still no test"]), "S004-116: with feedback");
+    assert_eq!(second.plan.planned_units()[5].payload["iteration"], 2, "S004-135");
+    assert!(script.kinds().is_empty(), "S004-122: the service routes by itself");
 }
 
 #[tokio::test]
@@ -599,7 +609,7 @@ async fn what_a_person_says_is_thought_about_and_adds_to_the_plan() {
     };
     let script = Script::of(&[plan(&[unit("Add the shortcut")])]);
     let after = planned(again(&before, vec![more], &script).await);
-    assert_eq!(script.kinds(), [DecisionKind::Plan]);
+    assert_eq!(script.kinds(), [DecisionKind::Plan], "S004-120: only the first plan is classified");
     assert!(script.questions()[0].contains("expand_scope: Also add a keyboard shortcut"));
     assert_eq!(
         shape(&after)[2..],

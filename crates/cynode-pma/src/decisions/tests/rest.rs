@@ -173,12 +173,12 @@ async fn a_summary_is_written_and_what_the_units_brought_is_delivered_with_it() 
     let script = summarising();
     let summary = answer(run(&ending(None), &script, &tools).await);
     let reference = PullRequestRef { number: 3, url: "/v1/pull-requests/pul_1".into() };
-    assert_eq!(summary, summed_up(Some(reference)));
+    assert_eq!(summary, summed_up(Some(reference)), "S004-159");
     let question = &script.questions()[0];
     assert!(question.contains("no animation") && question.contains("abc"));
     let body = "A toggle was added.\n\n## What was done\n\n- Add it (2 attempts)\n\n## What was noted\n\n- minor: no animation";
     let arguments = json!({"task_id": task_id(), "title": WORDS, "body": body});
-    assert_eq!(tools.calls(), [("git.pull_request.open".to_owned(), arguments)]);
+    assert_eq!(tools.calls(), [("git.pull_request.open".to_owned(), arguments)], "S004-159");
 }
 
 #[tokio::test]
@@ -331,6 +331,28 @@ async fn whoever_is_sent_may_ask_the_nearest_tier_that_is_open() {
 }
 
 #[tokio::test]
+async fn a_typo_and_a_new_subsystem_are_sent_to_different_agents() {
+    let prefers = [
+        ("agents.project_manager.workers.fixer", json!({"kind": "acp", "agent": "codex"})),
+        ("agents.project_manager.workers.specialist", json!({"kind": "acp", "agent": "opencode"})),
+    ];
+    let mut seen = Vec::new();
+    for (kind, size) in [("fix", "trivial"), ("implementation", "large")] {
+        let work = sent(kind, size, &prefers).await.work;
+        seen.push((work.role, work.worker, work.models));
+    }
+    let acp = |name: &str| WorkerChoice::Acp { agent: name.to_owned() };
+    assert_eq!(
+        seen,
+        [
+            (AgentRole::Fixer, acp("codex"), vec!["cynodeai.fast".to_owned()]),
+            (AgentRole::Developer, acp("opencode"), vec!["cynodeai.standard".to_owned()]),
+        ],
+        "S004-099, S004-144: role, coding agent and model follow from scope and kind"
+    );
+}
+
+#[tokio::test]
 async fn preferences_name_the_worker_of_a_role_before_that_of_a_kind_and_bad_ones_are_passed_over()
 {
     let agent = |name: &str| json!({"kind": "acp", "agent": name});
@@ -362,11 +384,11 @@ async fn a_machine_that_people_name_is_kept_and_otherwise_the_registry_chooses()
 async fn the_findings_of_an_attempt_go_with_the_next_without_the_minor_ones() {
     let feedback = sent("implementation", "small", &[]).await.work.context.revision_feedback;
     let texts: Vec<_> = feedback.unwrap().findings.into_iter().map(|it| it.text).collect();
-    assert_eq!(texts, ["no test"]);
+    assert_eq!(texts, ["no test"], "S004-096, S004-110");
     let all = [("agents.project_manager.review.skip_minor_issues", json!(false))];
     let feedback = sent("implementation", "small", &all).await.work.context.revision_feedback;
     let texts: Vec<_> = feedback.unwrap().findings.into_iter().map(|it| it.text).collect();
-    assert_eq!(texts, ["no test", "spaces"]);
+    assert_eq!(texts, ["no test", "spaces"], "S004-110: the option is off");
 }
 
 #[tokio::test]
@@ -396,7 +418,7 @@ async fn what_architect_and_designer_left_goes_with_those_who_build_on_it() {
         panic!("nobody was sent");
     };
     let context = &assignments[0].work.context;
-    assert_eq!(context.spec_artifact_path.as_deref(), Some("docs/specs/dark-mode.md"));
+    assert_eq!(context.spec_artifact_path.as_deref(), Some("docs/specs/dark-mode.md"), "S004-094");
     assert_eq!(context.design_artifact_path, None);
     assert_eq!(context.requirements, ["It holds"], "one of several answers for its own part");
 }

@@ -3,6 +3,7 @@
 use cynode_core::{
     agents::AgentRole,
     workflow::{
+        decisions::{IssueScope, WorkClass},
         findings::{FindingSeverity, VerificationFinding},
         handoffs::{
             AnalysisAnswer, AnalysisStatus, HandoffAnswer, HandoffRequest, PlanAnswer, ReadyUnit,
@@ -97,15 +98,30 @@ async fn a_plain_sentence_becomes_a_feature_of_small_scope_for_developer_and_rev
     let (planned, script, tools) = plan().await;
     assert_eq!(
         script.kinds(),
-        [DecisionKind::Classify, DecisionKind::AssessScope, DecisionKind::Plan]
+        [DecisionKind::Classify, DecisionKind::AssessScope, DecisionKind::Plan],
+        "S004-120, S004-142: it is classified first"
     );
     assert_eq!(tools.names(), ["git.tree", "git.read CLAUDE.md"]);
+    assert_eq!(planned.class, WorkClass::FeatureRequest, "S004-126, S004-142");
+    assert_eq!(planned.scope, IssueScope::Small, "S004-128, S004-142");
+    assert_eq!(
+        serde_json::to_value(&planned.project).unwrap(),
+        json!({
+            "claude_md": CLAUDE_MD,
+            "architecture": "Three layers: Core, then Infrastructure, then App.",
+            "key_paths": {"Pages/": "what people see", "Shared/": "parts of several pages"},
+            "patterns": {"Settings": "kept in the local storage"},
+            "build_commands": ["dotnet build", "dotnet test"],
+        }),
+        "S004-127, S004-142: the context is gathered before the plan"
+    );
     assert_eq!(
         shape(&planned),
         [
             "add-dark-mode-toggle-to-settings (implementation) after nothing",
             "review (review) after add-dark-mode-toggle-to-settings",
-        ]
+        ],
+        "S004-142: the workflow of a small feature"
     );
     assert_json_snapshot!(planned);
 }
@@ -113,7 +129,39 @@ async fn a_plain_sentence_becomes_a_feature_of_small_scope_for_developer_and_rev
 #[tokio::test]
 async fn the_developer_is_sent_with_the_task_two_files_and_the_pattern_to_follow() {
     let (planned, ..) = plan().await;
-    assert_json_snapshot!(sent(&planned, "add-dark-mode-toggle-to-settings").await);
+    let sent = sent(&planned, "add-dark-mode-toggle-to-settings").await;
+    let work = serde_json::to_value(&sent.work).unwrap();
+    assert_eq!(
+        json!([work["role"], work["worker"], work["models"]]),
+        json!(["developer", {"kind": "acp", "agent": "goose"}, ["cynodeai.fast"]]),
+        "S004-100: role, worker and model go with the context"
+    );
+    let context = &work["context"];
+    assert_eq!(
+        json!([
+            context["task_summary"],
+            context["files_to_modify"],
+            context["files_to_read_first"],
+            context["pattern_reference"],
+        ]),
+        json!([
+            format!("Add dark mode toggle to settings (The whole task: {WORDS})"),
+            ["Pages/Settings.razor", "Shared/ThemeProvider.razor"],
+            ["Pages/Preferences.razor"],
+            "Follow existing toggle in Pages/Preferences.razor",
+        ]),
+        "S004-084, S004-100, S004-133, S004-143: the agent gets fields and no free notes"
+    );
+    assert_eq!(
+        json!([context["architecture"], context["key_paths"], context["patterns"]]),
+        json!([
+            "Three layers: Core, then Infrastructure, then App.",
+            {"Pages/": "what people see", "Shared/": "parts of several pages"},
+            {"Settings": "kept in the local storage", "build and test": "dotnet build; dotnet test"},
+        ]),
+        "S004-097, S004-133: the words of CLAUDE.md"
+    );
+    assert_json_snapshot!(sent);
 }
 
 #[tokio::test]
@@ -164,8 +212,12 @@ async fn an_approved_review_with_a_minor_issue_ends_it_without_tests() {
     handoff.context.planned = Some(Box::new(planned));
     let (script, tools) = (Script::of(&[tests(false)]), Tools::default());
     let judgement = judged(run(&handoff, &script, &tools).await);
-    assert_eq!(script.kinds(), [DecisionKind::ChooseTests]);
-    assert_eq!(judgement.outcome, VerifyOutcome::Accept);
+    assert_eq!(script.kinds(), [DecisionKind::ChooseTests], "S004-158");
+    assert_eq!(
+        judgement.outcome,
+        VerifyOutcome::Accept,
+        "S004-158: tests that need not run are not required to pass"
+    );
     assert_eq!(
         judgement.findings,
         [VerificationFinding::new(

@@ -24,7 +24,8 @@ fn without_preferences_two_revisions_no_minor_issues_and_passing_tests() {
             skip_minor_issues: true,
             require_tests_pass: true,
             on_limit: OnLimit::BySeverity,
-        }
+        },
+        "S004-112, S004-113, S004-114, S004-138"
     );
     assert!(notes.is_empty());
 }
@@ -43,7 +44,8 @@ fn preferences_change_the_options_and_bad_ones_become_the_default_with_a_note() 
             max_review_iterations: 5,
             skip_minor_issues: false,
             ..ReviewOptions::default()
-        }
+        },
+        "S004-138: preferences change the options"
     );
     assert_eq!(
         notes,
@@ -73,12 +75,16 @@ fn the_first_and_second_failed_review_send_work_back_and_the_third_does_not() {
         decide_after_review(ReviewConclusion::ChangesRequested, issues, used, &options)
     };
     for used in [0, 1] {
-        assert_eq!(after(used, issues(1, 0, 0)), ReviewNextStep::Revise);
-        assert_eq!(after(used, issues(0, 1, 0)), ReviewNextStep::Revise);
+        assert_eq!(after(used, issues(1, 0, 0)), ReviewNextStep::Revise, "S004-108, S004-115");
+        assert_eq!(after(used, issues(0, 1, 0)), ReviewNextStep::Revise, "S004-109, S004-116");
         assert_eq!(after(used, issues(0, 0, 0)), ReviewNextStep::Revise, "a bare no is a no");
     }
-    assert_eq!(after(2, issues(1, 1, 1)), ReviewNextStep::Escalate, "something critical is left");
-    assert_eq!(after(2, issues(0, 3, 1)), ReviewNextStep::ProceedNoted);
+    assert_eq!(
+        after(2, issues(1, 1, 1)),
+        ReviewNextStep::Escalate,
+        "S004-117, S004-119: something critical is left"
+    );
+    assert_eq!(after(2, issues(0, 3, 1)), ReviewNextStep::ProceedNoted, "S004-117, S004-119");
 }
 
 #[test]
@@ -87,8 +93,8 @@ fn a_preference_decides_what_follows_the_last_failure() {
         let options = ReviewOptions { on_limit, ..ReviewOptions::default() };
         decide_after_review(ReviewConclusion::ChangesRequested, issues, 2, &options)
     };
-    assert_eq!(with(OnLimit::Escalate, issues(0, 1, 0)), ReviewNextStep::Escalate);
-    assert_eq!(with(OnLimit::Proceed, issues(4, 1, 0)), ReviewNextStep::ProceedNoted);
+    assert_eq!(with(OnLimit::Escalate, issues(0, 1, 0)), ReviewNextStep::Escalate, "S004-119");
+    assert_eq!(with(OnLimit::Proceed, issues(4, 1, 0)), ReviewNextStep::ProceedNoted, "S004-119");
 }
 
 #[test]
@@ -123,8 +129,8 @@ fn tests_that_ran_must_pass_and_only_a_person_lets_failures_through() {
     let loose = ReviewOptions { require_tests_pass: false, on_limit: OnLimit::Proceed, ..options };
     let proceed = ReviewOptions { on_limit: OnLimit::Proceed, ..options };
     assert_eq!(decide_after_tests(false, 9, &options), ReviewNextStep::Accept);
-    assert_eq!(decide_after_tests(true, 1, &options), ReviewNextStep::Revise);
-    assert_eq!(decide_after_tests(true, 2, &options), ReviewNextStep::Escalate);
+    assert_eq!(decide_after_tests(true, 1, &options), ReviewNextStep::Revise, "S004-158");
+    assert_eq!(decide_after_tests(true, 2, &options), ReviewNextStep::Escalate, "S004-158");
     assert_eq!(decide_after_tests(true, 2, &proceed), ReviewNextStep::Escalate);
     assert_eq!(decide_after_tests(true, 0, &loose), ReviewNextStep::ProceedNoted);
 }
@@ -156,7 +162,7 @@ proptest! {
                 sent_back += 1;
             }
         }
-        prop_assert!(sent_back <= options.max_review_iterations);
+        prop_assert!(sent_back <= options.max_review_iterations, "S004-118, S004-135");
         let mut sent_back = 0;
         for failed in tested {
             if decide_after_tests(failed, sent_back, &options) == ReviewNextStep::Revise {
@@ -172,6 +178,6 @@ proptest! {
     ) {
         let verdict = if approved { ReviewConclusion::Approved } else { ReviewConclusion::ChangesRequested };
         let next = decide_after_review(verdict, issues(critical, major, 0), used, &options);
-        prop_assert_ne!(next, ReviewNextStep::Accept);
+        prop_assert_ne!(next, ReviewNextStep::Accept, "S004-108");
     }
 }

@@ -160,7 +160,7 @@ pub(super) async fn all(stage: &Stage, unbroken: &Unbroken, places: &[KillPoint]
             if wrong.is_empty() { "the same" } else { "OTHERWISE" }
         );
         for text in &wrong {
-            println!("    WRONG {text}");
+            println!("    WRONG S004-161: {text}");
         }
         bad += usize::from(!wrong.is_empty());
     }

@@ -231,7 +231,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     let manager = |kind: &str| json!([kind, "project_manager", "done"]);
 
     checks.step(" 1 receives", "the words are kept as they were given");
-    checks.that("description", &seen.task["description"], &json!(WORDS));
+    checks.that("S004-148: description", &seen.task["description"], &json!(WORDS));
     let all = json!([
         manager("plan"),
         manager("dispatch"),
@@ -241,32 +241,32 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
         manager("verify"),
         manager("summarise"),
     ]);
-    checks.that("S001-19, S001-21: handoffs", &kinds, &all);
+checks . that ( "S001-19, S001-21: handoffs" , & kinds , & all ) ; let roles : Value = seen . jobs . values ( ) . map ( | it | it [ "payload" ] [ "unit" ] [ "work" ] [ "role" ] . clone ( ) ) . collect ( ) ; checks . that ( "S004-121: the roles of the jobs, without a project manager" , & roles , & json ! ( [ "developer" , "reviewer" ] ) , ) ;
 
     let planned = seen.answer(PLAN);
     checks.step(" 2 classifies", "a feature request");
-    checks.that("first thought", &seen.decisions_of(PLAN)[0], &said("classify"));
-    checks.that("class", &planned["class"], &json!("feature_request"));
+    checks.that("S004-149: first thought", &seen.decisions_of(PLAN)[0], &said("classify"));
+    checks.that("S004-149: class", &planned["class"], &json!("feature_request"));
 
     checks.step(
         " 3 gathers",
         "architecture, paths and patterns from CLAUDE.md, and asks no model for them",
     );
-    checks.that("project", &planned["project"], &learned(&sample.words));
+    checks.that("S004-150: project", &planned["project"], &learned(&sample.words));
     let read: Vec<_> = tools(seen, "project_manager");
     checks.that("tools of the manager", &json!(read), &json!(MANAGERS_TOOLS));
 
     checks.step(" 4 assesses", "small");
     let thoughts = json!([said("classify"), said("assess_scope"), said("plan")]);
     checks.that("thoughts", &seen.decisions_of(PLAN), &thoughts);
-    checks.that("scope", &planned["scope"], &json!("small"));
+    checks.that("S004-151: scope", &planned["scope"], &json!("small"));
 
     checks.step(" 5 plans", "no architect: implementation, then review");
     let steps = planned["plan"]["steps"].as_array().into_iter().flatten();
     let steps: Value =
         steps.map(|it| json!([it["key"], it["payload"]["kind"], it["depends_on"]])).collect();
     checks.that(
-        "units",
+        "S004-152: units",
         &steps,
         &json!([[UNIT, "implementation", []], ["review", "review", [UNIT]]]),
     );
@@ -278,13 +278,14 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
         &seen.answer(BUILD)["assignments"],
         &json!([{ "unit": UNIT, "work": seen.work(UNIT) }]),
     );
-    checks.that("work", seen.work(UNIT), &building(&sample.workers["fixer"]));
+    let work = building(&sample.workers["fixer"]);
+    checks.that("S004-084, S004-100, S004-153: work", seen.work(UNIT), &work);
 
     let files = json!({ "files_modified": FILES, "artifacts": [], "notes": [] });
     let summary = "Added toggle with localStorage persistence";
     checks.step(" 7 hears", "work_completed, with the files and a summary");
     let built = json!({ "by": "developer", "unit": UNIT, "kind": "work_completed", "summary": summary, "details": files });
-    checks.that("first report", &seen.reported()[0], &built);
+    checks.that("S004-154: first report", &seen.reported()[0], &built);
     checks.that(
         "the analyst's thoughts",
         &seen.decisions_of(ANALYSED),
@@ -307,7 +308,8 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
         &seen.answer(LOOK)["assignments"],
         &json!([{ "unit": "review", "work": seen.work("review") }]),
     );
-    checks.that("work", seen.work("review"), &reviewing(&sample.workers["reviewer"]));
+    let work = reviewing(&sample.workers["reviewer"]);
+    checks.that("S004-155: work", seen.work("review"), &work);
     let made = seen.made.first().map(|it| it.commit.as_str());
     checks.that(
         "where it begins",
@@ -321,20 +323,21 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     let issue = json!({ "description": minor, "file_location": "", "how_to_fix": "" });
     let details = json!({ "verdict": "approved", "critical_issues": [], "major_issues": [], "minor_issues": [issue], "summary": told });
     let looked = json!({ "by": "reviewer", "unit": "review", "kind": "review_approved", "summary": told, "details": details });
-    checks.that("all reports", &seen.reported(), &json!([built, looked]));
+    checks.that("S004-106, S004-156: all reports", &seen.reported(), &json!([built, looked]));
 
     let finding = json!({ "severity": "minor", "text": minor });
     checks.step("10 considers", "tests are not needed");
-    checks.that("thoughts", &seen.decisions_of(LOOKED), &json!([said("choose_tests")]));
+    let chosen = json!([said("choose_tests")]);
+    checks.that("S004-157: thoughts", &seen.decisions_of(LOOKED), &chosen);
     let good = json!({ "answer": "judged", "outcome": "accept", "findings": [finding], "recommended_actions": [],
         "note": "the review found it good; no tests are needed: Small UI change, manual test sufficient", "by_person": false });
-    checks.that("judgement", seen.answer(LOOKED), &good);
+    checks.that("S004-157: judgement", seen.answer(LOOKED), &good);
 
     checks.step(
         "11 delivers",
         "one commit of the two files on a branch of its own, and a pull request by the project manager",
     );
-    checks.that("S001-19: state", &seen.task["state"], &json!("completed"));
+checks . that ( "S001-19, S004-159: state" , & seen . task [ "state" ] , & json ! ( "completed" ) ) ;
     checks.that("last thought", &seen.decisions_of(END), &json!([said("summarise")]));
     let words = sample.answers["summarise"].answer["summary"].as_str().unwrap_or_default();
     let counted = "2 units done:\n- Add dark mode toggle to settings\n- Review the change";
@@ -361,7 +364,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
         offered["task_id"]
     ]);
     let expected = json!(["open", "local", WORDS, body, seen.task["id"]]);
-    checks.that("pull request", &shown, &expected);
+    checks.that("S004-152, S004-159: pull request", &shown, &expected);
     let id = seen.task["id"].as_str().unwrap_or_default();
     let says =
         format!("{WORDS}\n\n{body}\n\nCyNode-Task: {id}\nSigned-off-by: CyNode <cynode@localhost>");
@@ -507,11 +510,11 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
             || it["validation_errors"] != json!([])
     };
     let poor: Vec<_> = seen.thoughts.iter().filter(poor).collect();
-    checks.that("without", &json!(poor), &json!([]));
+    checks.that("S004-164: without", &json!(poor), &json!([]));
     let sum = |rows: &[Value]| rows.iter().filter_map(|it| it["cost_micros"].as_i64()).sum::<i64>();
     let costs = json!([sum(&seen.thoughts), sum(&seen.handoffs), seen.timeline["cost_micros"]]);
     let cost = sum(&seen.calls);
-    checks.that("costs", &costs, &json!([cost, cost, cost]));
+    checks.that("S004-164: costs", &costs, &json!([cost, cost, cost]));
 
     checks.step("   tool calls", "each is in the records, before and after");
     let of_roles: Value = ["project_manager", "project_analyst", "developer", "reviewer"]
