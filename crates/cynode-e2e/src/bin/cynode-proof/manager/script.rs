@@ -241,7 +241,14 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
         manager("verify"),
         manager("summarise"),
     ]);
-checks . that ( "S001-19, S001-21: handoffs" , & kinds , & all ) ; let roles : Value = seen . jobs . values ( ) . map ( | it | it [ "payload" ] [ "unit" ] [ "work" ] [ "role" ] . clone ( ) ) . collect ( ) ; checks . that ( "S004-121: the roles of the jobs, without a project manager" , & roles , & json ! ( [ "developer" , "reviewer" ] ) , ) ;
+    checks.that("S001-19, S001-21: handoffs", &kinds, &all);
+    let roles: Value =
+        seen.jobs.values().map(|it| it["payload"]["unit"]["work"]["role"].clone()).collect();
+    checks.that(
+        "S004-121: the roles of the jobs, without a project manager",
+        &roles,
+        &json!(["developer", "reviewer"]),
+    );
 
     let planned = seen.answer(PLAN);
     checks.step(" 2 classifies", "a feature request");
@@ -337,7 +344,7 @@ checks . that ( "S001-19, S001-21: handoffs" , & kinds , & all ) ; let roles : V
         "11 delivers",
         "one commit of the two files on a branch of its own, and a pull request by the project manager",
     );
-checks . that ( "S001-19, S004-159: state" , & seen . task [ "state" ] , & json ! ( "completed" ) ) ;
+    checks.that("S001-19, S004-159: state", &seen.task["state"], &json!("completed"));
     checks.that("last thought", &seen.decisions_of(END), &json!([said("summarise")]));
     let words = sample.answers["summarise"].answer["summary"].as_str().unwrap_or_default();
     let counted = "2 units done:\n- Add dark mode toggle to settings\n- Review the change";
