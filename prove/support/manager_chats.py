@@ -63,13 +63,18 @@ def get(path, who="ada", method="GET", body=None):
     return json.load(urllib.request.urlopen(urllib.request.Request(options.root + path, data, headers, method=method), timeout=30))
 
 
+def newest_turns(who="ada"):
+    """The messages of the newest conversation."""
+    thread = get("/v1/chat/threads", who)["items"][0]["thread_id"]
+    turns = get(f"/v1/chat/threads/{thread}/messages", who)
+    return turns["items"] if isinstance(turns, dict) else turns
+
+
 def last_turn(who="ada", until=lambda turn: True, seconds=5):
     """The last message of the newest conversation, as soon as it is as wanted."""
     end = time.monotonic() + seconds
     while True:
-        thread = get("/v1/chat/threads", who)["items"][0]["thread_id"]
-        turns = get(f"/v1/chat/threads/{thread}/messages", who)
-        turns = turns["items"] if isinstance(turns, dict) else turns
+        turns = newest_turns(who)
         if turns and until(turns[-1]):
             return turns[-1]
         assert time.monotonic() < end, turns[-3:]
@@ -101,7 +106,7 @@ def passes(what, **numbers):
 def streams():
     text, _name = order_message(pieces=12, gap=0.1)
     pieces = stream(text)
-    assert joined_text(pieces).split() == [f"word{n}" for n in range(12)] + ["<stop>"], pieces
+    assert joined_text(pieces).split() == [f"word{n}" for n in range(12)] + ["<stop>"], ("S000-016, S000-036", pieces)
     assert len(pieces) >= 12 and pieces[-1][0] - pieces[0][0] > 0.5, pieces
     turn = last_turn(until=lambda turn: turn["role"] == "assistant")
     assert turn["content"].split() == [f"word{n}" for n in range(12)] and turn["state"] == "whole", turn
@@ -151,8 +156,19 @@ def task_of_a_chat(ask):
     assert get(f"/v1/tasks/{task}")["state"] in ("queued", "running"), get(f"/v1/tasks/{task}")
     text = ask(order_message("Cancel the task: stop it.", calls=[["db__task__cancel", {"task_id": task}]])[0])
     after = get(f"/v1/tasks/{task}")
-    assert "› db.task.cancel …" in text and after["state"] == "cancelled", (text, after)
+    assert "› db.task.cancel …" in text and after["state"] == "cancelled", ("S000-018", text, after)
     return task
+
+
+def recorded_tools(project, expected, seconds=10):
+    """The tools that the project manager called in a project, by the records, as soon as all expected ones are there."""
+    end = time.monotonic() + seconds
+    while True:
+        records = get(f"/v1/audit?project_id={project}&limit=1000")["items"]
+        tools = {it["tool"] for it in records if it["agent_role"] == "project_manager" and it["outcome"] == "success"}
+        if expected <= tools or time.monotonic() > end:
+            return tools
+        time.sleep(0.1)
 
 
 def tasks():
@@ -169,6 +185,9 @@ def tasks():
         )
 
     task_of_a_chat(by_chat)
+    called = {f"db.task.{verb}" for verb in ("create", "get", "result", "logs", "cancel")}
+    recorded = recorded_tools(PEOPLE["ada"]["project"], called)
+    assert called <= recorded, ("S000-018: what a chat does is in the records", called - recorded)
     watched = progress[1]
     assert len(watched) == 3 and watched[0][0] < watched[1][0] < watched[2][0], watched
     passes(
@@ -187,10 +206,10 @@ def secrets():
     text, name = order_message("My keys are " + " and ".join(planted) + ", keep them.", pieces=2)
     assert joined_text(stream(text)), name
     request = wait_for_note(name, "request", 5)
-    assert not any(secret in json.dumps(request) for secret in planted) and "[redacted:" in request["text"], request
+    assert not any(secret in json.dumps(request) for secret in planted) and "[redacted:" in request["text"], ("S000-010", request)
     thread = get("/v1/chat/threads")["items"][0]["thread_id"]
     stored = json.dumps(get(f"/v1/chat/threads/{thread}/messages"))
-    assert not any(secret in stored for secret in planted) and "[redacted:" in stored, stored[-2000:]
+    assert not any(secret in stored for secret in planted) and "[redacted:" in stored, ("S000-010", stored[-2000:])
     passes("a secret in a turn is neither passed on nor stored", planted=len(planted))
     return planted
 
@@ -274,8 +293,8 @@ def two_people():
     passes("ten chats of two people at once do not mix, and nobody reads the other's", chats=len(received))
 
 
-def managers():
-    """The processes of the project manager that `cynode up` keeps."""
+def processes(program, argument=b""):
+    """The processes of a program that `cynode up` keeps, those with an argument if one is given."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -283,9 +302,25 @@ def managers():
             parent = int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1])
         except OSError:
             continue
-        if parent == options.up and words[0].endswith(b"cynode-pma") and b"--role=project_manager" in words:
+        if parent == options.up and words[0].endswith(program) and (not argument or argument in words):
             found.append(int(pid))
     return found
+
+
+def managers():
+    """The processes of the project manager that `cynode up` keeps."""
+    return processes(b"cynode-pma", b"--role=project_manager")
+
+
+def chats_again(seconds=15):
+    """What the project manager says as soon as it answers again."""
+    until = time.time() + seconds
+    while True:
+        try:
+            return joined_text(stream(order_message(pieces=2)[0]))
+        except openai.APIStatusError as error:
+            assert error.status_code == 503 and time.time() < until, error
+            time.sleep(0.1)
 
 
 def kill_manager():
@@ -312,15 +347,11 @@ def kill_manager():
         assert time.time() - at < 5, time.time() - at
         turn = last_turn(until=lambda turn: turn["role"] == "assistant" and turn["state"] != "whole")
         assert turn["state"] == "failed" and turn["content"].startswith("word0 "), turn
+        kept = newest_turns()[-2:]
+        states = [(turn["role"], turn["state"]) for turn in kept]
+        assert states == [("user", "whole"), ("assistant", "failed")] and name in kept[0]["content"], ("S000-012", kept)
         wait_for_note(name, "left", 5)
-        until = time.time() + 15
-        while True:
-            try:
-                again = joined_text(stream(order_message(pieces=2)[0]))
-                break
-            except openai.APIStatusError as error:
-                assert error.status_code == 503 and time.time() < until, error
-                time.sleep(0.1)
+        again = chats_again()
         assert again.split() == ["word0", "word1", "<stop>"], again
         assert managers() != [pid], pid
         error = getattr(getattr(failure, "response", None), "error", None) or failure
@@ -328,8 +359,38 @@ def kill_manager():
         passes(what, after_ms=round((time.time() - at) * 1000), message=repr(getattr(error, "message", str(error)))[:100])
 
 
+def one_of_two_killed():
+    """The project manager and the runner are two processes: killing one leaves the other at work."""
+    (runner,), (manager,) = processes(b"cynode-runner"), managers()
+    text, _ = order_message(pieces=30, gap=0.05)
+    words, killed = "", False
+    for chunk in client().chat.completions.create(model=PM, stream=True, messages=[{"role": "user", "content": text}]):
+        words += "".join(choice.delta.content or "" for choice in chunk.choices)
+        if "word3" in words and not killed:
+            os.kill(runner, signal.SIGKILL)
+            killed = True
+    whole = [f"word{n}" for n in range(30)]
+    assert killed and words.split() == whole and managers() == [manager], ("S000-033: a chat goes on without the runner", words)
+
+    until = time.monotonic() + 30
+    while processes(b"cynode-runner") in ([], [runner]):
+        assert time.monotonic() < until, "the runner is not started again"
+        time.sleep(0.05)
+    (runner,) = processes(b"cynode-runner")
+    os.kill(manager, signal.SIGKILL)
+    task = get("/v1/tasks", method="POST", body={"project_id": PEOPLE["ada"]["project"], "description": "Write a greeting."})["id"]
+    until = time.monotonic() + 30
+    while get(f"/v1/tasks/{task}")["state"] != "running":
+        assert time.monotonic() < until, ("S000-033: a task is driven without the manager", get(f"/v1/tasks/{task}"))
+        time.sleep(0.05)
+    assert processes(b"cynode-runner") == [runner], "S000-033: the runner lives on"
+    assert chats_again().split() == ["word0", "word1", "<stop>"]
+    stream(order_message("Cancel the task: stop it.", calls=[["db__task__cancel", {"task_id": task}]])[0])
+    passes("a chat goes on without the runner, and a task is driven without the manager")
+
+
 failed, planted = 0, []
-for check in (streams, responses, tasks, secrets, hang_ups, latency, two_people, kill_manager, hang_up_of_a_whole):
+for check in (streams, responses, tasks, secrets, hang_ups, latency, two_people, kill_manager, hang_up_of_a_whole, one_of_two_killed):
     try:
         planted += check() or []
     except Exception:

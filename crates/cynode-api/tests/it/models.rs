@@ -133,13 +133,61 @@ async fn an_id_that_nobody_listed_is_an_error_in_the_clients_dialect_and_never_a
     model(&admin, "small", &["tape"], json!({})).await;
     for id in ["other", "Small", "small ", "cynodeai.PM", "cynodeai.pm ", "cynodeai.deep", ""] {
         let reply = ask(&admin, chat(id, "hi")).await.expect(404).json();
-        assert_eq!(reply["error"]["code"], "model_not_found", "{id}");
+        assert_eq!(reply["error"]["code"], "model_not_found", "S000-017, S000-031: {id}");
         let body = json!({ "model": id, "max_tokens": 1, "messages": [{ "role": "user", "content": "hi" }] });
         let reply = admin.post("/v1/messages", body).await.expect(404).json();
         assert_eq!(reply["error"]["type"], "not_found_error", "{id}");
     }
     let reply = ask(&admin, json!({ "messages": [] })).await.expect(400).json();
     assert_eq!(reply["error"]["type"], "invalid_request_error");
+}
+
+#[tokio::test]
+async fn only_a_chat_with_exactly_the_managers_id_reaches_the_manager() {
+    let manager = TestProvider::serve(Behaviour::default()).await;
+    let app = TestApp::with_manager(&manager.url()).await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let person = admin.with_header("openai-project", &project.to_string());
+    scripted(&admin, "tape", true, says("Hello.")).await;
+    model(&admin, "small", &["tape"], json!({ "tier": "fast" })).await;
+    let listed = person.get("/v1/models").await.expect(200).json();
+    for one in listed["data"].as_array().unwrap() {
+        let id = one["id"].as_str().unwrap();
+        if id != "cynodeai.pm" {
+            let reply = ask(&person, chat(id, "hi")).await.expect(200);
+            assert_eq!(words(&reply), "Hello.", "S000-030, S000-031: {id}");
+        }
+    }
+    for id in ["cynodeai.PM", "CYNODEAI.pm", " cynodeai.pm", "cynodeai.pm ", "cynodeai.pm2", "pm"] {
+        let reply = ask(&person, chat(id, "hi")).await.expect(404).json();
+        assert_eq!(reply["error"]["code"], "model_not_found", "S000-017, S000-031: {id}");
+    }
+    let nameless = json!({ "messages": [{ "role": "user", "content": "hi" }] });
+    let chosen = |id: &str, version: i64| json!({ "value": id, "expected_version": version });
+    admin.put("/v1/settings/models.default", chosen("small", 0)).await.expect(200);
+    let reply = ask(&person, nameless.clone()).await.expect(200);
+    assert_eq!(words(&reply), "Hello.", "S000-017: the default is another model");
+    let handoffs = "SELECT count(*) FROM handoffs";
+    let asked = (manager.sent().len(), app.db.number(handoffs).await);
+    assert_eq!(asked, (0, 0), "S000-017, S000-029, S000-031: the manager was not asked");
+
+    admin.put("/v1/settings/models.default", chosen("cynodeai.pm", 1)).await.expect(200);
+    for body in [chat("cynodeai.pm", "hi"), nameless] {
+        let reply = ask(&person, body).await.expect(200);
+        assert_eq!(words(&reply), "Hello there", "S000-016, S000-017: the manager's own words");
+    }
+    let sent = manager.sent();
+    assert_eq!(sent.len(), 2, "S000-016");
+    let thread = person.get("/v1/chat/threads").await.expect(200).json();
+    let thread = &thread["items"][0]["thread_id"];
+    for handoff in sent.iter().map(|sent| &sent.body) {
+        assert_eq!(handoff["request"]["kind"], "chat", "S000-013");
+        let context = &handoff["context"];
+        let ids = [&context["user_id"], &context["project"]["id"], &context["thread_id"]];
+        let expected = json!([admin.user.unwrap(), project, thread]);
+        assert_eq!(json!(ids), expected, "S000-014: who, where and in which thread");
+    }
 }
 
 #[tokio::test]
@@ -458,7 +506,8 @@ async fn a_stream_is_passed_on_and_settled_by_what_the_provider_says() {
                 text.contains("Hello") && text.contains("there"),
                 "{client} over {name}: {text}"
             );
-            assert_eq!(provider.sent().last().unwrap().path, path);
+            let asked = provider.sent().last().unwrap().path.clone();
+            assert_eq!(asked, path, "S000-030: the provider was asked");
         }
     }
     app.settled().await;
@@ -719,9 +768,9 @@ async fn secrets_do_not_reach_the_manager_from_when_they_are_set() {
     let text = "use far-secret-key-0001 please";
     ask(&person, chat("cynodeai.pm", text)).await.expect(200);
     let sent = manager.sent()[1].body.to_string();
-    assert!(sent.contains("please") && !sent.contains("far-secret"), "{sent}");
+    assert!(sent.contains("please") && !sent.contains("far-secret"), "S000-010: {sent}");
     let said = app.db.texts(SAID).await.concat();
-    assert!(said.contains("please") && !said.contains("far-secret"), "{said}");
+    assert!(said.contains("please") && !said.contains("far-secret"), "S000-010: {said}");
 }
 
 #[tokio::test]

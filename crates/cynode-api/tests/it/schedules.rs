@@ -288,7 +288,8 @@ async fn words_are_handed_to_the_project_manager_and_nothing_else_is_done() {
     assert_eq!(last["tasks"], json!([]));
     let handoff = format!("/v1/handoffs/{}", last["handoff_id"].as_str().unwrap());
     let handoff = scene.read(&handoff).await;
-    assert_eq!((&handoff["kind"], &handoff["category"]), (&json!("schedule"), &json!("other")));
+    let kind = (&handoff["kind"], &handoff["category"]);
+    assert_eq!(kind, (&json!("schedule"), &json!("other")), "S000-028");
     assert_eq!(handoff["user_id"], json!(scene.ada.user.unwrap()));
     assert_eq!(handoff["request"]["text"], text);
     let told = handoff["request"]["schedule"].as_str().unwrap();

@@ -61,7 +61,7 @@ impl Listener {
 async fn the_engine_is_told_of_a_task_as_soon_as_it_is_asked_for() {
     let (drive, engine) = (Drive::new().await, Listener::default());
     let blocked = drive.another(json!([drive.task])).await;
-    assert_eq!(engine.hears(&drive, LATER).await, vec![drive.task.clone()]);
+    assert_eq!(engine.hears(&drive, LATER).await, vec![drive.task.clone()], "S000-035");
     assert_eq!(engine.hears(&drive, LATER).await, Vec::<String>::new());
     // It was told, and nothing came of it.
     assert_eq!(engine.hears(&drive, Duration::ZERO).await, vec![drive.task.clone()]);

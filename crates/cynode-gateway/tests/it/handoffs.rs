@@ -147,8 +147,11 @@ async fn what_a_run_asks_is_stored_with_its_step_answered_once_and_wakes_it() {
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let handoff = claim(&manager).await;
     assert_eq!(handoff["request"], plan_request());
-    assert_eq!(handoff["context"]["task"]["id"], json!(bench.task));
-    assert_eq!(handoff["context"]["project"]["slug"], "web");
+    let context = &handoff["context"];
+    let ids = [&context["user_id"], &context["project"]["id"], &context["task"]["id"]];
+    let expected = json!([bench.admin.user.unwrap(), bench.project, bench.task]);
+    assert_eq!(json!(ids), expected, "S000-014: who, where and about what come with the request");
+    assert_eq!(context["project"]["slug"], "web");
     assert_eq!(handoff["attempt"], 1);
     assert_eq!(claim(&manager).await, Value::Null, "nobody else gets it");
     let answer = complete(&handoff, planned());
@@ -165,8 +168,64 @@ async fn what_a_run_asks_is_stored_with_its_step_answered_once_and_wakes_it() {
     let seen = bench.admin.get(&story).await.expect(200).json()["items"][0].clone();
     let facts =
         ["kind", "category", "role", "state", "worker", "attempt"].map(|key| seen[key].clone());
-    assert_eq!(json!(facts), json!(["plan", "planning", "project_manager", "done", "m", 1]));
-    assert_eq!(seen["trace_id"].as_str().unwrap().len(), 32);
+    assert_eq!(
+        json!(facts),
+        json!(["plan", "planning", "project_manager", "done", "m", 1]),
+        "S000-007, S000-011, S000-013"
+    );
+    assert_eq!(seen["user_id"], json!(bench.admin.user.unwrap()), "S000-011: in whose name");
+    assert_eq!(seen["trace_id"].as_str().unwrap().len(), 32, "S000-011: the correlation id");
+}
+
+#[tokio::test]
+async fn the_manager_gets_all_other_work_of_whoever_chats_with_a_model_directly() {
+    let bench = Bench::new().await;
+    let tape = json!({ "kind": "scripted", "local": true, "script": { "rules": [{ "answer": { "text": "Hello." } }] } });
+    bench.admin.put("/v1/providers/tape", tape).await.expect(200);
+    let model = json!({ "context_tokens": 100_000, "max_output_tokens": 1000,
+        "routes": [{ "provider": "tape", "upstream": "m",
+            "prices": { "input": 1, "cached": 1, "cache_write": 1, "output": 1 } }] });
+    bench.admin.put("/v1/model-registry/small", model).await.expect(200);
+    let person = bench.admin.with_header("openai-project", &bench.project.to_string());
+    let mut run = Run::start(&bench).await;
+    assert_eq!(run.checkpoint("pass", json!([]), Value::Null).await, 200);
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let unit = json!({ "unit": "a", "title": "a", "payload": { "kind": "fix" }, "attempt": 1, "findings": [], "results": {} });
+    let work = json!({ "unit": "a", "work": { "role": "fixer", "worker": { "kind": "acp", "agent": "goose" } } });
+    let sent_back = json!({ "answer": "judged", "outcome": "redo", "findings": [], "recommended_actions": [], "note": "" });
+    for (request, answer) in [
+        (plan_request(), planned()),
+        (
+            json!({ "kind": "dispatch", "units": [unit] }),
+            json!({ "answer": "assigned", "assignments": [work] }),
+        ),
+        (judge(), sent_back),
+        (
+            json!({ "kind": "summarise", "units": [] }),
+            json!({ "answer": "summarised", "summary": "Done." }),
+        ),
+    ] {
+        let chat = json!({ "model": "small", "messages": [{ "role": "user", "content": "hi" }] });
+        person.post("/v1/chat/completions", chat).await.expect(200);
+        run.ask(request["kind"].as_str().unwrap(), request.clone()).await;
+        let handoff = claim(&manager).await;
+        assert_eq!(handoff["request"]["kind"], request["kind"], "S000-009, S000-032");
+        given(&manager, "handoff.complete", complete(&handoff, answer)).await;
+        run.take().await;
+    }
+    let story = format!("/v1/projects/web/handoffs?task_id={}", bench.task);
+    let story = bench.admin.get(&story).await.expect(200).json();
+    let word = |one: &Value, field: &str| one[field].as_str().unwrap().to_owned();
+    let mut handed: Vec<String> = story["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| format!("{} to {}", word(one, "category"), word(one, "role")))
+        .collect();
+    handed.sort();
+    let expected = ["analysis", "dispatch", "other", "planning"]
+        .map(|category| format!("{category} to project_manager"));
+    assert_eq!(handed, expected, "S000-009, S000-013, S000-032");
 }
 
 #[tokio::test]
@@ -193,7 +252,7 @@ async fn a_host_takes_and_brings_work_and_calls_nothing_else() {
     let bench = Bench::new().await;
     asked(&bench).await;
     let analyst = host(&bench, ServiceKind::Analyst, "a").await;
-    assert_eq!(claim(&analyst).await, Value::Null, "a plan is not the analyst's");
+    assert_eq!(claim(&analyst).await, Value::Null, "S000-019: a plan is not the analyst's");
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     for tool in ["db.task.get", "workflow.start", "pm.instruct", "git.read", "verification.record"]
     {
@@ -202,6 +261,16 @@ async fn a_host_takes_and_brings_work_and_calls_nothing_else() {
     }
     let body = json!({ "role": "manager_host", "project_id": bench.project });
     bench.admin.post("/v1/agent-tokens", body).await.expect(422);
+    for role in crate::bench::ROLES {
+        let agent = bench.agent(role).await;
+        let verdict = verdict(&agent, "handoff.claim", json!({})).await;
+        assert!(
+            verdict.starts_with("refused "),
+            "S000-019: {role} gets no plan to make: {verdict}"
+        );
+    }
+    let handoff = claim(&manager).await;
+    assert_eq!(handoff["request"]["kind"], "plan", "S000-019, S000-036: the manager plans");
 }
 
 #[tokio::test]
@@ -264,7 +333,8 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
     let handoff = claim(&manager).await;
     assert_eq!(
         (&handoff["request"]["kind"], &handoff["request"]["text"]),
-        (&json!("schedule"), &json!(text))
+        (&json!("schedule"), &json!(text)),
+        "S000-027, S000-028"
     );
     assert!(handoff["request"]["schedule"].as_str().unwrap().contains("2026-11-01 14:00 +01:00"));
     assert_eq!(handoff["context"]["project"]["slug"], "web");
@@ -499,26 +569,28 @@ async fn a_judgement_is_shared_with_an_analyst_and_comes_back_with_its_findings(
     given(&manager, "handoff.delegate", share(&verify)).await;
     assert_eq!(claim(&manager).await, Value::Null, "the manager waits for the analyst");
     let analyse = claim(&analyst).await;
-    assert_eq!(analyse["request"]["kind"], "analyse");
+    assert_eq!(analyse["request"]["kind"], "analyse", "S000-013, S000-025");
     assert_eq!(analyse["request"]["unit"], "a");
+    assert_eq!(analyse["context"]["task"]["id"], json!(bench.task), "S000-025");
     let found = |task: &str| {
         json!({ "answer": "analysed", "task_id": task, "status": "fail", "recommended_actions": ["mend it"],
             "findings": [{ "severity": "major", "text": "it is not done" }], "preferences_applied": {} })
     };
     let other = bench.another_task().await;
     let wrong = complete(&analyse, found(&other));
-    assert_eq!(verdict(&analyst, "handoff.complete", wrong).await, "failed invalid");
+    let refused = verdict(&analyst, "handoff.complete", wrong).await;
+    assert_eq!(refused, "failed invalid", "S000-025: about another task");
     let no_answer = complete(&analyse, planned());
     assert_eq!(verdict(&analyst, "handoff.complete", no_answer).await, "failed invalid");
     given(&analyst, "handoff.complete", complete(&analyse, found(&bench.task))).await;
     let back = claim(&manager).await;
     assert_eq!((&back["handoff_id"], &back["attempt"]), (&verify["handoff_id"], &json!(1)));
-    assert_eq!(back["delegated"][0]["findings"][0]["text"], "it is not done");
+    assert_eq!(back["delegated"][0]["findings"][0]["text"], "it is not done", "S000-026");
     assert_eq!(verdict(&manager, "handoff.delegate", share(&back)).await, "failed conflict");
     let judged = json!({ "answer": "judged", "outcome": "redo", "findings": [], "recommended_actions": [], "note": "" });
     given(&manager, "handoff.complete", complete(&back, judged)).await;
     run.take().await;
-    assert_eq!(run.position["handoff"]["answer"]["outcome"], "redo");
+    assert_eq!(run.position["handoff"]["answer"]["outcome"], "redo", "S000-026");
 }
 
 #[tokio::test]
@@ -655,8 +727,7 @@ async fn a_report_that_asks_for_a_decision_is_handed_to_the_manager() {
             report["job_id"],
             report["details"]["needs"]
         ]),
-        json!(["report", "work_blocked", ids[0], "a compiler"]),
-        "S004-130, S004-162: an agent's report asks the project manager for a decision"
+json ! ( [ "report" , "work_blocked" , ids [ 0 ] , "a compiler" ] ) , "S004-130, S004-162, S000-013, S000-027: an agent's report asks the project manager for a decision"
     );
     let answer = complete(&handoff, json!({ "answer": "replied", "note": "told to go on" }));
     given(&manager, "handoff.complete", answer).await;
@@ -906,6 +977,7 @@ async fn units_are_assigned_once_each_to_agents_that_work_in_sandboxes() {
     run.ask("dispatch:1", json!({ "kind": "dispatch", "units": [unit("a"), unit("b")] })).await;
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let handoff = claim(&manager).await;
+    assert_eq!(handoff["request"]["kind"], "dispatch", "S000-013");
     let work = |key: &str, role: &str| json!({ "unit": key, "work": { "role": role, "worker": { "kind": "acp", "agent": "goose" } } });
     let assigned =
         |works: Value| complete(&handoff, json!({ "answer": "assigned", "assignments": works }));
@@ -913,9 +985,13 @@ async fn units_are_assigned_once_each_to_agents_that_work_in_sandboxes() {
         json!([work("a", "fixer")]),
         json!([work("a", "fixer"), work("a", "fixer")]),
         json!([work("a", "fixer"), work("b", "fixer"), work("c", "fixer")]),
-        json!([work("a", "fixer"), work("b", "project_manager")]),
     ] {
         assert_eq!(verdict(&manager, "handoff.complete", assigned(wrong)).await, "failed invalid");
+    }
+    for role in ["project_manager", "project_analyst"] {
+        let wrong = assigned(json!([work("a", "fixer"), work("b", role)]));
+        let verdict = verdict(&manager, "handoff.complete", wrong).await;
+        assert_eq!(verdict, "failed invalid", "S000-004: {role} is no place to run a job");
     }
     let good = assigned(json!([work("a", "fixer"), work("b", "tester")]));
     given(&manager, "handoff.complete", good).await;

@@ -190,6 +190,14 @@ async fn the_program_that_drives_tasks_comes_through_the_same_gate() {
         kept.iter()
             .all(|record| record["agent_kind"] == "runner" && record["user_id"] == Value::Null)
     );
+    let manager = manager(&bench).await;
+    let look = json!({ "task_id": bench.task });
+    let facts = |task: Value| ["id", "name", "description"].map(|key| task[key].clone());
+    assert_eq!(
+        facts(given(&manager, "db.task.get", look.clone()).await),
+        facts(given(&runner, "db.task.get", look).await),
+        "S000-034: manager and runner read the same at the same gateway"
+    );
 }
 
 #[tokio::test]

@@ -44,11 +44,16 @@ fn the_flag_beats_the_file_and_the_file_beats_the_environment_in_all_eight_combi
                 let winner = sources.into_iter().flatten().next();
                 match winner {
                     Some(winner) => {
-                        assert_eq!(settled.unwrap().0.role.as_str(), winner, "{sources:?}");
+                        let role = settled.unwrap().0.role;
+                        assert_eq!(
+                            role.as_str(),
+                            winner,
+                            "S000-038, S000-045, S000-046, CYNAI.PMAGNT.RoleModes: {sources:?}"
+                        );
                     }
                     None => assert!(
                         settled.unwrap_err().starts_with("no role was given"),
-                        "{sources:?}"
+                        "S000-043: {sources:?}"
                     ),
                 }
             }
@@ -71,7 +76,8 @@ fn a_role_that_does_not_exist_stops_the_start_wherever_it_was_said() {
             settle(role_from(Some(bad)), role_from(Some(MANAGER)), &PmaEnvironment::default());
         assert_eq!(
             told.unwrap_err(),
-            "the role from the command line is neither project_manager nor project_analyst"
+            "the role from the command line is neither project_manager nor project_analyst",
+            "S000-044: {bad}"
         );
         let told =
             settle(role_from(None), role_from(Some(bad)), &environment(&[("PMA_ROLE", MANAGER)]));
@@ -141,7 +147,7 @@ fn root_and_paths_of_instructions_come_from_flag_file_or_environment() {
         project_manager: Some("pm".into()),
         project_analyst: Some("pa".into()),
     };
-    assert_eq!(config.places, expected);
+    assert_eq!(config.places, expected, "S000-054");
 }
 
 #[test]
@@ -247,11 +253,11 @@ proptest! {
     fn the_same_sources_always_give_the_same_role_and_it_is_that_of_the_strongest(flag in source(), file in source(), variable in source()) {
         let environment = environment(&variable.iter().map(|role| ("PMA_ROLE", role.as_str())).collect::<Vec<_>>());
         let settled = || settle(role_from(flag.as_deref()), role_from(file.as_deref()), &environment);
-        prop_assert_eq!(settled(), settled());
+        prop_assert_eq!(settled(), settled(), "S000-047");
         let variable = variable.clone().filter(|role| !role.is_empty());
         let strongest = flag.clone().or(file.clone()).or(variable);
         let expected = strongest.as_deref().and_then(PmaRole::from_name);
-        prop_assert_eq!(settled().ok().map(|(config, _)| config.role), expected);
+        prop_assert_eq!(settled().ok().map(|(config, _)| config.role), expected, "S000-047");
     }
 
     #[test]

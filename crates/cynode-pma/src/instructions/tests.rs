@@ -25,12 +25,14 @@ fn both_shipped_bundles_have_contracts_duties_limits_and_references_and_differ()
     let bundles = PmaRole::ALL
         .map(|role| load_bundle(role, &shipped().path_for_role(role).unwrap()).unwrap());
     for bundle in &bundles {
-        assert_eq!(missing_heading(bundle), None, "{}", bundle.role);
+        assert_eq!(missing_heading(bundle), None, "S000-051: {}", bundle.role);
         assert!(bundle.baseline.contains(&format!("Your role is `{}`", bundle.role)));
         assert!(bundle.instructions.contains("REQ-PMAGNT-0108"));
     }
-    assert_ne!(bundles[0].digest, bundles[1].digest);
+    assert_ne!(bundles[0].digest, bundles[1].digest, "S000-052");
     assert_ne!(bundles[0].baseline, bundles[1].baseline);
+    let paths = PmaRole::ALL.map(|role| shipped().path_for_role(role).unwrap());
+    assert_ne!(paths[0], paths[1], "S000-052");
 }
 
 #[test]
@@ -55,7 +57,7 @@ fn the_requirements_that_the_manager_rests_on_are_named_in_its_references() {
         "REQ-AGENTS-0134",
         "REQ-PMAGNT-0108",
     ] {
-        assert!(bundle.instructions.contains(name), "{name}");
+        assert!(bundle.instructions.contains(name), "S000-003: {name}");
     }
 }
 
@@ -87,15 +89,15 @@ fn a_bundle_that_is_missing_or_empty_or_lacks_a_section_is_refused() {
         load_bundle(PmaRole::ProjectManager, &place).unwrap_err().to_string()
     };
     let absent = load_bundle(PmaRole::ProjectManager, &dir.path().join("absent")).unwrap_err();
-    assert!(matches!(absent, InstructionsError::Unreadable { .. }), "{absent}");
-    assert!(told(&[], "nothing").contains("are empty"));
+    assert!(matches!(absent, InstructionsError::Unreadable { .. }), "S000-050: {absent}");
+    assert!(told(&[], "nothing").contains("are empty"), "S000-050");
     assert!(told(&[("01.md", " \n"), GOOD[1]], "no-baseline").contains("are empty"));
     assert!(told(&[GOOD[0], ("02.md", "\n")], "no-rest").contains("are empty"));
     for heading in REQUIRED_HEADINGS {
         let without = GOOD.map(|(name, text)| (name, text.replace(heading, "## Other")));
         let without = without.each_ref().map(|(name, text)| (*name, text.as_str()));
         let told = told(&without, &heading.replace(['#', ' '], ""));
-        assert!(told.ends_with(&format!("lack the section `{heading}`")), "{told}");
+        assert!(told.ends_with(&format!("lack the section `{heading}`")), "S000-051: {told}");
     }
     let long = "x".repeat(300_000);
     assert!(told(&[GOOD[0], ("02.md", &long)], "long").contains("more than"));
@@ -107,11 +109,9 @@ fn an_analyst_without_a_bundle_does_not_start_with_that_of_the_manager() {
     write(&dir.path().join("project_manager"), &GOOD);
     let places = InstructionPaths { root: dir.path().to_owned(), ..InstructionPaths::default() };
     let analyst = places.path_for_role(PmaRole::ProjectAnalyst).unwrap();
-    assert_eq!(analyst, dir.path().join("project_analyst"));
-    assert!(matches!(
-        load_bundle(PmaRole::ProjectAnalyst, &analyst),
-        Err(InstructionsError::Unreadable { .. })
-    ));
+    assert_eq!(analyst, dir.path().join("project_analyst"), "S000-053");
+    let missing = load_bundle(PmaRole::ProjectAnalyst, &analyst);
+    assert!(matches!(missing, Err(InstructionsError::Unreadable { .. })), "S000-053: {missing:?}");
     assert!(
         load_bundle(
             PmaRole::ProjectManager,
@@ -136,7 +136,7 @@ fn one_bundle_for_both_roles_is_taken_only_when_both_paths_were_set() {
         for role in PmaRole::ALL {
             assert!(
                 matches!(places.path_for_role(role), Err(InstructionsError::Shared { .. })),
-                "{places:?}"
+                "S000-053: {places:?}"
             );
         }
     }

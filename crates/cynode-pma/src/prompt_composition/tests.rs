@@ -72,6 +72,13 @@ fn every_combination_of_parts_is_composed_in_the_one_order() {
 }
 
 #[test]
+fn the_skill_of_a_handoff_is_said_and_none_where_there_is_none() {
+    let said = [1, 0]
+        .map(|parts| compose_system_prompt(&bundle(), &context(parts, PLAIN)).contains(PLAIN[0]));
+    assert_eq!(said, [true, false], "CYNAI.PMAGNT.SkillsAndDefaultSkill");
+}
+
+#[test]
 fn without_a_project_or_task_nothing_about_them_is_said() {
     let text = compose_system_prompt(&bundle(), &context(0, PLAIN));
     assert!(

@@ -110,9 +110,10 @@ async fn whoever_is_not_the_orchestrator_is_turned_away_and_nothing_happens() {
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).await.unwrap();
-        assert_eq!(std::str::from_utf8(&answer).unwrap(), "HTTP/1.1 401", "{header}");
+        let status = std::str::from_utf8(&answer).unwrap();
+        assert_eq!(status, "HTTP/1.1 401", "S000-008, CYNAI.PMAGNT.RequestSource: {header}");
     }
-    assert_eq!(fake.seen(), []);
+    assert_eq!(fake.seen(), [], "S000-008: no model and no tool was called");
 }
 
 #[tokio::test]
@@ -133,7 +134,8 @@ async fn only_a_manager_with_a_credential_takes_chats_and_both_roles_tell_their_
         [(PmaRole::ProjectAnalyst, Some(CREDENTIAL)), (PmaRole::ProjectManager, None)]
     {
         let manager = listen(&fake, role, credential).await;
-        assert_eq!(post(&manager, &says("hi")).await.status(), 404);
+        let answer = post(&manager, &says("hi")).await;
+        assert_eq!(answer.status(), 404, "CYNAI.PMAGNT.ChatSurfaceMapping: {role}");
         let health = reqwest::get(format!("http://{}/healthz", manager.address)).await.unwrap();
         let health: Value = serde_json::from_str(&health.text().await.unwrap()).unwrap();
         assert_eq!(health, json!({ "status": "ok", "role": role.as_str() }));
@@ -212,8 +214,15 @@ async fn a_turn_calls_tools_through_the_gate_and_tells_the_whole_context_each_ti
 
     let seen = fake.seen();
     let whats: Vec<&str> = seen.iter().map(|seen| seen.what.as_str()).collect();
-    assert_eq!(whats, ["tools/list", "model", "db.task.get", "model"]);
-    assert!(seen.iter().all(|seen| seen.token == TOKEN && seen.trace.as_deref() == Some(TRACE)));
+    assert_eq!(
+        whats,
+        ["tools/list", "model", "db.task.get", "model"],
+        "S000-015, CYNAI.PMAGNT.McpToolAccess"
+    );
+    assert!(
+        seen.iter().all(|seen| seen.token == TOKEN && seen.trace.as_deref() == Some(TRACE)),
+        "S000-007: all work is done under the token and the trace of the handoff"
+    );
     assert_eq!(seen[2].body, json!({ "task_id": "tsk_1" }));
     let (first, second) = (&seen[1].body, &seen[3].body);
     assert_eq!((&first["model"], &first["stream"]), (&json!("cynodeai.standard"), &json!(true)));
@@ -289,7 +298,7 @@ async fn calls_that_do_not_fit_or_were_not_offered_do_not_reach_the_gate() {
         .into_iter()
         .filter(|seen| !["model", "tools/list"].contains(&seen.what.as_str()))
         .collect();
-    assert_eq!(others, []);
+    assert_eq!(others, [], "CYNAI.PMAGNT.PolicyAndTools");
 }
 
 #[tokio::test]

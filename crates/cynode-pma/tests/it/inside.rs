@@ -89,10 +89,42 @@ fn nothing_in_the_program_starts_another_program_or_loads_code() {
                 "execve",
                 "include_bytes!",
             ] {
-                assert!(!line.contains(bad), "{}:{}: {bad}", path.display(), number + 1);
+                let at = format!("{}:{}", path.display(), number + 1);
+                assert!(!line.contains(bad), "S000-005: {at}: {bad}");
             }
         }
     }
+    let interpreters =
+        ["libloading", "wasmtime", "rhai", "mlua", "pyo3", "deno_core", "rquickjs", "boa_engine"];
+    let mut found = linked();
+    found.retain(|name| interpreters.contains(&name.as_str()));
+    assert_eq!(found, BTreeSet::new(), "S000-005");
+}
+
+#[test]
+fn each_part_of_the_requirements_is_named_by_a_test_that_shows_it() {
+    let lists = ["src/instructions/tests.rs", "tests/it/inside.rs"];
+    let tests = [sources(&here().join("src")), sources(&here().join("tests"))].concat();
+    let tests = tests.into_iter().filter(|path| {
+        let test =
+            path.ends_with("tests.rs") || path.components().any(|it| it.as_os_str() == "tests");
+        test && !lists.iter().any(|list| path.ends_with(list))
+    });
+    let text: String = tests.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let parts = [
+        "Doc.CyNodePma",
+        "RequestSource",
+        "RoleModes",
+        "InstructionsLoading",
+        "LLMContextComposition",
+        "ChatSurfaceMapping",
+        "PolicyAndTools",
+        "McpToolAccess",
+        "SkillsAndDefaultSkill",
+    ];
+    let unnamed: Vec<&str> =
+        parts.into_iter().filter(|part| !text.contains(&format!("CYNAI.PMAGNT.{part}"))).collect();
+    assert_eq!(unnamed, Vec::<&str>::new(), "S000-003");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     io::Read as _,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
 };
@@ -44,12 +44,23 @@ fn token(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
+/// What a process says about itself.
+async fn health(listen: SocketAddr) -> Value {
+    let answer = reqwest::get(format!("http://{listen}/healthz")).await.unwrap();
+    serde_json::from_str(&answer.text().await.unwrap()).unwrap()
+}
+
 #[test]
 fn a_process_without_a_role_does_not_start_and_says_so() {
     let told = refused(&mut program());
-    assert!(told.contains("no role was given: use --role"), "{told}");
+    assert!(told.contains("no role was given: use --role"), "S000-043: {told}");
     let told = refused(program().arg("--role=architect"));
-    assert!(told.contains("the role from the command line is neither"), "{told}");
+    assert!(told.contains("the role from the command line is neither"), "S000-044: {told}");
+    for role in ["project_manager", "project_analyst"] {
+        // The role is accepted: the next thing that is missing is named.
+        let told = refused(program().arg(format!("--role={role}")));
+        assert!(told.contains("`token-file` is missing"), "S000-044, {role}: {told}");
+    }
     let told = refused(program().env("PMA_ROLE", "boss"));
     assert!(told.contains("the role from the environment is neither"), "{told}");
 }
@@ -74,7 +85,8 @@ fn a_process_without_instructions_or_token_does_not_start_and_says_so() {
         std::fs::copy(entry.path(), copied.join(entry.file_name())).unwrap();
     }
     let told = refused(with("project_analyst").arg("--instructions").arg(&only));
-    assert!(told.contains("the instructions of project_analyst cannot be read"), "{told}");
+    let unread = "the instructions of project_analyst cannot be read";
+    assert!(told.contains(unread), "S000-050, S000-053, CYNAI.PMAGNT.InstructionsLoading: {told}");
     let told = refused(
         with("project_analyst")
             .arg("--instructions")
@@ -115,12 +127,23 @@ async fn both_roles_of_one_program_run_side_by_side_and_keep_their_role_until_th
     let claims = fake.until("handoff.claim", 2).await;
     let mut tokens: Vec<&str> = claims.iter().map(|claim| claim.token.as_str()).collect();
     tokens.sort_unstable();
-    assert_eq!(tokens, ["cyn_svc_token_of_project_analyst", "cyn_svc_token_of_project_manager"]);
+    let expected = ["cyn_svc_token_of_project_analyst", "cyn_svc_token_of_project_manager"];
+    assert_eq!(tokens, expected, "S000-048: each comes with its own token");
     for (role, listen, _) in &running {
-        let health =
-            reqwest::get(format!("http://{listen}/healthz")).await.unwrap().text().await.unwrap();
-        let health: Value = serde_json::from_str(&health).unwrap();
-        assert_eq!(health, json!({ "status": "ok", "role": role }));
+        let expected = json!({ "status": "ok", "role": role });
+        assert_eq!(
+            health(*listen).await,
+            expected,
+            "S000-001, S000-038, S000-048, CYNAI.PMAGNT.Doc.CyNodePma"
+        );
+        // Another role in its file, or in a message to it, changes nothing.
+        let other = if *role == "project_manager" { "project_analyst" } else { "project_manager" };
+        let config = dir.path().join(format!("{role}.toml"));
+        std::fs::write(&config, format!("role = '{other}'\nlisten = '{listen}'\n")).unwrap();
+        let message = json!({ "role": other }).to_string();
+        let url = format!("http://{listen}/healthz");
+        reqwest::Client::new().post(url).body(message).send().await.unwrap();
+        assert_eq!(health(*listen).await, expected, "S000-049");
     }
     // Idle, they ask nobody anything.
     assert_eq!(fake.seen(), []);

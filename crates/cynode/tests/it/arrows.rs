@@ -225,7 +225,10 @@ fn the_database_and_the_policy_never_link_requests_and_views() {
 fn agents_runners_nodes_and_the_command_line_never_link_the_database() {
     for name in ["cynode-pma", "cynode-runner", "cynode-node", "cynork"] {
         let (_, allowed) = ALLOWED.iter().find(|(known, _)| *known == name).unwrap();
-        assert!(!allowed.contains(&"cynode-db") && !allowed.contains(&"cynode-app"), "{name}");
+        assert!(
+            !allowed.contains(&"cynode-db") && !allowed.contains(&"cynode-app"),
+            "S000-034: {name}"
+        );
         assert!(!ONLY[0].1.contains(&name), "{name}");
     }
 }

@@ -373,7 +373,7 @@ fn every_question_that_the_requirements_leave_open_about_the_manager_is_answered
             ids.contains(&format!("S004-{row}")) || ids.contains(&format!(", {row}"))
         };
         let answers: Vec<_> = lines.iter().filter(named).collect();
-        assert_eq!(answers.len(), 1, "S004-{row}: {answers:?}");
+        assert_eq!(answers.len(), 1, "S000-002, S004-{row}: {answers:?}");
     }
 }
 

@@ -458,6 +458,9 @@ impl Installation {
     }
 }
 
+/// Longest that a task may take, processes that are started again included.
+const DRIVEN_WITHIN: std::time::Duration = std::time::Duration::from_mins(5);
+
 #[tokio::test]
 async fn up_drives_a_task_and_starts_again_whatever_is_killed() {
     let dir = data_dir();
@@ -467,7 +470,8 @@ async fn up_drives_a_task_and_starts_again_whatever_is_killed() {
     for program in ["cynode-runner", "restate-server"] {
         let old = helper(&child, program);
         kill_process(old, Signal::KILL).unwrap();
-        installation.task_is_driven().await;
+        let driven = tokio::time::timeout(DRIVEN_WITHIN, installation.task_is_driven()).await;
+        driven.expect("S000-035: the runner is started for the task and drives it");
         assert_ne!(helper(&child, program), old, "{program}");
     }
     end(child);

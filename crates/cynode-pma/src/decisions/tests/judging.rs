@@ -319,8 +319,8 @@ async fn findings_of_an_analyst_decide_what_follows() {
         let outcome = verified(&handoff, &script).await;
         match (answer(outcome), wanted) {
             (HandoffAnswer::Judged(judgement), Some(wanted)) => {
-                assert_eq!(judgement.outcome, wanted, "{status:?} {findings:?}");
-                assert_eq!(judgement.recommended_actions, ["mend it"]);
+                assert_eq!(judgement.outcome, wanted, "S000-026: {status:?} {findings:?}");
+                assert_eq!(judgement.recommended_actions, ["mend it"], "S000-026");
             }
             (HandoffAnswer::Ask { .. }, None) => {}
             (other, wanted) => panic!("{status:?} {findings:?}: {other:?}, not {wanted:?}"),
@@ -559,11 +559,14 @@ async fn no_analyst_is_sent_where_they_are_switched_off_and_the_manager_judges_i
     });
     let script = Script::of(&[(DecisionKind::ReviewArtifact, found)]);
     let judgement = judged(verified(&handoff, &script).await);
-    assert_eq!(judgement.outcome, VerifyOutcome::Redo);
+    assert_eq!(judgement.outcome, VerifyOutcome::Redo, "S000-040: the manager judges itself");
     assert_eq!(script.kinds(), [DecisionKind::ReviewArtifact]);
     // Anything but a plain no leaves them on.
-    prefer(&mut handoff, "agents.project_manager.analysts.enabled", json!("off"));
-    assert_eq!(verified(&handoff, &Script::default()).await, Ok(HandoffOutcome::Delegate));
+    for on in [json!(true), json!("off")] {
+        prefer(&mut handoff, "agents.project_manager.analysts.enabled", on);
+        let outcome = verified(&handoff, &Script::default()).await;
+        assert_eq!(outcome, Ok(HandoffOutcome::Delegate), "S000-040");
+    }
 }
 
 #[tokio::test]
@@ -575,7 +578,8 @@ async fn an_analysis_of_another_task_is_not_taken() {
     let outcome = verified(&handoff, &Script::default()).await;
     assert_eq!(
         outcome,
-        Err(DecisionError::Permanent("an analyst answered about another task".into()))
+        Err(DecisionError::Permanent("an analyst answered about another task".into())),
+        "S000-026: findings apply to their own task"
     );
 }
 

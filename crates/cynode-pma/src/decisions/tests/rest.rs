@@ -482,14 +482,16 @@ async fn an_analyst_records_what_it_found_and_says_which_preferences_it_went_by(
             findings: vec![finding.clone()],
             recommended_actions: vec!["add one".to_owned()],
             preferences_applied: handoff.context.preferences_applied.clone(),
-        })
+        }),
+        "S000-042"
     );
     assert_eq!(
         tools.calls(),
         [(
             "verification.record".to_owned(),
             json!({"task_id": task_id(), "unit": "add-it", "status": "fail", "findings": [finding]})
-        )]
+        )],
+        "S000-042"
     );
     let question = &script.questions()[0];
     for words in ["The toggle holds", "A switch on the page changes the colours", "lint"] {
@@ -533,8 +535,8 @@ async fn an_analyst_looks_at_its_own_task_only() {
     {
         let (script, tools) = (Script::default(), Tools::default());
         let outcome = run(&handoff, &script, &tools).await;
-        assert!(matches!(outcome, Err(DecisionError::Permanent(_))), "{outcome:?}");
-        assert!(script.kinds().is_empty() && tools.calls().is_empty());
+        assert!(matches!(outcome, Err(DecisionError::Permanent(_))), "S000-041: {outcome:?}");
+        assert!(script.kinds().is_empty() && tools.calls().is_empty(), "S000-041");
     }
 }
 

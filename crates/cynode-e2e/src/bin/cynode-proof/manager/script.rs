@@ -63,6 +63,7 @@ pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
     let expected = json!([{ "kind": "task.started" }, { "kind": "task.completed" }]);
     checks.step("   events", "execution starts and stops once");
     checks.that("S001-74: events", &json!(events), &expected);
+    manager_part(&seen, &mut checks);
     let before = activity(stage).await;
     pause(IDLE).await;
     let (calls, handoffs) = activity(stage).await;
@@ -493,6 +494,53 @@ fn expected_commits(worker: &Value) -> Value {
     };
     let files: Value = FILES.into_iter().map(|path| json!(["M", path, written(path)])).collect();
     json!([{ "unit": UNIT, "over": 1, "from main": true, "files": files }])
+}
+
+/// Checks what the project manager did itself, and what it had done.
+fn manager_part(seen: &TaskRecords, checks: &mut Checks) {
+    checks.step("   manager", "decides all, asks tools, and has the rest done by jobs");
+    let answers = seen.handoffs.iter().zip(&seen.answers);
+    let answers: Value =
+        answers.map(|(handoff, answer)| json!([handoff["kind"], answer["answer"]])).collect();
+    let expected = json!([
+        ["plan", "planned"],
+        ["dispatch", "assigned"],
+        ["verify", "judged"],
+        ["analyse", "analysed"],
+        ["dispatch", "assigned"],
+        ["verify", "judged"],
+        ["summarise", "summarised"],
+    ]);
+    checks.that("S000-009, S000-015, S000-039: what was asked and answered", &answers, &expected);
+    let called = json!(tools(seen, "project_manager"));
+    checks.that("S000-015: tools of the manager", &called, &json!(MANAGERS_TOOLS));
+
+    let assigned = [BUILD, LOOK].into_iter();
+    let assigned: Value = assigned
+        .flat_map(|it| seen.answer(it)["assignments"].as_array().into_iter().flatten())
+        .map(|it| json!([it["unit"], it["work"]]))
+        .collect();
+    let jobs: Value =
+        seen.jobs.iter().map(|(unit, job)| json!([unit, job["payload"]["unit"]["work"]])).collect();
+    checks.that("S000-006: jobs, and what the manager assigned", &jobs, &assigned);
+
+    let used: BTreeSet<String> = seen
+        .thoughts
+        .iter()
+        .flat_map(|it| it["model_call_ids"].as_array().into_iter().flatten())
+        .filter_map(|it| it.as_str().map(|id| format!("cal_{}", id.replace('-', ""))))
+        .collect();
+    let outside: Value = seen
+        .calls
+        .iter()
+        .filter(|it| !it["call_id"].as_str().is_some_and(|id| used.contains(id)))
+        .cloned()
+        .collect();
+    let what = "S000-007, S000-009, S000-027: model calls that belong to no handoff";
+    checks.that(what, &outside, &json!([]));
+    let ended = json!([seen.task["state"], seen.work(UNIT)["models"]]);
+    let expected = json!(["completed", ["cynodeai.fast"]]);
+    checks.that("S000-039: how the task ended, and the model of its work", &ended, &expected);
 }
 
 /// Checks the stored records: calls, costs, traces, tool calls.
