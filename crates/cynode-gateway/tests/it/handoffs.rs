@@ -727,7 +727,8 @@ async fn a_report_that_asks_for_a_decision_is_handed_to_the_manager() {
             report["job_id"],
             report["details"]["needs"]
         ]),
-json ! ( [ "report" , "work_blocked" , ids [ 0 ] , "a compiler" ] ) , "S004-130, S004-162, S000-013, S000-027: an agent's report asks the project manager for a decision"
+        json!(["report", "work_blocked", ids[0], "a compiler"]),
+        "S004-130, S004-162, S000-013, S000-027: an agent's report asks the project manager for a decision"
     );
     let answer = complete(&handoff, json!({ "answer": "replied", "note": "told to go on" }));
     given(&manager, "handoff.complete", answer).await;

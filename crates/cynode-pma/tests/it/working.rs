@@ -77,7 +77,8 @@ async fn a_handoff_is_claimed_worked_on_and_completed_with_its_fencing_token() {
     assert_eq!(
         completed[0].body,
         json!({ "handoff_id": "hof_00000000000000000000000000000001", "fencing_token": 7,
-"answer" : { "answer" : "interpreted" , "tasks" : [ ] , "note" : "done" } } ) , "S004-121, S004-124, S004-132, S004-143, S000-015: the loop takes a message, asks for a typed decision and answers"
+"answer" : { "answer" : "interpreted" , "tasks" : [ ] , "note" : "done" } } ),
+        "S004-121, S004-124, S004-132, S004-143, S000-015: the loop takes a message, asks for a typed decision and answers"
     );
     assert_eq!((completed[0].token.as_str(), completed[0].trace.as_deref()), (HOST, Some(TRACE)));
     let seen = fake.seen();
