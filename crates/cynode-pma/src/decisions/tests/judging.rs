@@ -556,8 +556,14 @@ async fn no_analyst_is_sent_where_they_are_switched_off_and_the_manager_judges_i
     });
     let script = Script::of(&[(DecisionKind::ReviewArtifact, found)]);
     let judgement = judged(verified(&handoff, &script).await);
-    assert_eq!(judgement.outcome, VerifyOutcome::Redo);
-    assert_eq!(script.kinds(), [DecisionKind::ReviewArtifact]);
+    assert_eq!(judgement.outcome, VerifyOutcome::Redo, "S004-023: a revision");
+    assert_eq!(script.kinds(), [DecisionKind::ReviewArtifact], "S004-023: by one decision");
+    let good = json!({
+        "reason": "it is shown", "findings": [], "recommended_actions": [], "status": "pass",
+    });
+    let script = Script::of(&[(DecisionKind::ReviewArtifact, good)]);
+    let judgement = judged(verified(&handoff, &script).await);
+    assert_eq!(judgement.outcome, VerifyOutcome::Accept, "S004-023: an approval");
     // Anything but a plain no leaves them on.
     prefer(&mut handoff, "agents.project_manager.analysts.enabled", json!("off"));
     assert_eq!(verified(&handoff, &Script::default()).await, Ok(HandoffOutcome::Delegate));
