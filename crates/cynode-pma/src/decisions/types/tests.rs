@@ -52,8 +52,15 @@ fn there_is_one_answer_for_each_kind_of_question_and_no_other() {
             Summarise,
             InterpretSchedule,
         ],
-        "S004-026: the list is closed"
+        "S004-026: each kind has its answer"
     );
+    let names: Vec<String> = kinds
+        .iter()
+        .map(|kind| format!("`{}`", serde_json::to_value(kind).unwrap().as_str().unwrap()))
+        .collect();
+    let other = serde_json::from_value::<DecisionKind>(json!("dance")).unwrap_err();
+    let refusal = format!("unknown variant `dance`, expected one of {}", names.join(", "));
+    assert_eq!(other.to_string(), refusal, "S004-026: the list is closed");
 }
 
 /// Walks every object of a schema.
