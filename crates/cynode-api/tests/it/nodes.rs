@@ -436,7 +436,9 @@ async fn an_instruction_reaches_the_agent_at_work_and_is_given_until_it_was_pass
     let tell = json!({ "kind": "expand_scope", "text": "also the docs" });
     drive.admin.post(&format!("/v1/tasks/{}/instructions", drive.task), tell).await.expect(202);
     let told = node.heartbeat(&[&job], json!([])).await["instructions"][0].clone();
-    assert_eq!((&told["kind"], &told["text"]), (&json!("expand_scope"), &json!("also the docs")));
+    let instruction = json!([told["kind"], told["text"]]);
+    let expected = json!(["expand_scope", "also the docs"]);
+    assert_eq!(instruction, expected, "S004-071, S004-077: the agent at work gets it");
     assert_eq!(node.heartbeat(&[&job], json!([])).await["instructions"][0], told);
     let after = node.heartbeat(&[&job], json!([told["instruction_id"]])).await;
     assert_eq!(after["instructions"], json!([]));

@@ -312,6 +312,8 @@ async fn stopping_a_task_stops_its_dependents_its_jobs_and_whoever_drives_it() {
     assert_eq!(late.text("code"), "fenced");
     assert_eq!(drive.refusal().await, "the task has ended");
     assert_eq!(drive.app.db.texts("SELECT state FROM jobs").await, ["cancelled"]);
+    let units = drive.app.db.texts("SELECT state FROM work_units").await;
+    assert_eq!(units, ["cancelled"], "S004-076: its work unit does not run any more");
     let reasons = "SELECT coalesce(data ->> 'because_of', 'a person') FROM events WHERE kind = 'task.cancelled' ORDER BY 1";
     assert_eq!(
         drive.app.db.texts(reasons).await,

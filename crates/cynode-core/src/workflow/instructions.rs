@@ -232,6 +232,26 @@ mod tests {
     }
 
     #[test]
+    fn there_are_six_kinds_of_instructions_and_no_other() {
+        use InstructionEffect::{Pause, Replan, Resume, Stop};
+        let kinds = InstructionKind::ALL
+            .map(|kind| (kind.as_str(), kind.instruction_effect(), kind.requires_text()));
+        let six = [
+            ("pause", Pause, false),
+            ("resume", Resume, false),
+            ("abort", Stop, false),
+            ("revise", Replan, true),
+            ("expand_scope", Replan, true),
+            ("reduce_scope", Replan, true),
+        ];
+        assert_eq!(kinds, six, "S004-072, S004-075: six, and a revision needs its feedback");
+        let other = serde_json::from_value::<InstructionKind>("explode".into()).unwrap_err();
+        let expected = six.map(|(name, ..)| format!("`{name}`")).join(", ");
+        let refusal = format!("unknown variant `explode`, expected one of {expected}");
+        assert_eq!(other.to_string(), refusal, "S004-072: there is no seventh");
+    }
+
+    #[test]
     fn every_activity_pause_and_feedback_has_one_decision_and_one_end_of_the_wait() {
         use InstructionDecision::{Continue, Replan, Resume, StayPaused};
         use WaitResolution::{Cancelled, Resumed};

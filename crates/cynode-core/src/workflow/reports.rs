@@ -185,3 +185,90 @@ pub struct ReportView {
     #[serde(with = "time::serde::rfc3339")]
     pub reported_at: OffsetDateTime,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn there_are_eight_kinds_of_reports_and_no_other() {
+        let names = ReportKind::ALL.map(ReportKind::as_str);
+        let eight = [
+            "work_completed",
+            "review_approved",
+            "review_changes_requested",
+            "tests_passed",
+            "tests_failed",
+            "work_blocked",
+            "needs_clarification",
+            "request_human_input",
+        ];
+        assert_eq!(names, eight, "S004-060");
+        for kind in ReportKind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+            assert_eq!(ReportKind::from_name(kind.as_str()), Some(kind));
+        }
+        let other = serde_json::from_value::<ReportKind>(json!("all_is_well")).unwrap_err();
+        let expected = eight.map(|name| format!("`{name}`")).join(", ");
+        let refusal = format!("unknown variant `all_is_well`, expected one of {expected}");
+        assert_eq!(other.to_string(), refusal, "S004-060: there is no ninth");
+    }
+
+    #[test]
+    fn a_report_carries_the_payload_of_its_kind_and_no_other() {
+        use ReportKind::{
+            NeedsClarification, RequestHumanInput, ReviewApproved, ReviewChangesRequested,
+            TestsFailed, TestsPassed, WorkBlocked, WorkCompleted,
+        };
+        let stored = |kind: ReportKind, details: &Value| {
+            serde_json::to_value(kind.parse_payload(details.clone()).unwrap()).unwrap()
+        };
+        let work =
+            json!({ "files_modified": ["src/x.rs"], "artifacts": ["docs/x.md"], "notes": ["n"] });
+        assert_eq!(stored(WorkCompleted, &work), work, "S004-061, S004-070: what was done");
+        let issue = json!({ "description": "wrong", "file_location": "src/x.rs:4", "how_to_fix": "turn it round" });
+        let review = json!({ "critical_issues": [issue], "major_issues": [], "minor_issues": [], "summary": "s" });
+        let with_verdict = |verdict: &str| {
+            let mut review = review.clone();
+            review["verdict"] = json!(verdict);
+            review
+        };
+        let approved = stored(ReviewApproved, &review);
+        assert_eq!(approved, with_verdict("approved"), "S004-062: the review passed");
+        let refused = stored(ReviewChangesRequested, &review);
+        let changes = with_verdict("changes_requested");
+        assert_eq!(refused, changes, "S004-063: the issues, with feedback");
+        let passed = json!({ "passed": 4, "failed": 0, "command": "cargo test", "failures": [] });
+        assert_eq!(stored(TestsPassed, &passed), passed, "S004-064, S004-070: all tests pass");
+        let failed =
+            json!({ "passed": 3, "failed": 1, "command": "cargo test", "failures": ["sums"] });
+        assert_eq!(stored(TestsFailed, &failed), failed, "S004-065, S004-070: what failed");
+        let blocker = json!({ "needs": "a compiler", "tried": ["make"] });
+        assert_eq!(stored(WorkBlocked, &blocker), blocker, "S004-066, S004-070: what is missing");
+        let question = json!({ "options": ["red", "blue"] });
+        let asked = stored(NeedsClarification, &question);
+        assert_eq!(asked, question, "S004-067, S004-070: what is unclear");
+        let forms = [
+            (WorkCompleted, &work),
+            (ReviewApproved, &review),
+            (TestsPassed, &passed),
+            (WorkBlocked, &blocker),
+            (NeedsClarification, &question),
+        ];
+        for kind in ReportKind::ALL {
+            let own = match kind {
+                WorkCompleted => WorkCompleted,
+                ReviewApproved | ReviewChangesRequested => ReviewApproved,
+                TestsPassed | TestsFailed => TestsPassed,
+                WorkBlocked => WorkBlocked,
+                NeedsClarification | RequestHumanInput => NeedsClarification,
+            };
+            for (form_of, form) in forms {
+                let accepted = kind.parse_payload(form.clone()).is_ok();
+                assert_eq!(accepted, form_of == own, "S004-081: {kind:?} and {form}");
+            }
+        }
+    }
+}

@@ -308,7 +308,12 @@ async fn a_paused_task_is_not_thought_about_until_it_goes_on_and_no_thought_is_l
     instruct("resume").await;
     let again = claim(&manager).await;
     assert_eq!((&again["handoff_id"], &again["attempt"]), (&handoff["handoff_id"], &json!(1)));
-    assert_eq!(again["decisions"][0]["output"], json!({ "class": "quick_fix" }));
+    let stored = &again["decisions"][0]["output"];
+    assert_eq!(
+        *stored,
+        json!({ "class": "quick_fix" }),
+        "S004-009, S004-020: decisions are stored"
+    );
     let held =
         json!({ "handoff_id": again["handoff_id"], "fencing_token": again["fencing_token"] });
     assert_eq!(given(&manager, "think.begin", held).await, json!({ "paused": false }));
@@ -688,12 +693,14 @@ async fn a_report_has_the_form_of_its_kind_and_counts_only_while_its_job_runs() 
     );
     assert_eq!(verdict(&reviewer, "pm.report", review).await, "ok", "S004-111");
     let other_form = report("tests_failed", json!({ "critical_issues": [] }));
-    assert_eq!(verdict(&reviewer, "pm.report", other_form).await, "failed invalid");
+    let refusal = verdict(&reviewer, "pm.report", other_form).await;
+    assert_eq!(refusal, "failed invalid", "S004-081: the form of another kind");
     let theirs = json!({ "task_id": bench.task, "agentRole": "reviewer", "messageType": "review_approved", "component": "a",
         "payload": { "minor_issues": [{ "description": "a spelling" }], "summary": "good" } });
-    assert_eq!(verdict(&reviewer, "apmas_report_to_pm", theirs).await, "ok");
+    assert_eq!(verdict(&reviewer, "apmas_report_to_pm", theirs).await, "ok", "S004-079");
     let kept = bench.app.db.texts("SELECT summary || ' ' || (details ->> 'verdict') FROM agent_reports ORDER BY kind DESC").await;
-    assert_eq!(kept, ["looked at changes_requested", "good approved"]);
+    let verdicts = ["looked at changes_requested", "good approved"];
+    assert_eq!(kept, verdicts, "S004-057, S004-062, S004-063: feedback and verdict are stored");
     bench
         .app
         .db
@@ -717,6 +724,8 @@ async fn a_report_that_asks_for_a_decision_is_handed_to_the_manager() {
     given(&developer, "pm.report", blocked).await;
     let done = json!({ "task_id": bench.task, "kind": "work_completed", "summary": "done" });
     given(&developer, "pm.report", done).await;
+    let analyst = host(&bench, ServiceKind::Analyst, "a").await;
+    assert_eq!(claim(&analyst).await, Value::Null, "S004-058: only the manager decides");
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let handoff = claim(&manager).await;
     let report = &handoff["request"]["report"];
@@ -728,7 +737,14 @@ async fn a_report_that_asks_for_a_decision_is_handed_to_the_manager() {
             report["details"]["needs"]
         ]),
         json!(["report", "work_blocked", ids[0], "a compiler"]),
-        "S004-130, S004-162, S000-013, S000-027: an agent's report asks the project manager for a decision"
+        "S000-013, S000-027, S004-008, S004-057, S004-058, S004-066, S004-130, S004-162: the manager gets what the agent asks"
+    );
+    let units = "SELECT u.key FROM jobs j JOIN work_units u USING (unit_id) ORDER BY j.job_id";
+    let unit = bench.app.db.texts(units).await.remove(0);
+    assert_eq!(
+        json!([report["agent_role"], report["kind"], report["unit"], report["details"]]),
+        json!(["developer", "work_blocked", unit, { "needs": "a compiler", "tried": ["make"] }]),
+        "S004-069: role, type, component and payload"
     );
     let answer = complete(&handoff, json!({ "answer": "replied", "note": "told to go on" }));
     given(&manager, "handoff.complete", answer).await;
@@ -767,7 +783,9 @@ async fn a_report_is_answered_once_and_to_its_job_however_often_its_handoff_is_b
     assert_eq!(given(&agent, "pm.instruct", pause).await, told, "the same answer");
     assert_eq!(bench.app.db.texts(wakes).await, before, "and no second effect");
     let kept = "SELECT kind || ' ' || coalesce('job_' || replace(job_id::text, '-', ''), 'all') FROM task_instructions ORDER BY number";
-    assert_eq!(bench.app.db.texts(kept).await, [format!("pause {}", ids[0]), "resume all".into()]);
+    let instructed = bench.app.db.texts(kept).await;
+    let expected = [format!("pause {}", ids[0]), "resume all".into()];
+    assert_eq!(instructed, expected, "S004-071: the manager's instruction is for the running job");
 }
 
 #[tokio::test]
@@ -809,7 +827,9 @@ async fn who_asks_for_a_person_does_not_wait_and_what_else_was_asked_comes_in_it
     report("request_human_input", "may I?").await;
     report("request_human_input", "may I?").await;
     let (first, person) = (claim(&manager).await, claim(&manager).await);
-    assert_eq!((asked(&first), asked(&person)), (json!("which colour?"), json!("may I?")));
+    let both = (asked(&first), asked(&person));
+    let expected = (json!("which colour?"), json!("may I?"));
+    assert_eq!(both, expected, "S004-067, S004-068: each reaches the manager");
     assert_eq!(claim(&manager).await, Value::Null, "the rest waits, and nothing is asked twice");
     answered(&person).await;
     assert_eq!(claim(&manager).await, Value::Null, "one question is open still");

@@ -507,10 +507,11 @@ async fn reports_go_to_the_manager_and_instructions_to_the_task() {
         "refused invalid_arguments"
     );
     let kept = "SELECT agent_role || ' ' || kind || ' ' || summary || ' ' || (details ->> 'failed') FROM agent_reports";
+    let stored = bench.app.db.texts(kept).await;
     assert_eq!(
-        bench.app.db.texts(kept).await,
+        stored,
         ["tester tests_failed as seen 1"],
-        "S004-130, S004-143: the report of an agent is kept for the project manager"
+        "S004-130, S004-143, S004-008, S004-065: the report of an agent is kept for the project manager; agents report"
     );
     let manager = manager(&bench).await;
     let tell =
@@ -520,7 +521,8 @@ async fn reports_go_to_the_manager_and_instructions_to_the_task() {
     given(&manager, "apmas_pm_instruct", apmas).await;
     assert_eq!(
         verdict(&manager, "pm.instruct", tell("revise", Value::Null)).await,
-        "failed invalid"
+        "failed invalid",
+        "S004-075: a revision carries feedback"
     );
     assert_eq!(
         verdict(&manager, "pm.instruct", tell("explode", Value::Null)).await,
@@ -539,8 +541,71 @@ async fn reports_go_to_the_manager_and_instructions_to_the_task() {
     assert_eq!(
         told,
         ["pause", "resume"],
-        "S004-083, S004-131, S004-143, S004-165: only what the project manager said is stored, by either name of the tool"
+        "S004-008, S004-083, S004-131, S004-143, S004-165: only the project manager instructs, by either name of the tool"
     );
+}
+
+#[tokio::test]
+async fn agents_report_to_the_manager_and_cannot_address_each_other() {
+    let bench = Bench::new().await;
+    for role in ROLES.iter().filter(|role| !role.starts_with("project_")) {
+        let agent = bench.agent(role).await;
+        let shown = agent.tools().await;
+        assert!(
+            shown.contains(&"pm__report".to_owned()),
+            "S004-058: {role} reports to the manager"
+        );
+        assert!(!shown.contains(&"pm__instruct".to_owned()), "S004-058: {role} instructs nobody");
+        let to_developer = json!({ "task_id": bench.task, "toAgent": "developer",
+            "instructionType": "revise", "instructions": "Do it as I do." });
+        let refusal = verdict(&agent, "apmas_pm_instruct", to_developer).await;
+        assert_eq!(refusal, "refused wrong_scope", "S004-059: {role} instructs no other agent");
+        let report = json!({ "task_id": bench.task, "kind": "work_completed", "summary": "done",
+            "toAgent": "developer" });
+        let refusal = verdict(&agent, "pm.report", report).await;
+        assert_eq!(refusal, "refused invalid_arguments", "S004-059: {role} reports to no other");
+    }
+    let stored =
+        "SELECT (SELECT count(*) FROM agent_reports) + (SELECT count(*) FROM task_instructions)";
+    assert_eq!(bench.app.db.number(stored).await, 0, "S004-059: nothing of it is stored");
+}
+
+#[tokio::test]
+async fn the_tools_of_the_specification_take_its_arguments() {
+    let bench = Bench::new().await;
+    let tester = bench.agent("tester").await;
+    let kinds = [
+        "needs_clarification",
+        "request_human_input",
+        "review_approved",
+        "review_changes_requested",
+        "tests_failed",
+        "tests_passed",
+        "work_blocked",
+        "work_completed",
+    ];
+    for kind in kinds {
+        let report = json!({ "task_id": bench.task, "agentRole": "tester", "messageType": kind,
+            "component": "the pager", "payload": {} });
+        given(&tester, "apmas_report_to_pm", report).await;
+    }
+    let stored = "SELECT agent_role || ' ' || summary FROM agent_reports ORDER BY kind";
+    let reported = kinds.map(|kind| format!("tester {kind}: the pager"));
+    assert_eq!(bench.app.db.texts(stored).await, reported, "S004-002, S004-060, S004-079");
+    let manager = manager(&bench).await;
+    let instruct = |kind: &str, to_agent: &str| {
+        json!({ "task_id": bench.task, "toAgent": to_agent, "instructionType": kind,
+            "instructions": "the docs", "context": { "page": 3 } })
+    };
+    let refusal = verdict(&manager, "apmas_pm_instruct", instruct("pause", "somebody")).await;
+    assert_eq!(refusal, "failed invalid", "S004-082: `toAgent` is a role that works");
+    for kind in ["continue", "pause", "revise", "expand_scope", "reduce_scope", "abort"] {
+        given(&manager, "apmas_pm_instruct", instruct(kind, "developer")).await;
+    }
+    let stored = "SELECT kind || ': ' || text FROM task_instructions ORDER BY kind";
+    let instructed = ["abort", "expand_scope", "pause", "reduce_scope", "resume", "revise"]
+        .map(|kind| format!("{kind}: the docs\n\n{{\"page\":3}}"));
+    assert_eq!(bench.app.db.texts(stored).await, instructed, "S004-002, S004-072, S004-082");
 }
 
 #[tokio::test]
@@ -573,7 +638,8 @@ async fn an_agent_says_that_it_lives_keeps_its_state_asks_and_ends() {
     .await;
     given(&agent, "agent.complete", json!({ "task_id": bench.task, "summary": "done" })).await;
     let kinds = bench.app.db.texts("SELECT kind FROM agent_reports ORDER BY report_id").await;
-    assert_eq!(kinds, ["needs_clarification", "work_completed"]);
+    let reports = ["needs_clarification", "work_completed"];
+    assert_eq!(kinds, reports, "S004-080: a note about progress is no report");
     let long = json!({ "task_id": bench.task, "note": "x".repeat(2001) });
     assert_eq!(verdict(&agent, "agent.heartbeat", long).await, "failed invalid");
     let huge = json!({ "task_id": bench.task, "state": { "x": "x".repeat(70_000) } });

@@ -278,9 +278,11 @@ async fn an_agent_is_told_in_the_middle_and_goes_on_in_the_same_session() {
     let (turn, ()) = tokio::join!(session.run_prompt("wait", &mut line.ears), tell);
     assert_eq!(
         turn.unwrap(),
-        self::turn(WorkStopReason::EndTurn, "You said: Leave the tests out.")
+        self::turn(WorkStopReason::EndTurn, "You said: Leave the tests out."),
+        "S004-078: the agent goes on with the rest"
     );
-    assert_eq!(noted(&bench, "prompts"), ["wait", "Leave the tests out."]);
+    let prompts = noted(&bench, "prompts");
+    assert_eq!(prompts, ["wait", "Leave the tests out."], "S004-071: it is told while it works");
     assert_eq!(noted(&bench, "new").len(), 1);
 }
 
@@ -293,12 +295,12 @@ async fn a_paused_agent_does_nothing_until_it_may_go_on() {
         line.orders.send(WorkerInstruction::Pause).await.unwrap();
         let paused = |it: &JobEventData| matches!(it, JobEventData::Note { text } if text == "The agent is paused.");
         Line::until(&mut line.events, paused).await;
-        assert_eq!(noted(&bench, "prompts"), ["wait"]);
+        assert_eq!(noted(&bench, "prompts"), ["wait"], "S004-074: it does nothing");
         line.orders.send(WorkerInstruction::Resume).await.unwrap();
     };
     let (turn, ()) = tokio::join!(session.run_prompt("wait", &mut line.ears), pause);
-    assert_eq!(turn.unwrap().stop, WorkStopReason::EndTurn);
-    assert_eq!(noted(&bench, "prompts").len(), 2);
+    assert_eq!(turn.unwrap().stop, WorkStopReason::EndTurn, "S004-073: it goes on to its end");
+    assert_eq!(noted(&bench, "prompts").len(), 2, "S004-073, S004-074: only when it is told so");
 }
 
 #[tokio::test]

@@ -399,7 +399,8 @@ async fn an_abort_ends_the_job_with_a_result_and_is_acknowledged() {
     let result = fake.result(assignment.job_id).await;
     assert_eq!(
         (result.outcome, result.result.stop_reason),
-        (JobOutcome::Failed, Some(WorkStopReason::Cancelled))
+        (JobOutcome::Failed, Some(WorkStopReason::Cancelled)),
+        "S004-076: the agent ends"
     );
     no_process("sleep 71234502").await;
     fake.until("the instruction is acknowledged", |world| {

@@ -263,7 +263,8 @@ proptest! {
         for complaint in complaints {
             let next = build_completion_request(&ask("q"), &form, "m", 0.0, Some(&complaint)).to_string().len();
             // Whatever is written before, only the last complaint is in it; JSON may write a character in six.
-            prop_assert!(next <= bare + 6 * complaint.len() + 2 * form.to_compact_json().len() + 200);
+            let bound = bare + 6 * complaint.len() + 2 * form.to_compact_json().len() + 200;
+            prop_assert!(next <= bound, "S004-010, S004-017: {} of {}", next, bound);
         }
     }
 }

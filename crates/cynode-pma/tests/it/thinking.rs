@@ -140,10 +140,11 @@ async fn three_answers_that_do_not_fit_are_an_error_and_never_a_guess() {
     let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
     assert!(
         matches!(&trouble, DecisionError::Permanent(why) if why.contains("no usable answer to `classify` in 3 attempts")),
-        "{trouble}"
+        "S004-018: an error: {trouble}"
     );
     assert_eq!(whats(&fake.seen()), ["model", "model", "model", "think.record"]);
-    assert_eq!(fake.asked("think.record")[0].body["decision"]["output"], Value::Null);
+    let output = &fake.asked("think.record")[0].body["decision"]["output"];
+    assert_eq!(*output, Value::Null, "S004-018: never a guess");
 }
 
 #[tokio::test]
@@ -199,8 +200,17 @@ async fn a_question_that_was_answered_before_is_not_asked_again() {
         thought(0, &own, Value::Null),
         thought(0, &own, json!({ "class": "b" })),
     ]);
-    assert_eq!(think(&fake, &handoff, LONG).await, Ok(json!({ "class": "b" })), "S004-161");
-    assert_eq!(fake.seen(), [], "S004-161: a restarted process does not ask again");
+    let stored = think(&fake, &handoff, LONG).await;
+    assert_eq!(
+        stored,
+        Ok(json ! ( { "class" : "b" } )),
+        "S004-161, S004-020: the stored answer is used"
+    );
+    assert_eq!(
+        fake.seen(),
+        [],
+        "S004-161, S004-020: a restarted process does not ask again; no model is asked for it again"
+    );
     // What does not fit any more is asked for anew.
     handoff["decisions"] = json!([thought(0, &own, json!({ "class": "gone" }))]);
     fake.reply("model", good());

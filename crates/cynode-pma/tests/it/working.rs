@@ -83,10 +83,10 @@ async fn a_handoff_is_claimed_worked_on_and_completed_with_its_fencing_token() {
     assert_eq!((completed[0].token.as_str(), completed[0].trace.as_deref()), (HOST, Some(TRACE)));
     let seen = fake.seen();
     let whats: Vec<&str> = seen.iter().map(|seen| seen.what.as_str()).collect();
+    let steps = ["model", "think.record", "handoff.complete"];
     assert_eq!(
-        whats,
-        ["model", "think.record", "handoff.complete"],
-        "S004-121, S004-125, S004-132: one call of a model, and no agent is started"
+        whats, steps,
+        "S004-121, S004-125, S004-132, S004-004, S004-019: one call of a model, and no agent is started; one call for one decision, all at a double"
     );
     // Project, task and additional context are in every question.
     let system = seen[0].body["messages"][0]["content"].as_str().unwrap();
@@ -100,7 +100,10 @@ async fn a_handoff_is_claimed_worked_on_and_completed_with_its_fencing_token() {
         (&claims[0].body["wait_ms"], &claims[0].body["expires_in_seconds"]),
         (&json!(20000), &json!(20))
     );
-    assert_ne!(claims[0].body["claim_id"], claims[1].body["claim_id"]);
+    let (first, next) = (&claims[0].body["claim_id"], &claims[1].body["claim_id"]);
+    assert_ne!(first, next, "S004-013: the loop goes on to the next handoff");
+    let calls = fake.asked("model").len();
+    assert_eq!(calls, 1, "S004-003, S004-012: no model is asked between two decisions");
 }
 
 #[tokio::test]
@@ -131,7 +134,7 @@ async fn an_orchestrator_that_is_not_there_is_waited_for_without_asking_a_model(
     drop(listener);
     let fake = Fake::start_at(port).await;
     fake.until("handoff.claim", 1).await;
-    assert_eq!(fake.seen(), []);
+    assert_eq!(fake.seen(), [], "S004-003, S004-012: no model is asked without a decision");
     stop.cancel();
     run.await.unwrap();
     assert_eq!(fake.seen(), []);
@@ -348,7 +351,8 @@ async fn the_same_question_has_the_same_size_however_many_came_before() {
     let _running = start(&fake, PmaRole::ProjectManager, ServiceLimits { handoffs: 1, ..PACE });
     fake.until("handoff.complete", 6).await;
     let questions: Vec<Value> = fake.asked("model").into_iter().map(|asked| asked.body).collect();
-    assert!(questions.iter().all(|question| *question == questions[0]));
+    let is_same = questions.iter().all(|question| *question == questions[0]);
+    assert!(is_same, "S004-009, S004-010, S004-017: each question begins anew: {questions:?}");
 }
 
 #[tokio::test]

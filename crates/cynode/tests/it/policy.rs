@@ -375,6 +375,8 @@ fn every_question_that_the_requirements_leave_open_about_the_manager_is_answered
         let answers: Vec<_> = lines.iter().filter(named).collect();
         assert_eq!(answers.len(), 1, "S000-002, S004-{row}: {answers:?}");
     }
+    let accepted = page.contains("\n## Status\n\nAccepted.\n");
+    assert!(accepted, "S004-001: the record of acceptance and deviation is accepted");
 }
 
 #[test]

@@ -43,6 +43,79 @@ fn every_class_and_scope_has_the_workflow_of_the_table() {
 }
 
 #[test]
+fn there_are_three_classes_and_four_scopes_and_no_other() {
+    // A further one does not compile here.
+    let class = |class: WorkClass| match class {
+        WorkClass::NewProject => "new_project",
+        WorkClass::FeatureRequest => "feature_request",
+        WorkClass::QuickFix => "quick_fix",
+    };
+    let scope = |scope: IssueScope| match scope {
+        IssueScope::Trivial => "trivial",
+        IssueScope::Small => "small",
+        IssueScope::Medium => "medium",
+        IssueScope::Large => "large",
+    };
+    assert_eq!(
+        WorkClass::ALL.map(class),
+        ["new_project", "feature_request", "quick_fix"],
+        "S004-028"
+    );
+    assert_eq!(IssueScope::ALL.map(scope), ["trivial", "small", "medium", "large"], "S004-033");
+}
+
+#[test]
+fn each_class_and_scope_has_the_stages_of_the_decision_tree() {
+    use IssueScope::{Large, Medium, Small, Trivial};
+    use WorkClass::{FeatureRequest, NewProject, QuickFix};
+    for scope in IssueScope::ALL {
+        let all = "init spec design implementation* review test";
+        assert_eq!(told(NewProject, scope), all, "S004-029, S004-040: the full pipeline, in order");
+        assert_eq!(told(QuickFix, scope), "fix", "S004-031, S004-046: one fix, and no review");
+    }
+    let features = IssueScope::ALL.map(|scope| told(FeatureRequest, scope));
+    let scoped = [
+        "implementation review",
+        "implementation review",
+        "implementation* review",
+        "spec implementation* review test",
+    ];
+    assert_eq!(features, scoped, "S004-030: the scope decides the pipeline of a feature");
+    let large = told(FeatureRequest, Large);
+    assert!(large.starts_with("spec "), "S004-037, S004-042: an architect plans first: {large}");
+    assert!(large.ends_with(" review test"), "S004-042, S004-047: a full review: {large}");
+    let medium = told(FeatureRequest, Medium);
+    assert_eq!(medium, "implementation* review", "S004-043, S004-047: no architect, then a review");
+    let small = told(FeatureRequest, Small);
+    assert_eq!(small, "implementation review", "S004-044: directly to the developer");
+    assert_eq!(told(FeatureRequest, Trivial), small, "S004-045: trivial is as small");
+}
+
+#[test]
+fn class_and_scope_decide_the_worker_and_its_tier() {
+    use IssueScope::{Large, Medium, Small, Trivial};
+    let assigned = |role, worker, tier| UnitAssignment { role, worker, tier };
+    let fixer = assigned(AgentRole::Developer, WorkerKind::Fixer, Tier::Fast);
+    let specialist = assigned(AgentRole::Developer, WorkerKind::Specialist, Tier::Standard);
+    let implements = |scope| assign_unit(scope, UnitKind::Implementation);
+    assert_eq!(implements(Trivial), fixer, "S004-034: the fixer and the fast tier");
+    assert_eq!(implements(Small), fixer, "S004-035: the fixer and the fast tier");
+    assert_eq!(implements(Medium), specialist, "S004-036: the specialist and the standard tier");
+    let bug = assign_unit(Small, UnitKind::Fix);
+    let mends = assigned(AgentRole::Fixer, WorkerKind::Fixer, Tier::Fast);
+    assert_eq!(bug, mends, "S004-046: a bug is the fixer's");
+    let reviews = |scope| assign_unit(scope, UnitKind::Review).tier;
+    assert_eq!(reviews(Small), Tier::Fast, "S004-044, S004-047: a quick review");
+    assert_eq!(reviews(Large), Tier::Deep, "S004-042, S004-047: a full review");
+    let agents = |class, scope| -> Vec<UnitAssignment> {
+        workflow_stages(class, scope).iter().map(|stage| assign_unit(scope, stage.kind)).collect()
+    };
+    let feature = agents(WorkClass::FeatureRequest, Small);
+    assert_ne!(agents(WorkClass::QuickFix, Small), feature, "S004-007: the class decides");
+    assert_ne!(agents(WorkClass::FeatureRequest, Large), feature, "S004-007: the scope decides");
+}
+
+#[test]
 fn a_stage_comes_after_every_stage_before_it_that_leaves_files() {
     for (class, scope) in every() {
         let stages = workflow_stages(class, scope);
@@ -156,7 +229,9 @@ fn classes_and_scopes_have_one_name_each_and_a_bug_fix_is_a_quick_fix() {
         assert_eq!(serde_json::to_value(worker).unwrap(), worker.as_str());
     }
     let read = |name: &str| serde_json::from_value::<WorkClass>(name.into()).ok();
-    assert_eq!(read("bug_fix"), Some(WorkClass::QuickFix));
+    let written = serde_json::to_value(WorkClass::QuickFix).unwrap();
+    assert_eq!(written, "quick_fix", "S004-032: one name is written");
+    assert_eq!(read("bug_fix"), Some(WorkClass::QuickFix), "S004-032: and the other is read");
     assert_eq!(read("BUG_FIX"), None);
     assert_eq!(read("chore"), None);
 }

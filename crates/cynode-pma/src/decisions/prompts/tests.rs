@@ -109,6 +109,23 @@ fn the_questions_are_in_these_words() {
     }
 }
 
+#[test]
+fn classes_and_scopes_are_explained_by_what_has_to_be_done() {
+    let classes = classify_prompt("t", None);
+    let brief = "or the text is a brief for something new.";
+    assert!(classes.contains(brief), "S004-029: a brief is a new project: {classes}");
+    let feature = "- `feature_request`: everything else about something that exists: more of it";
+    assert!(classes.contains(feature), "S004-030: a feature is a feature request: {classes}");
+    let bug = "- `quick_fix`: something that exists is wrong and is to be put right: a bug, a crash, a typo";
+    assert!(classes.contains(bug), "S004-031: a bug or a typo is a quick fix: {classes}");
+    let scopes = assess_scope_prompt("t", "");
+    assert!(scopes.contains("- `trivial`: one place, a line"), "S004-034: one line: {scopes}");
+    assert!(scopes.contains("- `small`: one file,"), "S004-035: one file: {scopes}");
+    assert!(scopes.contains("- `medium`: several files,"), "S004-036: several files: {scopes}");
+    let large = "- `large`: the shape of the project changes";
+    assert!(scopes.contains(large), "S004-037: the architecture: {scopes}");
+}
+
 /// Every question with one text in all places that others fill.
 fn everywhere(text: &str, times: usize) -> Vec<String> {
     let many = vec![text.to_owned(); times];
@@ -193,7 +210,8 @@ fn everything_that_others_wrote_is_inside_a_fence() {
 #[test]
 fn a_question_stays_small_however_much_others_wrote() {
     for prompt in everywhere(&"word ".repeat(10_000), 60) {
-        assert!(prompt.chars().count() < 64_000, "{}", prompt.chars().count());
+        let size = prompt.chars().count();
+        assert!(size < 64_000, "S004-010: {size} characters, whatever was written before");
     }
 }
 

@@ -559,8 +559,16 @@ async fn no_analyst_is_sent_where_they_are_switched_off_and_the_manager_judges_i
     });
     let script = Script::of(&[(DecisionKind::ReviewArtifact, found)]);
     let judgement = judged(verified(&handoff, &script).await);
-    assert_eq!(judgement.outcome, VerifyOutcome::Redo, "S000-040: the manager judges itself");
-    assert_eq!(script.kinds(), [DecisionKind::ReviewArtifact]);
+    assert_eq!(
+        judgement.outcome,
+        VerifyOutcome::Redo,
+        "S000-040, S004-023: the manager judges itself; a revision"
+    );
+    assert_eq!(script.kinds(), [DecisionKind::ReviewArtifact], "S004-023: by one decision");
+    let good = json ! ( { "reason" : "it is shown" , "findings" : [ ] , "recommended_actions" : [ ] , "status" : "pass" , } );
+    let script = Script::of(&[(DecisionKind::ReviewArtifact, good)]);
+    let judgement = judged(verified(&handoff, &script).await);
+    assert_eq!(judgement.outcome, VerifyOutcome::Accept, "S004-023: an approval");
     // Anything but a plain no leaves them on.
     for on in [json!(true), json!("off")] {
         prefer(&mut handoff, "agents.project_manager.analysts.enabled", on);

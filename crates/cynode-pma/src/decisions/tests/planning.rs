@@ -20,8 +20,8 @@ use super::support::{
     run_within, said, scope, shape, unit,
 };
 use crate::{
-    decision_context::{DecisionError, DecisionKind},
-    decisions::{HandoffOutcome, manager::TESTS_REQUIRED_PREFIX},
+    decision_context::{DecisionContext, DecisionError, DecisionKind},
+    decisions::{HandoffOutcome, manager::TESTS_REQUIRED_PREFIX, types::Classified},
 };
 
 const AGENTS_MD: (&str, &str) = ("AGENTS.md", "# Shop\n\nPages over storage.\n");
@@ -41,9 +41,12 @@ async fn of(answers: &[(DecisionKind, Value)]) -> (PlanAnswer, Script) {
 #[tokio::test]
 async fn a_bug_gets_one_fix_and_nobody_asks_for_its_scope() {
     let (planned, script) = of(&[class("quick_fix"), plan(&[unit("Mend the pager")])]).await;
-    assert_eq!(script.kinds(), [DecisionKind::Classify, DecisionKind::Plan]);
+    assert_eq!(planned.class, WorkClass::QuickFix, "S004-005, S004-027: a bug is classified");
+    let kinds = [DecisionKind::Classify, DecisionKind::Plan];
+    assert_eq!(script.kinds(), kinds, "S004-046: nobody decides about its scope");
+    let units = ["mend-the-pager (fix) after nothing"];
     assert_eq!(planned.class, WorkClass::QuickFix, "S004-126: a bug");
-    assert_eq!(shape(&planned), ["mend-the-pager (fix) after nothing"]);
+    assert_eq!(shape(&planned), units, "S004-006, S004-031, S004-046: one fix and no review");
     assert_eq!(planned.plan.planned_units()[0].payload["scope"], "small");
 }
 
@@ -52,13 +55,16 @@ async fn a_feature_of_medium_scope_is_planned_lightly_built_and_reviewed() {
     let units = [unit("Add the table"), unit("Add the page")];
     let (planned, script) = of(&[class("feature_request"), scope("medium"), plan(&units)]).await;
     assert_eq!(script.tiers(), [Tier::Fast, Tier::Fast, Tier::Standard]);
+    let kinds = [DecisionKind::Classify, DecisionKind::AssessScope, DecisionKind::Plan];
+    assert_eq!(script.kinds(), kinds, "S004-043, S004-047: light planning is one decision");
     assert_eq!(
         shape(&planned),
         [
             "add-the-table (implementation) after nothing",
             "add-the-page (implementation) after add-the-table",
             "review (review) after add-the-table, add-the-page",
-        ]
+        ],
+        "S004-043: no architect, then developers, then a review"
     );
 }
 
@@ -70,7 +76,8 @@ async fn a_feature_of_large_scope_is_laid_out_by_an_architect_first_and_tested_l
     first["kind"] = json!("design");
     let answers = [class("feature_request"), scope("large"), plan(&[second, first])];
     let (planned, script) = of(&answers).await;
-    assert_eq!(script.tiers(), [Tier::Fast, Tier::Fast, Tier::Deep]);
+    let tiers = [Tier::Fast, Tier::Fast, Tier::Deep];
+    assert_eq!(script.tiers(), tiers, "S004-037: the plan of a large feature is worth the most");
     assert_eq!(
         shape(&planned),
         [
@@ -79,7 +86,8 @@ async fn a_feature_of_large_scope_is_laid_out_by_an_architect_first_and_tested_l
             "add-the-page (implementation) after spec, add-the-store",
             "review (review) after spec, add-the-store, add-the-page",
             "test (test) after spec, add-the-store, add-the-page, review",
-        ]
+        ],
+        "S004-037, S004-042: the architect first, then the units, then review and tests"
     );
     assert_eq!(
         planned.plan.planned_units()[0].payload["brief"]["files_to_modify"],
@@ -94,8 +102,10 @@ async fn a_brief_in_an_empty_repository_is_a_new_project_and_nobody_is_asked_whe
         Tools::with_files(&[("PROJECT-BRIEF.md", brief), ("README.md", ""), ("LICENSE", "")]);
     let script = Script::of(&[scope("medium"), plan(&[unit("Sell tiles")])]);
     let planned = planned(run(&handoff("Build it", planning()), &script, &tools).await);
-    assert_eq!(planned.class, WorkClass::NewProject, "S004-126: a brief");
-    assert_eq!(script.kinds(), [DecisionKind::AssessScope, DecisionKind::Plan]);
+    let class = planned.class;
+    assert_eq!(class, WorkClass::NewProject, "S004-126, S004-005, S004-029, S004-039: a brief");
+    let kinds = [DecisionKind::AssessScope, DecisionKind::Plan];
+    assert_eq!(script.kinds(), kinds, "S004-038: the brief decides the class, not a model");
     assert!(script.questions()[1].contains("Sells tiles."));
     assert_eq!(
         shape(&planned),
@@ -106,7 +116,8 @@ async fn a_brief_in_an_empty_repository_is_a_new_project_and_nobody_is_asked_whe
             "sell-tiles (implementation) after init, spec, design",
             "review (review) after init, spec, design, sell-tiles",
             "test (test) after init, spec, design, sell-tiles, review",
-        ]
+        ],
+        "S004-029, S004-040: the full pipeline, in order"
     );
 }
 
@@ -145,7 +156,8 @@ async fn a_project_without_words_for_agents_is_described_and_places_that_are_not
     let planned = planned(run(&handoff("It crashes", planning()), &script, &tools).await);
     assert_eq!(
         script.kinds(),
-        [DecisionKind::Classify, DecisionKind::AnalyseProject, DecisionKind::Plan]
+        [DecisionKind::Classify, DecisionKind::AnalyseProject, DecisionKind::Plan],
+        "S004-056: a decision describes the project"
     );
     assert_eq!(tools.names(), ["git.tree", "git.read Cargo.toml"]);
     assert_eq!(
@@ -282,13 +294,15 @@ async fn work_that_could_be_anybodys_is_routed_by_a_question() {
         (DecisionKind::Route, json!({"reason": "it is about looks", "role": "designer"})),
     ];
     let (planned, script) = of(&answers).await;
-    assert_eq!(script.kinds().last(), Some(&DecisionKind::Route));
+    let last = script.kinds().pop();
+    assert_eq!(last, Some(DecisionKind::Route), "S004-025: a decision routes unclear work");
     assert_eq!(
         shape(&planned)[..2],
         [
             "settle-how-the-page-looks (design) after nothing",
             "build-the-page (implementation) after settle-how-the-page-looks",
-        ]
+        ],
+        "S004-025: the designer gets it"
     );
 }
 
@@ -394,7 +408,27 @@ async fn no_question_carries_what_was_thought_before_it() {
     let mut scoped = scope("small");
     scoped.1["reason"] = json!(secret);
     let (_, script) = of(&[classified, scoped, plan(&[unit("Add it")])]).await;
-    assert!(script.questions().iter().all(|question| !question.contains(secret)));
+    let carries = script.questions().iter().any(|question| question.contains(secret));
+    assert!(
+        !carries,
+        "S004-009, S004-017: nothing of an earlier decision is sent with a later one"
+    );
+}
+
+#[tokio::test]
+async fn one_operation_asks_for_a_typed_answer_with_a_model_tier_or_without() {
+    let script = Script::of(&[class("quick_fix"), class("feature_request")]);
+    let (handoff, tools) = (handoff("Do something", planning()), Tools::default());
+    let context = DecisionContext::new(&handoff, String::new(), 20, &script, &tools);
+    let plain: Classified = context.make_decision("Which?").await.unwrap();
+    let hinted: Classified = context.make_decision_at_tier("Which?", Tier::Deep).await.unwrap();
+    let classes = [plain.class, hinted.class];
+    let expected = [WorkClass::QuickFix, WorkClass::FeatureRequest];
+    assert_eq!(classes, expected, "S004-015: a prompt gives a typed value");
+    let tiers = [Tier::Fast, Tier::Deep];
+    assert_eq!(script.tiers(), tiers, "S004-015, S004-016: the hint, or else the default");
+    let questions = ["Which?", "Which?"];
+    assert_eq!(script.questions(), questions, "S004-017: the second carries nothing of the first");
 }
 
 fn changing(title: &str, files: &[&str], after: &[&str]) -> Value {
@@ -425,7 +459,8 @@ async fn units_that_change_different_files_are_done_beside_each_other_and_put_to
             "integrate-2 (integration) after same-as-left, over-both",
             "who-knows (implementation) after left, right, same-as-left, over-both, integrate-2",
             "review (review) after left, right, same-as-left, over-both, who-knows",
-        ]
+        ],
+        "S004-002: work units with dependencies, and several at a time"
     );
 }
 
@@ -529,7 +564,11 @@ async fn what_a_review_wants_becomes_a_fix_and_another_review_and_no_model_is_as
     let fix = &second.plan.planned_units()[4].payload;
     assert_eq!(fix["brief"]["requirements"], json!(["still no test"]), "S004-116: with feedback");
     assert_eq!(second.plan.planned_units()[5].payload["iteration"], 2, "S004-135");
-    assert!(script.kinds().is_empty(), "S004-122: the service routes by itself");
+    let kinds = script.kinds();
+    assert!(
+        kinds.is_empty(),
+        "S004-122, S004-004, S004-014: the service routes by itself; no model is asked where a rule decides"
+    );
 }
 
 #[tokio::test]
@@ -616,7 +655,8 @@ async fn what_a_person_says_is_thought_about_and_adds_to_the_plan() {
         [
             "add-the-shortcut (implementation) after add-it",
             "review-2 (review) after add-it, add-the-shortcut",
-        ]
+        ],
+        "S004-077: something more is done"
     );
 }
 
@@ -631,7 +671,8 @@ async fn what_a_person_does_not_want_any_more_leaves_the_plan() {
     let after = planned(again(&before, vec![less], &script).await);
     assert_eq!(
         shape(&after),
-        ["add-the-table (implementation) after nothing", "review (review) after add-the-table"]
+        ["add-the-table (implementation) after nothing", "review (review) after add-the-table"],
+        "S004-078: something is left out, and the rest is done"
     );
 }
 
@@ -688,7 +729,8 @@ async fn a_plan_that_was_refused_is_made_afresh_with_what_was_said() {
     let answers = [class("feature_request"), scope("small"), plan(&[unit("Use the old page")])];
     let (script, tools) = (Script::of(&answers), files());
     let after = planned(run(&handoff("Do it", request), &script, &tools).await);
-    assert!(script.questions()[2].contains("revise: Use the old page"));
+    let question = &script.questions()[2];
+    assert!(question.contains("revise: Use the old page"), "S004-075: the feedback: {question}");
     assert_eq!(
         shape(&after),
         [
@@ -767,8 +809,7 @@ proptest! {
         let (first, second) = (Script::of(&answers), Script::of(&answers));
         let one = wait(run_within(max_steps, &handoff, &first, &files()));
         let two = wait(run_within(max_steps, &handoff, &second, &files()));
-        prop_assert_eq!(&one, &two, "S001-07: the same plan, trace and output");
-        prop_assert_eq!(first.questions(), second.questions(), "S001-07: the same questions");
+prop_assert_eq ! ( & one , & two , "S001-07, S004-014: the same plan, trace and output; the same answers give the same plan" ) ; prop_assert_eq ! ( first . questions ( ) , second . questions ( ) , "S001-07, S004-014: the same questions" ) ;
         if let Ok(outcome) = one {
             let planned = planned(Ok(outcome));
             let steps = planned.plan.planned_units().len();

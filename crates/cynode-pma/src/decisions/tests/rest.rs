@@ -60,16 +60,18 @@ async fn a_failure_is_tried_again_or_planned_smaller_or_brought_to_a_person() {
     let of = async |left, decision: &str| {
         answer(run(&failure(left, None), &thinks(decision), &tools).await)
     };
-    assert_eq!(of(1, "retry").await, decided(FailureDecision::Retry, "smaller steps", false));
+    let retried = decided(FailureDecision::Retry, "smaller steps", false);
+    assert_eq!(of(1, "retry").await, retried, "S004-024: retry");
     assert_eq!(
         of(1, "reduce_scope").await,
-        decided(FailureDecision::ReduceScope, "smaller steps", false)
+        decided(FailureDecision::ReduceScope, "smaller steps", false),
+        "S004-024: reduce the scope"
     );
     let question = "Unit `add-it` (Add it) came to nothing in attempt 2: the job failed: timeout\nsmaller steps\n\
         Answer `stop` to give the task up, or say what is to be done otherwise: then it is tried again.";
     for (left, decision) in [(1, "escalate"), (0, "retry")] {
         let asks = HandoffAnswer::Ask { question: question.to_owned() };
-        assert_eq!(of(left, decision).await, asks);
+        assert_eq!(of(left, decision).await, asks, "S004-024: escalate");
     }
 }
 
@@ -117,7 +119,8 @@ async fn an_agent_that_asks_is_told_what_the_task_says_or_waits_for_a_person() {
     for (kind, script, told, text) in cases {
         let tools = Tools::default();
         let reply = answer(run(&asking(kind), &script, &tools).await);
-        assert_eq!(tools.calls(), instructed(told, text), "{kind:?}");
+        let calls = tools.calls();
+        assert_eq!(calls, instructed(told, text), "S004-008, S004-057, S004-068: {kind:?}");
         assert_eq!(reply, HandoffAnswer::Replied { note: format!("told to {told}: {text}") });
     }
 }
@@ -178,7 +181,8 @@ async fn a_summary_is_written_and_what_the_units_brought_is_delivered_with_it() 
     assert!(question.contains("no animation") && question.contains("abc"));
     let body = "A toggle was added.\n\n## What was done\n\n- Add it (2 attempts)\n\n## What was noted\n\n- minor: no animation";
     let arguments = json!({"task_id": task_id(), "title": WORDS, "body": body});
-    assert_eq!(tools.calls(), [("git.pull_request.open".to_owned(), arguments)], "S004-159");
+    let calls = [("git.pull_request.open".to_owned(), arguments)];
+    assert_eq!(tools.calls(), calls, "S004-159, S004-046: a pull request is the end");
 }
 
 #[tokio::test]

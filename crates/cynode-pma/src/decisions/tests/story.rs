@@ -165,6 +165,60 @@ async fn the_developer_is_sent_with_the_task_two_files_and_the_pattern_to_follow
 }
 
 #[tokio::test]
+async fn a_sentence_is_classified_with_the_files_and_assessed_with_what_the_project_says() {
+    let (planned, script, tools) = plan().await;
+    let (kinds, questions) = (script.kinds(), script.questions());
+    assert_eq!(kinds[0], DecisionKind::Classify, "S004-021, S004-038: the first decision");
+    assert_eq!(kinds[1], DecisionKind::AssessScope, "S004-022, S004-041: the second decision");
+    let is_listed = |question: &str| question.contains("Shared/ThemeProvider.razor");
+    let is_described = |question: &str| question.contains("Three layers: Core");
+    assert!(is_listed(&questions[0]), "S004-048, S004-049: the files are read before the class");
+    assert!(!is_described(&questions[0]), "S004-049: the class is decided before the context");
+    assert!(
+        is_described(&questions[1]),
+        "S004-048, S004-049: the context is read before the scope"
+    );
+    assert!(is_described(&questions[2]), "S004-048: the plan is made with the context");
+    let judged = (planned.class, planned.scope);
+    let expected = (WorkClass::FeatureRequest, IssueScope::Small);
+    assert_eq!(judged, expected, "S004-005, S004-027, S004-041: a plain sentence is classified");
+    let units = [
+        "add-dark-mode-toggle-to-settings (implementation) after nothing",
+        "review (review) after add-dark-mode-toggle-to-settings",
+    ];
+    assert_eq!(shape(&planned), units, "S004-006, S004-030, S004-044: not the full pipeline");
+    assert_eq!(tools.names(), ["git.tree", "git.read CLAUDE.md"], "S004-055: CLAUDE.md is read");
+    let analysed = kinds.contains(&DecisionKind::AnalyseProject);
+    assert!(!analysed, "S004-055: CLAUDE.md is parsed, and no model is asked about the project");
+}
+
+#[tokio::test]
+async fn the_context_of_a_project_has_what_its_words_for_agents_say() {
+    let (planned, ..) = plan().await;
+    let context = serde_json::to_value(&planned.project).unwrap();
+    assert_eq!(context["claude_md"], CLAUDE_MD, "S004-050");
+    let architecture = "Three layers: Core, then Infrastructure, then App.";
+    assert_eq!(context["architecture"], architecture, "S004-051");
+    let key_paths = json!({"Pages/": "what people see", "Shared/": "parts of several pages"});
+    assert_eq!(context["key_paths"], key_paths, "S004-052");
+    let patterns = json!({"Settings": "kept in the local storage"});
+    assert_eq!(context["patterns"], patterns, "S004-053");
+    assert_eq!(context["build_commands"], json!(["dotnet build", "dotnet test"]), "S004-054");
+}
+
+#[tokio::test]
+async fn who_is_sent_is_an_answer_that_a_test_double_can_take() {
+    let (planned, script, tools) = plan().await;
+    let assignment = sent(&planned, "add-dark-mode-toggle-to-settings").await;
+    let sent = serde_json::to_value(&assignment).unwrap();
+    let worker = json!([sent["unit"], sent["work"]["role"], sent["work"]["models"]]);
+    let expected = json!(["add-dark-mode-toggle-to-settings", "developer", ["cynodeai.fast"]]);
+    assert_eq!(worker, expected, "S004-019: the doubles of model, store and spawner are enough");
+    let used = (script.kinds().len(), tools.names().len());
+    assert_eq!(used, (3, 2), "S004-019: both doubles were used");
+}
+
+#[tokio::test]
 async fn completed_work_is_given_to_an_analyst_and_accepted_when_it_passes() {
     let (planned, ..) = plan().await;
     let unit = "add-dark-mode-toggle-to-settings";

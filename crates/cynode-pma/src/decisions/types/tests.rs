@@ -51,8 +51,16 @@ fn there_is_one_answer_for_each_kind_of_question_and_no_other() {
             ChooseTests,
             Summarise,
             InterpretSchedule,
-        ]
+        ],
+        "S004-026: each kind has its answer"
     );
+    let names: Vec<String> = kinds
+        .iter()
+        .map(|kind| format!("`{}`", serde_json::to_value(kind).unwrap().as_str().unwrap()))
+        .collect();
+    let other = serde_json::from_value::<DecisionKind>(json!("dance")).unwrap_err();
+    let refusal = format!("unknown variant `dance`, expected one of {}", names.join(", "));
+    assert_eq!(other.to_string(), refusal, "S004-026: the list is closed");
 }
 
 /// Walks every object of a schema.
@@ -110,9 +118,14 @@ fn labels_are_plain_lists_of_names() {
     let label = |schema: Value, field: &str| schema["properties"][field]["enum"].clone();
     assert_eq!(
         label(schema::<Classified>(), "class"),
-        json!(["new_project", "feature_request", "quick_fix"])
+        json!(["new_project", "feature_request", "quick_fix"]),
+        "S004-021, S004-028"
     );
-    assert_eq!(label(schema::<Scoped>(), "scope"), json!(["trivial", "small", "medium", "large"]));
+    assert_eq!(
+        label(schema::<Scoped>(), "scope"),
+        json!(["trivial", "small", "medium", "large"]),
+        "S004-022, S004-033"
+    );
     assert_eq!(
         label(schema::<Reviewed>(), "status"),
         json!(["pass", "fail", "needs_clarification"])

@@ -202,7 +202,8 @@ async fn one(stage: &Stage, unbroken: &Unbroken, place: &KillPoint) -> (Vec<Stri
     if effort.again > 1 {
         wrong.push(format!("handoffs were begun again {} times", effort.again));
     }
-    wrong.extend(differences(&unbroken.facts, &observe(stage, &task).await));
+    let lost = differences(&unbroken.facts, &observe(stage, &task).await);
+    wrong.extend(lost.into_iter().map(|fact| format!("S004-011: {fact}")));
     let row = format!("{:>9.1}{:>9}{:>9}", took.as_secs_f64(), effort.again, effort.unused);
     (wrong, row)
 }

@@ -69,7 +69,7 @@ pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
     let (calls, handoffs) = activity(stage).await;
     checks.step("   nothing to do", "nobody asks a model");
     checks.that(
-        "model calls and handoffs",
+        "S004-003, S004-012: model calls and handoffs",
         &json!([calls, handoffs]),
         &json!([before.0, before.1]),
     );
@@ -553,7 +553,7 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
     let used =
         seen.thoughts.iter().flat_map(|it| it["model_call_ids"].as_array().into_iter().flatten());
     let used: Vec<String> = used.filter_map(hex).collect();
-    checks.that("how many", &json!([used.len(), seen.calls.len()]), &json!([6, 6]));
+    checks.that("S004-004: how many", &json!([used.len(), seen.calls.len()]), &json!([6, 6]));
     let used: BTreeSet<String> = used.into_iter().collect();
     checks.that("which", &json!(used), &json!(texts(&seen.calls, "call_id")));
     checks.that("how they ended", &json!(texts(&seen.calls, "outcome")), &json!(["answered"]));
