@@ -201,11 +201,7 @@ async fn a_question_that_was_answered_before_is_not_asked_again() {
         thought(0, &own, json!({ "class": "b" })),
     ]);
     let stored = think(&fake, &handoff, LONG).await;
-    assert_eq!(
-        stored,
-        Ok(json ! ( { "class" : "b" } )),
-        "S004-161, S004-020: the stored answer is used"
-    );
+    assert_eq!(stored, Ok(json!({"class": "b"})), "S004-161, S004-020: the stored answer is used");
     assert_eq!(
         fake.seen(),
         [],

@@ -565,7 +565,7 @@ async fn no_analyst_is_sent_where_they_are_switched_off_and_the_manager_judges_i
         "S000-040, S004-023: the manager judges itself; a revision"
     );
     assert_eq!(script.kinds(), [DecisionKind::ReviewArtifact], "S004-023: by one decision");
-    let good = json ! ( { "reason" : "it is shown" , "findings" : [ ] , "recommended_actions" : [ ] , "status" : "pass" , } );
+    let good = json!({"reason": "it is shown", "findings": [], "recommended_actions": [], "status": "pass"});
     let script = Script::of(&[(DecisionKind::ReviewArtifact, good)]);
     let judgement = judged(verified(&handoff, &script).await);
     assert_eq!(judgement.outcome, VerifyOutcome::Accept, "S004-023: an approval");
