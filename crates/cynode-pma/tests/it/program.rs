@@ -47,11 +47,11 @@ fn token(dir: &Path, name: &str) -> PathBuf {
 #[test]
 fn a_process_without_a_role_does_not_start_and_says_so() {
     let told = refused(&mut program());
-    assert!(told.contains("no role was given: use --role"), "{told}");
+    assert!(told.contains("no role was given: use --role"), "S000-102: {told}");
     let told = refused(program().arg("--role=architect"));
-    assert!(told.contains("the role from the command line is neither"), "{told}");
+    assert!(told.contains("the role from the command line is neither"), "S000-102: {told}");
     let told = refused(program().env("PMA_ROLE", "boss"));
-    assert!(told.contains("the role from the environment is neither"), "{told}");
+    assert!(told.contains("the role from the environment is neither"), "S000-102: {told}");
 }
 
 #[test]
@@ -74,7 +74,10 @@ fn a_process_without_instructions_or_token_does_not_start_and_says_so() {
         std::fs::copy(entry.path(), copied.join(entry.file_name())).unwrap();
     }
     let told = refused(with("project_analyst").arg("--instructions").arg(&only));
-    assert!(told.contains("the instructions of project_analyst cannot be read"), "{told}");
+    assert!(
+        told.contains("the instructions of project_analyst cannot be read"),
+        "S000-103: a bundle is required: {told}"
+    );
     let told = refused(
         with("project_analyst")
             .arg("--instructions")
@@ -172,6 +175,6 @@ async fn logs_hold_no_secret_and_nothing_of_what_was_asked_or_answered() {
     assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{text}");
     for secret in ["cyn_svc_token_of_manager", TOKEN, "ASKED-FOR-THIS", "ANSWERED-THAT", "hunter2"]
     {
-        assert!(!text.contains(secret), "{secret}: {text}");
+        assert!(!text.contains(secret), "S000-080: {secret}: {text}");
     }
 }

@@ -82,13 +82,17 @@ async fn a_handoff_is_claimed_worked_on_and_completed_with_its_fencing_token() {
     assert_eq!((completed[0].token.as_str(), completed[0].trace.as_deref()), (HOST, Some(TRACE)));
     let seen = fake.seen();
     let whats: Vec<&str> = seen.iter().map(|seen| seen.what.as_str()).collect();
-    assert_eq!(whats, ["model", "think.record", "handoff.complete"]);
+    assert_eq!(
+        whats,
+        ["model", "think.record", "handoff.complete"],
+        "S000-064, S000-066: nobody is asked for the context: it comes with the handoff"
+    );
     // Project, task and additional context are in every question.
     let system = seen[0].body["messages"][0]["content"].as_str().unwrap();
     for part in
         ["BASELINE", "INSTRUCTIONS", "name: Shop", "name: dark-mode", "- It is dark", "Be brief."]
     {
-        assert!(system.contains(part), "{part}: {system}");
+        assert!(system.contains(part), "S000-064, S000-066, S000-071: {part}: {system}");
     }
     let claims = fake.until("handoff.claim", 2).await;
     assert_eq!(
@@ -259,16 +263,31 @@ async fn a_refusal_of_the_gate_is_a_hard_failure_and_the_tool_is_called_once() {
         let failed = fake.until("handoff.fail", 1).await;
         assert_eq!(
             (&failed[0].body["transient"], &failed[0].body["reason"]),
-            (&json!(transient), &json!(why))
+            (&json!(transient), &json!(why)),
+            "S000-094: the failure is reported upward"
         );
         let calls = fake.asked("db.task.get");
-        assert_eq!(calls.len(), 1);
+        assert_eq!(calls.len(), 1, "S000-094: the call is not repeated");
+        let whats: Vec<String> = fake.seen().into_iter().map(|seen| seen.what).collect();
+        assert_eq!(whats, ["db.task.get", "handoff.fail"], "S000-094: no other route is tried");
         // In the name of the person, in the trace of the handoff.
         assert_eq!(
             (calls[0].token.as_str(), calls[0].trace.as_deref(), &calls[0].body),
-            (TOKEN, Some(TRACE), &json!({ "a": 1 }))
+            (TOKEN, Some(TRACE), &json!({ "a": 1 })),
+            "S000-084: the handoff's token is presented"
         );
     }
+}
+
+#[tokio::test]
+async fn a_skills_tool_that_the_gateway_refused_is_not_called_again() {
+    let fake = Fake::start().await;
+    fake.hand(&schedule("call skills.create"));
+    fake.reply("skills.create", Reply::Refused("denied_by_rule"));
+    let _running = start(&fake, PmaRole::ProjectManager, PACE);
+    let failed = fake.until("handoff.fail", 1).await;
+    assert_eq!(failed[0].body["reason"], "the gate refused `skills.create`: because");
+    assert_eq!(fake.asked("skills.create").len(), 1, "S000-099: a refused skills tool is left");
 }
 
 #[tokio::test]

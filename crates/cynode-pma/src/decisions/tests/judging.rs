@@ -557,10 +557,11 @@ async fn no_analyst_is_sent_where_they_are_switched_off_and_the_manager_judges_i
     let script = Script::of(&[(DecisionKind::ReviewArtifact, found)]);
     let judgement = judged(verified(&handoff, &script).await);
     assert_eq!(judgement.outcome, VerifyOutcome::Redo);
-    assert_eq!(script.kinds(), [DecisionKind::ReviewArtifact]);
+    assert_eq!(script.kinds(), [DecisionKind::ReviewArtifact], "S000-104: off");
     // Anything but a plain no leaves them on.
     prefer(&mut handoff, "agents.project_manager.analysts.enabled", json!("off"));
-    assert_eq!(verified(&handoff, &Script::default()).await, Ok(HandoffOutcome::Delegate));
+    let outcome = verified(&handoff, &Script::default()).await;
+    assert_eq!(outcome, Ok(HandoffOutcome::Delegate), "S000-104: on");
 }
 
 #[tokio::test]
