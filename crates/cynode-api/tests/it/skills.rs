@@ -61,7 +61,7 @@ async fn a_skill_of_a_person_is_checked_as_one_of_an_agent() {
         skill("good", &long, "b"),
     ] {
         let told = admin.post("/v1/skills", refused.clone()).await.expect(422);
-        assert_eq!(told.text("code"), "invalid", "{refused}");
+        assert_eq!(told.text("code"), "invalid", "S000-101: {refused}");
     }
     assert_eq!(app.db.number("SELECT count(*) FROM skills").await, 0);
     let made = admin.post("/v1/skills", skill("good", "d", "b")).await.expect(201);

@@ -258,7 +258,8 @@ async fn a_client_sees_the_same_id_and_the_same_events_whichever_model_answers()
     for model in ["cynodeai.standard", "cynodeai.fast"] {
         fake.reply("model", pieces([content("It runs."), ended(), used(5, 3)]));
         let mut chat = says("How is the task?");
-        (chat["models"], chat["tool_models"]) = (json!([model]), json!([]));
+        chat["models"] = json!([model]);
+        chat["tool_models"] = json!([]);
         answers.push(events(post(&manager, &chat).await).await);
     }
     let asked = fake.asked("model");
