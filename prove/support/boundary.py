@@ -132,6 +132,25 @@ def connections(pid):
     return {int(remote.split(":")[1], 16) for remote in made}, len(made)
 
 
+def is_in_memory(pid, word):
+    """Whether the writable memory of a process has a word. `None` where nobody may look."""
+    with open(f"/proc/{pid}/maps") as maps:
+        areas = [line.split()[0].split("-") for line in maps if line.split()[1].startswith("rw")]
+    try:
+        memory = open(f"/proc/{pid}/mem", "rb", 0)  # noqa: SIM115
+    except PermissionError:
+        return None
+    with memory:
+        for start, end in areas:
+            try:
+                memory.seek(int(start, 16))
+                if word in memory.read(int(end, 16) - int(start, 16)):
+                    return True
+            except OSError:
+                continue
+    return False
+
+
 class Watch(threading.Thread):
     """Looks for children and connections of the processes, all the time."""
 
@@ -390,6 +409,18 @@ def use_stolen_tokens():
         mcp(own, "handoff__fail", {"handoff_id": one["handoff_id"], "fencing_token": one["fencing_token"], "transient": True, "reason": "given back"})
 
 
+def check_key(pids):
+    """After an answer for which the provider's key was used, the processes do not have it. Later the model says it itself."""
+    text, _, error = chat("HONEST question: is all well?", WORLD["eve"], AIMS["own_project"])
+    assert text == "All is well.", (text, error)
+    key = AIMS["key"].encode()
+    found = [(role, part) for role, pid in pids.items() for part in ("environ", "cmdline") if key in open(f"/proc/{pid}/{part}", "rb").read()]
+    looks = {role: is_in_memory(pid, key) for role, pid in pids.items()}
+    found += [(role, "memory") for role, there in looks.items() if there]
+    looked = sum(there is not None for there in looks.values())
+    holds("no provider's key is in their environment, command line or memory (S000-080)", not found, found, memories=looked)
+
+
 def main():
     before, pids = targets(), programs()
     assert len(pids) == 2, pids
@@ -403,6 +434,7 @@ def main():
         except Exception:
             holds(what.__name__, False, traceback.format_exc())
 
+    attempt(check_key, pids)
     chat_counts = attempt(chats, options.turns * 6 // 10)
     passes("a person and an admin chatted with it", chats=chat_counts and chat_counts[0], ends=chat_counts and dict(chat_counts[1]))
     attempt(check_chats)
@@ -427,9 +459,6 @@ def main():
     internal = int(WORLD["internal"].rsplit(":", 1)[1])
     holds("both processes connected to the orchestrator and to nothing else (S000-079, S000-082)", watch.ports == {internal},
           (watch.ports, internal), connections=watch.connections)  # fmt: skip
-    key = AIMS["key"].encode()
-    holds("no provider's key is in their environment or command line (S000-080)",
-          not any(key in open(f"/proc/{pid}/{part}", "rb").read() for pid in pids.values() for part in ("environ", "cmdline")))  # fmt: skip
     holds("both processes are those of the beginning", programs() == pids, (pids, programs()))
     text, finish, error = chat("HONEST question: is all well?", WORLD["eve"], AIMS["own_project"])
     holds("and it answers an honest question", (text, finish, error) == ("All is well.", "stop", None), (text, finish, error))

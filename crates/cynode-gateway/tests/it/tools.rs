@@ -373,6 +373,21 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
 }
 
 #[tokio::test]
+async fn skills_are_written_by_the_manager_of_an_operator_and_not_of_a_viewer() {
+    let bench = Bench::new().await;
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
+    let issued = bench.issue(&person, "project_manager", json!({})).await;
+    let manager = bench.holding(&issued).await;
+    let skill = |name: &str| json!({ "name": name, "description": "d", "body": "b" });
+    given(&manager, "skills.create", skill("first")).await;
+    bench.app.member(bench.project, &person, UserRole::Viewer).await;
+    let refused = verdict(&manager, "skills.create", skill("second")).await;
+    let kept = bench.app.db.texts("SELECT name FROM skills").await;
+    assert_eq!(kept, ["first"], "S000-101: the person's role is checked: {refused}");
+}
+
+#[tokio::test]
 async fn secrets_in_a_skill_are_taken_out_before_it_is_stored() {
     let bench = Bench::new().await;
     let manager = manager(&bench).await;

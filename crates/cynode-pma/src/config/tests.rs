@@ -231,13 +231,13 @@ fn no_setting_can_hold_a_key_of_a_provider() {
             SettingsLayer::parse_file(&format!("{foreign} = 'sk-secret'")).unwrap_err().to_string();
         assert!(
             told.contains("unknown field") && !told.contains("sk-secret"),
-            "S000-080: no setting holds a provider's key: {told}"
+            "S000-078, S000-080: no setting holds a database's address or a provider's key: {told}"
         );
     }
     let key = ["KEY", "SECRET", "PASSWORD", "DATABASE", "OPENAI", "ANTHROPIC"];
     assert!(
         ENVIRONMENT_VARIABLES.iter().all(|name| key.iter().all(|word| !name.contains(word))),
-        "S000-080: no variable holds a provider's key"
+        "S000-078, S000-080: no variable holds a database's address or a provider's key"
     );
 }
 

@@ -94,12 +94,25 @@ fn every_combination_of_parts_is_composed_in_the_one_order() {
 #[test]
 fn a_project_and_a_task_are_told_with_all_that_is_known_of_them() {
     let text = compose_system_prompt(&bundle(), &context(0b00110, PLAIN));
-    let project = "| id: prj_00000000000000000000000000000001\n| name: Shop\n| slug: shop\n\
-        | work begins from commit: a1b2c3\n| what it is for:\n| Sells things.\n";
-    assert!(text.contains(project), "S000-062, REQ-AGENTS-0133: {text}");
-    let task = "| id: tsk_00000000000000000000000000000002\n| name: dark-mode\n| status: running\n\
-        | acceptance criteria:\n| - `just test` passes\n| what is to be done:\n| Make it dark.\n";
-    assert!(text.contains(task), "S000-065, REQ-AGENTS-0133: {text}");
+    let project = [
+        "| id: prj_00000000000000000000000000000001",
+        "| name: Shop",
+        "| slug: shop",
+        "| work begins from commit: a1b2c3",
+        "| what it is for:",
+        "| Sells things.",
+    ];
+    assert!(text.contains(&project.join("\n")), "S000-062, REQ-AGENTS-0133: {text}");
+    let task = [
+        "| id: tsk_00000000000000000000000000000002",
+        "| name: dark-mode",
+        "| status: running",
+        "| acceptance criteria:",
+        "| - `just test` passes",
+        "| what is to be done:",
+        "| Make it dark.",
+    ];
+    assert!(text.contains(&task.join("\n")), "S000-065, REQ-AGENTS-0133: {text}");
 }
 
 #[test]
