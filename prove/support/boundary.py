@@ -112,16 +112,62 @@ def programs():
     return found
 
 
+def connections(pid):
+    """The ports that a process has connected to by TCP, and how many such connections it has now."""
+    inodes = set()
+    for path in glob.glob(f"/proc/{pid}/fd/*"):
+        try:
+            target = os.readlink(path)
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[len("socket:[") : -1])
+    rows = []
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}") as lines:
+            rows += [fields for fields in map(str.split, list(lines)[1:]) if fields[9] in inodes]
+    # A socket that listens has the state 0A; a connection at its port came from outside.
+    listening = {fields[1].split(":")[1] for fields in rows if fields[3] == "0A"}
+    made = [fields[2] for fields in rows if fields[3] != "0A" and fields[1].split(":")[1] not in listening]
+    return {int(remote.split(":")[1], 16) for remote in made}, len(made)
+
+
+def is_in_memory(pid, word):
+    """Whether the writable memory of a process has a word. `None` where nobody may look."""
+    with open(f"/proc/{pid}/maps") as maps:
+        areas = [line.split()[0].split("-") for line in maps if line.split()[1].startswith("rw")]
+    try:
+        memory = open(f"/proc/{pid}/mem", "rb", 0)  # noqa: SIM115
+    except PermissionError:
+        return None
+    with memory:
+        for start, end in areas:
+            try:
+                memory.seek(int(start, 16))
+                if word in memory.read(int(end, 16) - int(start, 16)):
+                    return True
+            except OSError:
+                continue
+    return False
+
+
 class Watch(threading.Thread):
-    """Looks for children of the processes, all the time."""
+    """Looks for children and connections of the processes, all the time."""
 
     def __init__(self, pids):
         super().__init__(daemon=True)
         self.pids, self.looks, self.found, self.over = pids, 0, set(), False
+        self.ports, self.connections = set(), 0
 
     def run(self):
         while not self.over:
             for pid in self.pids:
+                try:
+                    ports, count = connections(pid)
+                    self.ports |= ports
+                    self.connections += count
+                except OSError:
+                    pass
                 for path in glob.glob(f"/proc/{pid}/task/*/children"):
                     try:
                         for child in open(path).read().split():
@@ -177,7 +223,7 @@ def chats(wanted):
 def check_chats():
     came = [tuple(one) for note in notes() for one in note["came"] if note["kind"] == "chat"]
     kinds = collections.Counter(what for _, what, _ in came)
-    holds("no hostile call of a chat succeeded", not kinds["result"] and not kinds["unknown"],
+    holds("no hostile call of a chat succeeded (S000-077)", not kinds["result"] and not kinds["unknown"],
           [one for one in came if one[1] in ("result", "unknown")][:5], calls=len(came), **kinds)  # fmt: skip
     holds("tools of many kinds were tried at the gateway", len({tool for tool, what, _ in came if what in ("refused", "failed")}) >= 15,
           collections.Counter(tool for tool, what, _ in came if what in ("refused", "failed")))  # fmt: skip
@@ -199,7 +245,7 @@ def check_chats():
         if recorded == seen or time.monotonic() > until:
             break
         time.sleep(0.3)
-    holds("every call of a chat that reached the gateway has its record, tool by tool", recorded == seen and sum(seen.values()) > 0,
+    holds("every call of a chat that reached the gateway has its record, tool by tool (S000-083)", recorded == seen and sum(seen.values()) > 0,
           {"only recorded": dict(recorded - seen), "only seen": dict(seen - recorded)}, records=sum(recorded.values()))  # fmt: skip
 
 
@@ -325,7 +371,7 @@ def use_stolen_tokens():
         hosted[what] += 1
         if what == "result":
             succeeded.append(("host", tool, arguments, answer_body))
-    holds("at the gateway itself nothing of all this is done, with either token", not succeeded, succeeded[:5],
+    holds("at the gateway itself nothing of all this is done, with either token (S000-077)", not succeeded, succeeded[:5],
           handoff=dict(tried), host=dict(hosted))  # fmt: skip
     # What is asked of models is bounded too: only those that the handoff opens, and not the manager itself.
     refused = 0
@@ -353,7 +399,7 @@ def use_stolen_tokens():
     reasons = sql(f"""SELECT reason, count(*) AS n FROM audit_records
             WHERE phase = 'decision' AND method = 'tools/call' AND agent_token_id IN ({token}) GROUP BY 1""")
     holds(
-        "each of these calls has its record",
+        "each of these calls has its record (S000-083)",
         recorded == sum(tried.values()),
         (recorded, tried),
         records=recorded,
@@ -361,6 +407,18 @@ def use_stolen_tokens():
     )
     for one in got:
         mcp(own, "handoff__fail", {"handoff_id": one["handoff_id"], "fencing_token": one["fencing_token"], "transient": True, "reason": "given back"})
+
+
+def check_key(pids):
+    """After an answer for which the provider's key was used, the processes do not have it. Later the model says it itself."""
+    text, _, error = chat("HONEST question: is all well?", WORLD["eve"], AIMS["own_project"])
+    assert text == "All is well.", (text, error)
+    key = AIMS["key"].encode()
+    found = [(role, part) for role, pid in pids.items() for part in ("environ", "cmdline") if key in open(f"/proc/{pid}/{part}", "rb").read()]
+    looks = {role: is_in_memory(pid, key) for role, pid in pids.items()}
+    found += [(role, "memory") for role, there in looks.items() if there]
+    looked = sum(there is not None for there in looks.values())
+    holds("no provider's key is in their environment, command line or memory (S000-080)", not found, found, memories=looked)
 
 
 def main():
@@ -376,6 +434,7 @@ def main():
         except Exception:
             holds(what.__name__, False, traceback.format_exc())
 
+    attempt(check_key, pids)
     chat_counts = attempt(chats, options.turns * 6 // 10)
     passes("a person and an admin chatted with it", chats=chat_counts and chat_counts[0], ends=chat_counts and dict(chat_counts[1]))
     attempt(check_chats)
@@ -397,6 +456,9 @@ def main():
     holds("no secret reached the model", not leaks, leaks)
     watch.over = True
     holds("neither process had a child", not watch.found and watch.looks > 50, watch.found, looks=watch.looks)
+    internal = int(WORLD["internal"].rsplit(":", 1)[1])
+    holds("both processes connected to the orchestrator and to nothing else (S000-079, S000-082)", watch.ports == {internal},
+          (watch.ports, internal), connections=watch.connections)  # fmt: skip
     holds("both processes are those of the beginning", programs() == pids, (pids, programs()))
     text, finish, error = chat("HONEST question: is all well?", WORLD["eve"], AIMS["own_project"])
     holds("and it answers an honest question", (text, finish, error) == ("All is well.", "stop", None), (text, finish, error))

@@ -381,7 +381,7 @@ def _():
     assert any(it["budget_id"] == budget["budget_id"] for it in call("budget list", "--project", "web")["items"])
     call("budget delete", budget["budget_id"])
     answer = call("chat", "--message", "Good day!", "--project", "web")
-    assert "Good day" in answer["content"] and answer["finish_reason"] == "stop", answer
+    assert "Good day" in answer["content"] and answer["finish_reason"] == "stop", f"S000-075: the CLI chats with the manager: {answer}"
     thread = call("chat threads")["items"][0]["thread_id"]
     # The answer is kept when it is whole, which may be a moment after its last word was heard.
     until("the whole talk", lambda: [turn["role"] for turn in call("chat show", thread)["items"]] == ["user", "assistant"])

@@ -103,6 +103,17 @@ def passes(what, **numbers):
     print(f"ok {what}" + ("; " + ", ".join(f"{name} {value}" for name, value in numbers.items()) if numbers else ""), flush=True)
 
 
+def models():
+    """A client finds the manager in the list, as any other model."""
+    listed = {model.id: model for model in client().models.list()}
+    assert PM in listed, f"S000-075: {PM} is not in the list: {sorted(listed)}"
+    chosen = listed[PM].id
+    answer = client().chat.completions.create(model=chosen, messages=[{"role": "user", "content": order_message(pieces=2)[0]}])
+    assert answer.choices[0].message.content == "word0 word1 ", f"S000-075: chosen from the list, it does not answer: {answer}"
+    assert answer.model == PM, f"S000-076: the answer names another model than {PM}: {answer.model}"
+    passes("the manager is in the list of models, and is chosen from it", models=len(listed))
+
+
 def streams():
     text, _name = order_message(pieces=12, gap=0.1)
     pieces = stream(text)
@@ -343,7 +354,7 @@ def kill_manager():
                     failure = event
         except openai.APIError as error:
             failure = error
-        assert failure is not None, f"{dialect}: the stream of a killed manager ended as if it were whole, with {last_type}"
+        assert failure is not None, f"S000-074: {dialect}: the stream of a killed manager ended as if it were whole, with {last_type}"
         assert time.time() - at < 5, time.time() - at
         turn = last_turn(until=lambda turn: turn["role"] == "assistant" and turn["state"] != "whole")
         assert turn["state"] == "failed" and turn["content"].startswith("word0 "), turn
@@ -390,7 +401,7 @@ def one_of_two_killed():
 
 
 failed, planted = 0, []
-for check in (streams, responses, tasks, secrets, hang_ups, latency, two_people, kill_manager, hang_up_of_a_whole, one_of_two_killed):
+for check in (models, streams, responses, tasks, secrets, hang_ups, latency, two_people, kill_manager, hang_up_of_a_whole, one_of_two_killed):
     try:
         planted += check() or []
     except Exception:

@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(
                 says(AgentRole::ProjectManager, name, EnabledSwitches::default()),
                 AllowlistVerdict::Yes,
-                "{name}"
+                "S000-089: {name}"
             );
         }
     }
@@ -229,8 +229,9 @@ mod tests {
             let says = |on| {
                 says(AgentRole::ProjectManager, name, EnabledSwitches { pm_allowed_images: on })
             };
-            assert_eq!(says(false), AllowlistVerdict::Off(AllowlistSwitch::PmAllowedImages));
-            assert_eq!(says(true), AllowlistVerdict::Yes);
+            let off = AllowlistVerdict::Off(AllowlistSwitch::PmAllowedImages);
+            assert_eq!(says(false), off, "S000-090: {name}");
+            assert_eq!(says(true), AllowlistVerdict::Yes, "S000-090: {name}");
         }
     }
 
@@ -241,7 +242,7 @@ mod tests {
             assert_eq!(
                 says(AgentRole::ProjectAnalyst, name, EnabledSwitches::default()),
                 AllowlistVerdict::Yes,
-                "{name}"
+                "S000-092: {name}"
             );
         }
         for name in [
@@ -259,7 +260,7 @@ mod tests {
             assert_eq!(
                 says(AgentRole::ProjectAnalyst, name, EnabledSwitches::default()),
                 AllowlistVerdict::No,
-                "{name}"
+                "S000-092: {name}"
             );
         }
     }

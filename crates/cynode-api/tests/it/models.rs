@@ -95,12 +95,17 @@ async fn the_list_has_the_models_the_tiers_and_the_manager_and_agents_see_only_t
     model(&admin, "off", &["tape"], json!({ "enabled": false })).await;
     let listed = admin.get("/v1/models").await.expect(200).json();
     let ids: Vec<_> = listed["data"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect();
-    assert_eq!(ids, ["cynodeai.fast", "cynodeai.pm", "small"]);
+    assert_eq!(ids, ["cynodeai.fast", "cynodeai.pm", "small"], "S000-073");
     app.anonymous().get("/v1/models").await.expect(401);
     let agent = agent(&app, &admin, &["small"]).await;
     let listed = agent.client.get("/v1/models").await.expect(200).json();
     let ids: Vec<_> = listed["data"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect();
     assert_eq!(ids, ["small"]);
+    model(&admin, "small", &["tape"], json!({ "tier": "deep" })).await;
+    let listed = admin.get("/v1/models").await.expect(200).json();
+    let ids: Vec<_> = listed["data"].as_array().unwrap().iter().map(|m| m["id"].clone()).collect();
+    let wanted = ["cynodeai.deep", "cynodeai.pm", "small"];
+    assert_eq!(ids, wanted, "S000-076: other models behind it, and the id is the same");
 }
 
 struct Agent {
@@ -399,8 +404,14 @@ async fn preferences_choose_the_provider_and_those_of_one_agent_never_reach_anot
     let task = admin.post("/v1/tasks", task).await.expect(201).text("id");
     let manager = issue("project_manager", None).await;
     let analyst = issue("project_analyst", Some(task)).await;
-    assert_eq!(words(&ask(&manager, chat("both", "4")).await.expect(200)), "inside");
-    assert_eq!(words(&ask(&analyst, chat("both", "5")).await.expect(200)), "outside");
+    let asked =
+        async |agent: &Client, text: &str| words(&ask(agent, chat("both", text)).await.expect(200));
+    assert_eq!(asked(&manager, "4").await, "inside", "S000-106: the manager's key applies to it");
+    assert_eq!(asked(&analyst, "5").await, "outside", "S000-108: and not to the analyst");
+    prefer("agents.project_manager.model_routing.allowed_external_providers", Value::Null).await;
+    prefer("agents.project_analyst.model_routing.prefer_local", json!(true)).await;
+    assert_eq!(asked(&analyst, "7").await, "inside", "S000-107: the analyst's key applies to it");
+    assert_eq!(asked(&manager, "8").await, "outside", "S000-108: and not to the manager");
     // Where nothing is left that may be asked, nothing is.
     model(&admin, "far", &["outside"], json!({})).await;
     prefer("model_routing.allowed_external_providers", json!(["elsewhere"])).await;
@@ -774,6 +785,21 @@ async fn secrets_do_not_reach_the_manager_from_when_they_are_set() {
 }
 
 #[tokio::test]
+async fn the_manager_is_told_nothing_of_a_project_that_the_person_may_not_see() {
+    let manager = TestProvider::serve(Behaviour::default()).await;
+    let app = TestApp::with_manager(&manager.url()).await;
+    let (admin, ann) = (app.admin().await, app.user("ann", None).await);
+    let project = app.project(&admin, "web").await;
+    let person = ann.with_header("openai-project", &project.to_string());
+    ask(&person, chat("cynodeai.pm", "hi")).await.expect(404);
+    assert_eq!(manager.sent().len(), 0, "S000-063: nothing is handed over without access");
+    app.member(project, &ann, UserRole::Operator).await;
+    ask(&person, chat("cynodeai.pm", "hi")).await.expect(200);
+    let sent = manager.sent();
+    assert_eq!(sent[0].body["context"]["project"]["slug"], "web", "S000-062: with access it is");
+}
+
+#[tokio::test]
 async fn tools_that_a_provider_would_run_itself_are_not_passed_on() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
@@ -1130,13 +1156,13 @@ async fn managers_whose_model_takes_skills_are_given_the_default_one_and_nobody_
         .iter()
         .map(|sent| sent.body["messages"][0]["content"].to_string().contains("Working with CyNode"))
         .collect();
-    assert_eq!(given, [true, false, false]);
+    assert_eq!(given, [true, false, false], "S000-095, S000-096");
     let counts: Vec<_> = provider
         .sent()
         .iter()
         .map(|sent| sent.body["messages"].as_array().unwrap().len())
         .collect();
-    assert_eq!(counts, [2, 1, 1]);
+    assert_eq!(counts, [2, 1, 1], "S000-096: without skills the request is as it was");
 }
 
 #[tokio::test]

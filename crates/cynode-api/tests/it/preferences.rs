@@ -30,10 +30,10 @@ async fn the_strongest_scope_holds_and_is_named() {
         assert_eq!(set(&admin, &query, STYLE, json!(name)).await, 200);
         let found =
             admin.get(&format!("/v1/effective-preferences?task_id={task}")).await.expect(200);
-        assert_eq!(found.json()["effective"], json!({ STYLE: name }));
+        assert_eq!(found.json()["effective"], json!({ STYLE: name }), "S000-067, S000-070");
         let source = &found.json()["sources"][STYLE];
         assert_eq!(source["scope_type"], name);
-        assert_eq!(source["scope_id"], id);
+        assert_eq!(source["scope_id"], id, "S000-070: by the id of the user, group, project, task");
         assert_eq!(source["version"], 1);
     }
 }
@@ -51,8 +51,10 @@ async fn the_keys_of_one_agent_never_reach_the_other() {
         let path = format!("/v1/effective-preferences?agent_role={role}");
         admin.get(&path).await.expect(200).json()["effective"].clone()
     };
-    assert_eq!(for_role("project_manager").await, json!({ manager: true, STYLE: "brief" }));
-    assert_eq!(for_role("project_analyst").await, json!({ analyst: false, STYLE: "brief" }));
+    let wanted = json!({ manager: true, STYLE: "brief" });
+    assert_eq!(for_role("project_manager").await, wanted, "S000-106, S000-108");
+    let wanted = json!({ analyst: false, STYLE: "brief" });
+    assert_eq!(for_role("project_analyst").await, wanted, "S000-107, S000-108");
 }
 
 #[tokio::test]

@@ -14,7 +14,8 @@ async fn a_skill_is_written_read_changed_and_removed_by_people_of_its_project() 
     app.member(project, &bob, UserRole::Viewer).await;
     let skill = json!({ "project_id": project, "name": "run-the-tests", "description": "When code changed.", "body": "Run them all." });
 
-    bob.post("/v1/skills", skill.clone()).await.expect(403);
+    let refused = bob.post("/v1/skills", skill.clone()).await.status;
+    assert_eq!(refused, 403, "S000-101: a viewer writes no skill");
     let made = ada.post("/v1/skills", skill.clone()).await.expect(201).json();
     assert_eq!(made["version"], 1);
     assert_eq!(made["created_by"], json!(ada.user.unwrap()));
@@ -61,7 +62,7 @@ async fn a_skill_of_a_person_is_checked_as_one_of_an_agent() {
         skill("good", &long, "b"),
     ] {
         let told = admin.post("/v1/skills", refused.clone()).await.expect(422);
-        assert_eq!(told.text("code"), "invalid", "{refused}");
+        assert_eq!(told.text("code"), "invalid", "S000-101: {refused}");
     }
     assert_eq!(app.db.number("SELECT count(*) FROM skills").await, 0);
     let made = admin.post("/v1/skills", skill("good", "d", "b")).await.expect(201);

@@ -43,7 +43,8 @@ fn task_beats_project_beats_user_beats_group_beats_system() {
         };
         assert_eq!(
             resolve_preferences(entries).effective,
-            BTreeMap::from([(key("output.summary_style"), expected)])
+            BTreeMap::from([(key("output.summary_style"), expected)]),
+            "S000-067"
         );
     }
 }
@@ -77,8 +78,8 @@ fn a_value_of_the_wrong_kind_never_overrides_a_good_one_and_is_reported() {
 fn the_project_managers_keys_apply_to_the_project_manager() {
     for name in ["prefer_local", "allowed_external_providers", "fallback_provider_order"] {
         let name = key(&format!("agents.project_manager.model_routing.{name}"));
-        assert!(value_kind_of(&name).is_some(), "{name}");
-        assert!(applies_to(&name, AgentRole::ProjectManager), "{name}");
+        assert!(value_kind_of(&name).is_some(), "S000-106: {name}");
+        assert!(applies_to(&name, AgentRole::ProjectManager), "S000-106: {name}");
     }
 }
 
@@ -86,7 +87,7 @@ fn the_project_managers_keys_apply_to_the_project_manager() {
 fn the_analysts_keys_apply_to_the_analyst() {
     for name in ["prefer_local", "allowed_external_providers", "anything_else"] {
         let name = key(&format!("agents.project_analyst.model_routing.{name}"));
-        assert!(applies_to(&name, AgentRole::ProjectAnalyst), "{name}");
+        assert!(applies_to(&name, AgentRole::ProjectAnalyst), "S000-107: {name}");
     }
 }
 
@@ -95,7 +96,7 @@ fn a_key_that_only_looks_like_an_agents_key_reaches_no_agent() {
     for name in ["agents.project_manager", "agents.project_managers.x", "agents.x.project_manager"]
     {
         for role in AgentRole::ALL {
-            assert!(!applies_to(&key(name), role), "{name}");
+            assert!(!applies_to(&key(name), role), "S000-108: {name}");
         }
     }
 }
@@ -192,7 +193,7 @@ proptest! {
             };
             let alone = resolve_for_role(role, build(role, &own));
             let mixed = resolve_for_role(role, build(other, &foreign).into_iter().chain(build(role, &own)));
-            prop_assert_eq!(alone, mixed);
+            prop_assert_eq!(alone, mixed, "S000-108: keys of the other role change nothing");
         }
     }
 }

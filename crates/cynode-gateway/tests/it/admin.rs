@@ -100,10 +100,11 @@ async fn rules_only_narrow_and_look_at_roles_groups_and_arguments() {
     assert_eq!(refused.verdict(), "refused denied_by_rule");
     assert!(refused.text().contains("no-secrets"), "{}", refused.text());
     assert_eq!(developer.call("skills.list", json!({})).await.verdict(), "ok");
-    assert_eq!(tester.call("skills.list", json!({})).await.verdict(), "refused denied_by_rule");
+    let refused = tester.call("skills.list", json!({})).await.verdict();
+    assert_eq!(refused, "refused denied_by_rule", "S000-093, S000-098: a rule narrows");
     // What a rule spares is not thereby allowed.
     let cancel = developer.call("db.task.cancel", json!({ "task_id": bench.task })).await;
-    assert_eq!(cancel.verdict(), "refused wrong_scope");
+    assert_eq!(cancel.verdict(), "refused wrong_scope", "S000-093: a rule does not widen");
     let records = bench.records().await;
     let rules: Vec<_> = records
         .iter()
@@ -213,13 +214,13 @@ async fn the_allowlists_can_be_read_as_they_are_enforced() {
         "git.*",
         "help.*",
     ] {
-        assert!(of("project_manager").contains(&wanted.to_owned()), "{wanted}");
+        assert!(of("project_manager").contains(&wanted.to_owned()), "S000-089: {wanted}");
     }
     for wanted in ["artifact.*", "web.fetch", "web.search", "api.call", "help.*"] {
-        assert!(of("project_analyst").contains(&wanted.to_owned()), "{wanted}");
+        assert!(of("project_analyst").contains(&wanted.to_owned()), "S000-092: {wanted}");
     }
     for denied in ["db.*", "node.*", "sandbox.*", "model.*", "connector.*", "git.*"] {
-        assert!(!of("project_analyst").contains(&denied.to_owned()), "{denied}");
+        assert!(!of("project_analyst").contains(&denied.to_owned()), "S000-092: {denied}");
     }
     let first = &lists["items"][0]["lines"][0];
     assert_eq!(

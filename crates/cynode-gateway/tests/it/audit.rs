@@ -167,10 +167,10 @@ async fn of_many_calls_at_once_each_has_exactly_its_decision_and_its_outcome() {
     let bench = Bench::new().await;
     let offering = Offering::modern().await;
     bench.install(&offering, "todo").await;
-    let agent = bench.agent("developer").await;
+    let agents = [bench.agent("developer").await, bench.agent("project_manager").await];
     let calls = (0..40).map(|number| {
         let tool = ["ext.todo.echo", "ext.todo.fail", "help.overview", "db.task.list"][number % 4];
-        let agent = agent.clone();
+        let agent = agents[number / 20].clone();
         async move { agent.call(tool, json!({ "text": number.to_string() })).await.call_id() }
     });
     let calls = join_all(calls).await;
@@ -186,6 +186,10 @@ async fn of_many_calls_at_once_each_has_exactly_its_decision_and_its_outcome() {
     }
     let allowed = records.iter().filter(|record| record["phase"] == "outcome").count();
     assert_eq!(records.len(), calls.len() + allowed);
+    let of_manager = records.iter().filter(|record| {
+        record["phase"] == "decision" && record["agent_role"] == "project_manager"
+    });
+    assert_eq!(of_manager.count(), 20, "S000-083: as many records as calls of the manager");
 }
 
 /// Every row of every table of records, with bytes as hex.

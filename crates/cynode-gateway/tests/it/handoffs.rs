@@ -7,6 +7,7 @@ use cynode_app::{
 };
 use cynode_core::{ids::ProjectId, roles::UserRole};
 use cynode_testkit::{Client, mcp::Agent};
+use futures::future::join_all;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -150,8 +151,12 @@ async fn what_a_run_asks_is_stored_with_its_step_answered_once_and_wakes_it() {
     let context = &handoff["context"];
     let ids = [&context["user_id"], &context["project"]["id"], &context["task"]["id"]];
     let expected = json!([bench.admin.user.unwrap(), bench.project, bench.task]);
-    assert_eq!(json!(ids), expected, "S000-014: who, where and about what come with the request");
-    assert_eq!(context["project"]["slug"], "web");
+    assert_eq!(
+        json!(ids),
+        expected,
+        "S000-014, S000-066: who, where and about what come with the request; the task comes with the handoff"
+    );
+    assert_eq!(context["project"]["slug"], "web", "S000-064: the project comes with the handoff");
     assert_eq!(handoff["attempt"], 1);
     assert_eq!(claim(&manager).await, Value::Null, "nobody else gets it");
     let answer = complete(&handoff, planned());
@@ -236,15 +241,25 @@ async fn the_token_of_a_handoff_opens_the_gate_for_its_task_and_ends_with_it() {
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let handoff = claim(&manager).await;
     let agent = bench.at_gateway(handoff["token"].as_str().unwrap()).await;
+    let you = given(&agent, "help.overview", json!({})).await["you"].clone();
+    assert_eq!(
+        (&you["role"], &you["kind"], &you["task_id"]),
+        (&json!("project_manager"), &json!("pm"), &json!(bench.task)),
+        "S000-084: the orchestrator issues the token for the role and the task"
+    );
+    let record = bench.records().await.pop().unwrap();
+    assert_eq!(record["user_id"], json!(bench.admin.user.unwrap()), "S000-084: and for the person");
     let look = |task: &str| json!({ "task_id": task });
     assert_eq!(verdict(&agent, "db.task.get", look(&bench.task)).await, "ok");
     assert_eq!(verdict(&agent, "db.task.get", look(&other)).await, "refused wrong_id");
     for tool in ["handoff.claim", "handoff.complete", "think.record", "workflow.checkpoint"] {
-        assert_eq!(verdict(&agent, tool, json!({})).await, "refused not_allowlisted", "{tool}");
+        let verdict = verdict(&agent, tool, json!({})).await;
+        assert_eq!(verdict, "refused not_allowlisted", "S000-077, S000-085: {tool}");
     }
     given(&manager, "handoff.complete", complete(&handoff, planned())).await;
     crate::bench::promised().await;
-    assert_eq!(agent.call("db.task.get", look(&bench.task)).await.0.status, 401);
+    let late = agent.call("db.task.get", look(&bench.task)).await.0.status;
+    assert_eq!(late, 401, "S000-085: the gateway authenticates the token");
 }
 
 #[tokio::test]
@@ -613,10 +628,51 @@ async fn only_as_many_analysts_work_at_once_as_the_installation_allows() {
     let share =
         json!({ "handoff_id": verify["handoff_id"], "fencing_token": verify["fencing_token"] });
     given(&manager, "handoff.delegate", share).await;
-    assert_eq!(claim(&analyst).await, Value::Null);
+    assert_eq!(claim(&analyst).await, Value::Null, "S000-105: nobody may work");
     let body = json!({ "value": 1, "expected_version": 1 });
     bench.admin.put("/v1/settings/manager.max_concurrent_analysts", body).await.expect(200);
-    assert_ne!(claim(&analyst).await, Value::Null);
+    assert_ne!(claim(&analyst).await, Value::Null, "S000-105: one may work");
+}
+
+/// Drives a task until its judgement is shared with an analyst.
+async fn delegated(runner: &Client, task: String, key: u32, manager: &Agent) {
+    let (lease, position) = (Value::Null, Value::Null);
+    let mut run = Run { runner: runner.clone(), task, lease, position, key };
+    run.take().await;
+    assert_eq!(run.checkpoint("pass", json!([]), Value::Null).await, 200);
+    run.ask("plan:1", plan_request()).await;
+    let plan = claim(manager).await;
+    given(manager, "handoff.complete", complete(&plan, planned())).await;
+    run.take().await;
+    run.ask("verify:1", judge()).await;
+    let verify = claim(manager).await;
+    let share =
+        json!({ "handoff_id": verify["handoff_id"], "fencing_token": verify["fencing_token"] });
+    given(manager, "handoff.delegate", share).await;
+}
+
+#[tokio::test]
+async fn however_many_analysts_ask_at_once_no_more_work_than_are_allowed() {
+    let bench = Bench::new().await;
+    bench.setting("manager.max_concurrent_analysts", json!(2)).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let analyst = host(&bench, ServiceKind::Analyst, "a").await;
+    let runner = bench.app.runner().await;
+    for number in 1..=5 {
+        let task = bench.another_task().await;
+        delegated(&runner, task, 100 * number, &manager).await;
+    }
+    let claim_many = async || {
+        let claims = join_all((0..8).map(|_| claim(&analyst))).await;
+        claims.into_iter().filter(|handoff| !handoff.is_null()).collect::<Vec<Value>>()
+    };
+    let taken = claim_many().await;
+    assert_eq!(taken.len(), 2, "S000-105: no more than two work at once");
+    assert_eq!(claim_many().await.len(), 0, "S000-105: the others wait");
+    let found = json!({ "answer": "analysed", "task_id": taken[0]["context"]["task"]["id"], "status": "pass",
+        "recommended_actions": [], "findings": [], "preferences_applied": {} });
+    given(&analyst, "handoff.complete", complete(&taken[0], found)).await;
+    assert_eq!(claim_many().await.len(), 1, "S000-105: one ended, so one more works");
 }
 
 #[tokio::test]
@@ -662,8 +718,8 @@ async fn preferences_of_one_role_never_reach_the_other() {
     let keys = |handoff: &Value| -> Vec<String> {
         handoff["context"]["preferences"].as_object().unwrap().keys().cloned().collect()
     };
-    assert_eq!(plan["context"]["additional_context"], "for the manager here");
-    assert_eq!(keys(&plan), ["agents.project_manager.additional_context"]);
+    assert_eq!(plan["context"]["additional_context"], "for the manager here", "S000-068");
+    assert_eq!(keys(&plan), ["agents.project_manager.additional_context"], "S000-068");
     let applied =
         &plan["context"]["preferences_applied"]["agents.project_manager.additional_context"];
     assert_eq!(*applied, json!({ "scope": "project", "version": 1 }));
@@ -675,8 +731,37 @@ async fn preferences_of_one_role_never_reach_the_other() {
         json!({ "handoff_id": verify["handoff_id"], "fencing_token": verify["fencing_token"] });
     given(&manager, "handoff.delegate", share).await;
     let analyse = claim(&analyst).await;
-    assert_eq!(analyse["context"]["additional_context"], "for the analyst\n\ntwice");
-    assert_eq!(keys(&analyse), ["agents.project_analyst.additional_context"]);
+    assert_eq!(analyse["context"]["additional_context"], "for the analyst\n\ntwice", "S000-068");
+    assert_eq!(keys(&analyse), ["agents.project_analyst.additional_context"], "S000-068");
+}
+
+#[tokio::test]
+async fn the_additional_context_of_a_handoff_is_that_of_the_most_specific_scope() {
+    let bench = Bench::new().await;
+    let user = bench.admin.user.unwrap();
+    let group = json!({ "name": "devs" });
+    let group = bench.admin.post("/v1/groups", group).await.expect(201).text("id");
+    let path = format!("/v1/groups/{group}");
+    bench.admin.patch(&path, json!({ "add": [user] })).await.expect(200);
+    asked(&bench).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    for (scope, at) in [
+        ("system", "scope_type=system".to_owned()),
+        ("group", format!("scope_type=group&scope_id={group}")),
+        ("user", format!("scope_type=user&scope_id={user}")),
+        ("project", format!("scope_type=project&scope_id={}", bench.project)),
+        ("task", format!("scope_type=task&scope_id={}", bench.task)),
+    ] {
+        let path = format!("/v1/preferences/agents.project_manager.additional_context?{at}");
+        let body = json!({ "value": scope, "expected_version": 0 });
+        bench.admin.put(&path, body).await.expect(200);
+        let handoff = claim(&manager).await;
+        assert_eq!(handoff["context"]["additional_context"], scope, "S000-067, S000-070");
+        let back = json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"],
+            "transient": true, "reason": "again" });
+        given(&manager, "handoff.fail", back).await;
+        bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
+    }
 }
 
 #[tokio::test]

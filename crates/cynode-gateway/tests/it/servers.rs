@@ -162,16 +162,21 @@ async fn the_scope_of_a_tool_is_kept_and_enforced() {
         }
         all.join(", ")
     };
-    assert_eq!(verdicts("ext.todo.echo").await, "ok, refused wrong_scope, refused wrong_scope");
+    assert_eq!(
+        verdicts("ext.todo.echo").await,
+        "ok, refused wrong_scope, refused wrong_scope",
+        "S000-086, S000-087: neither manager nor analyst calls what is for sandboxes"
+    );
     bench
         .admin
         .patch(&format!("/v1/tool-servers/{server}"), json!({ "scope": "pm" }))
         .await
         .expect(200);
-    assert_eq!(verdicts("ext.todo.echo").await, "refused wrong_scope, ok, ok");
+    let seen = verdicts("ext.todo.echo").await;
+    assert_eq!(seen, "refused wrong_scope, ok, ok", "S000-086: the scope of managers");
     // One tool may be set apart from the others.
     bench.set_tool("ext.todo.echo", json!({ "scope": "both" })).await;
-    assert_eq!(verdicts("ext.todo.echo").await, "ok, ok, ok");
+    assert_eq!(verdicts("ext.todo.echo").await, "ok, ok, ok", "S000-086: the scope of both");
     assert_eq!(verdicts("ext.todo.honest").await, "refused wrong_scope, ok, ok");
     let kept = "SELECT name || ' ' || scope FROM tool_overrides UNION ALL SELECT name || ' ' || scope FROM tool_servers ORDER BY 1";
     assert_eq!(bench.app.db.texts(kept).await, ["ext.todo.echo both", "todo pm"]);

@@ -37,7 +37,8 @@ async fn a_token_is_issued_for_each_role_and_its_kind_follows_from_the_role() {
             "reviewer sandbox sbx",
             "tester sandbox sbx",
             "fixer sandbox sbx",
-        ]
+        ],
+        "S000-084: a token is for one kind of agent"
     );
 }
 
@@ -138,7 +139,7 @@ async fn what_is_no_working_token_of_an_agent_opens_nothing_and_is_recorded_with
         for era in [Era::Modern, Era::Legacy] {
             let agent = bench.at_gateway(&token).await.in_era(era);
             let answer = agent.call("help.overview", json!({})).await.0;
-            assert_eq!(answer.status, status, "{token}");
+            assert_eq!(answer.status, status, "S000-085: {token}");
             let challenge = answer.headers["www-authenticate"].to_str().unwrap();
             assert!(challenge.starts_with(&format!("Bearer error=\"{error}\"")), "{challenge}");
             assert!(challenge.contains("resource_metadata="), "{challenge}");

@@ -336,7 +336,7 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
         assert_eq!(
             verdict(&manager, "skills.create", skill(body)).await,
             "failed invalid",
-            "{body}"
+            "S000-101: {body}"
         );
     }
     assert_eq!(bench.app.db.number("SELECT count(*) FROM skills").await, 0);
@@ -347,7 +347,13 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
     assert_eq!(given(&tester, "skills.get", id.clone()).await, made);
     let listed = given(&tester, "skills.list", json!({})).await;
     assert_eq!(listed["items"][0]["name"], "run-the-tests");
-    assert_eq!(verdict(&tester, "skills.create", skill("x")).await, "refused wrong_scope");
+    let refused = verdict(&tester, "skills.create", skill("x")).await;
+    assert_eq!(refused, "refused wrong_scope", "S000-098, S000-101: the tool's scope decides");
+    let analyst = bench.agent("project_analyst").await;
+    let refused = verdict(&analyst, "skills.create", skill("x")).await;
+    assert_eq!(refused, "refused not_allowlisted", "S000-098: the role's allowlist decides");
+    given(&manager, "skills.list", json!({})).await;
+    given(&manager, "skills.get", id.clone()).await;
     let update = |version: u32, body: &str| json!({ "skill_id": made["skill_id"], "version": version, "description": "d", "body": body });
     assert_eq!(
         verdict(&manager, "skills.update", update(1, "rm -rf / now")).await,
@@ -364,7 +370,30 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
     let audited = kept
         .iter()
         .filter(|record| record["tool"].as_str().is_some_and(|tool| tool.starts_with("skills.")));
-    assert_eq!(audited.count(), 2 * 13 + 1);
+    assert_eq!(audited.count(), 2 * 15 + 2, "S000-100: each call is recorded");
+    let used: std::collections::BTreeSet<&str> = kept
+        .iter()
+        .filter(|record| record["agent_role"] == "project_manager")
+        .filter(|record| record["outcome"] == "success")
+        .filter_map(|record| record["tool"].as_str())
+        .collect();
+    let all = ["skills.create", "skills.delete", "skills.get", "skills.list", "skills.update"];
+    assert_eq!(used.into_iter().collect::<Vec<_>>(), all, "S000-097: the manager uses them all");
+}
+
+#[tokio::test]
+async fn skills_are_written_by_the_manager_of_an_operator_and_not_of_a_viewer() {
+    let bench = Bench::new().await;
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
+    let issued = bench.issue(&person, "project_manager", json!({})).await;
+    let manager = bench.holding(&issued).await;
+    let skill = |name: &str| json!({ "name": name, "description": "d", "body": "b" });
+    given(&manager, "skills.create", skill("first")).await;
+    bench.app.member(bench.project, &person, UserRole::Viewer).await;
+    let refused = verdict(&manager, "skills.create", skill("second")).await;
+    let kept = bench.app.db.texts("SELECT name FROM skills").await;
+    assert_eq!(kept, ["first"], "S000-101: the person's role is checked: {refused}");
 }
 
 #[tokio::test]
@@ -421,18 +450,21 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
     let add = || json!({ "image": "debian:13" });
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
-        "refused disabled_by_setting"
+        "refused disabled_by_setting",
+        "S000-090"
     );
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.add", add()).await,
-        "refused disabled_by_setting"
+        "refused disabled_by_setting",
+        "S000-090"
     );
     assert!(!manager.tools().await.iter().any(|tool| tool.starts_with("sandbox__")));
     bench.setting("gateway.pm_allowed_images", json!(true)).await;
     given(&manager, "sandbox.allowed_images.add", add()).await;
     assert_eq!(
         given(&manager, "sandbox.allowed_images.list", json!({})).await,
-        json!({ "items": ["debian:13"] })
+        json!({ "items": ["debian:13"] }),
+        "S000-090: with the setting both are allowed"
     );
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.add", json!({ "image": "a b" })).await,

@@ -192,13 +192,15 @@ async fn what_a_token_a_role_and_a_scope_permit_is_what_all_of_them_permit() {
     let agent = bench.agent_with("developer", tools).await;
     let task = json!({ "task_id": bench.task });
     // In the token and not on the role's list; on the list and not in the token; in both.
-    bench.set_tool("db.task.get", json!({ "scope": "both" })).await;
-    assert_eq!(agent.call("db.task.get", task.clone()).await.verdict(), "refused not_allowlisted");
+    bench.set_tool("db.task.get", json!({ "enabled": true, "scope": "both" })).await;
+    let refused = agent.call("db.task.get", task.clone()).await.verdict();
+    assert_eq!(refused, "refused not_allowlisted", "S000-085, S000-093: a switch does not widen");
     assert_eq!(agent.call("artifact.list", task).await.verdict(), "refused not_granted_by_token");
     assert_eq!(agent.call("help.overview", json!({})).await.verdict(), "ok");
     assert_eq!(agent.tools().await, ["help__overview", "skills__list"]);
     bench.set_tool("help.overview", json!({ "scope": "pm" })).await;
-    assert_eq!(agent.call("help.overview", json!({})).await.verdict(), "refused wrong_scope");
+    let refused = agent.call("help.overview", json!({})).await.verdict();
+    assert_eq!(refused, "refused wrong_scope", "S000-085: the tool's scope limits too");
     bench.set_tool("skills.list", json!({ "enabled": false })).await;
     assert_eq!(agent.call("skills.list", json!({})).await.verdict(), "refused disabled");
     assert_eq!(agent.tools().await, Vec::<String>::new());
@@ -228,11 +230,29 @@ async fn the_list_shows_exactly_what_a_call_lets_through_for_every_role_and_tool
     let catalogue = bench.admin.get("/v1/tools").await.expect(200).json();
     let catalogue = catalogue["items"].as_array().unwrap();
     assert!(catalogue.len() > 60, "{}", catalogue.len());
+    let lists = bench.admin.get("/v1/allowlists").await.expect(200).json();
+    let allows = |role: &str, wire_name: &str| {
+        let name = wire_name.replace("__", ".");
+        let all = lists["items"].as_array().unwrap().iter();
+        let lines = all.filter(|list| list["role"] == role).map(|list| &list["lines"]);
+        lines.flat_map(|lines| lines.as_array().unwrap()).any(|line| {
+            let pattern = line["tools"].as_str().unwrap();
+            pattern == name
+                || pattern.strip_suffix('*').is_some_and(|start| name.starts_with(start))
+        })
+    };
     for (who, agent) in &agents {
         let listed: BTreeSet<_> = agent.tools().await.into_iter().collect();
         let asked = join_all(catalogue.iter().map(|tool| reaches(agent, tool, &bench.task))).await;
         let callable: BTreeSet<_> = asked.into_iter().flatten().collect();
         assert_eq!(listed, callable, "{who}");
+        let all_on = |role: &str| callable.iter().all(|name| allows(role, name));
+        if *who == "project_manager" {
+            assert!(all_on(who), "S000-077, S000-088: only what is on its list: {callable:?}");
+        }
+        if *who == "project_analyst" {
+            assert!(all_on(who), "S000-077, S000-091: only what is on its list: {callable:?}");
+        }
     }
     // Rules of people are asked last, when the arguments are right.
     let forbids =

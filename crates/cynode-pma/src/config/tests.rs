@@ -48,12 +48,12 @@ fn the_flag_beats_the_file_and_the_file_beats_the_environment_in_all_eight_combi
                         assert_eq!(
                             role.as_str(),
                             winner,
-                            "S000-038, S000-045, S000-046, CYNAI.PMAGNT.RoleModes: {sources:?}"
+                            "S000-038, S000-045, S000-046, S000-102, CYNAI.PMAGNT.RoleModes: {sources:?}"
                         );
                     }
                     None => assert!(
                         settled.unwrap_err().starts_with("no role was given"),
-                        "S000-043: {sources:?}"
+                        "S000-043, S000-102: a role is required: {sources:?}"
                     ),
                 }
             }
@@ -101,6 +101,7 @@ fn a_process_that_is_told_its_role_and_token_has_defaults_for_everything_else() 
         settle(role_from(Some(MANAGER)), SettingsLayer::default(), &PmaEnvironment::default())
             .unwrap();
     let tuning = RoleTuning { max_steps: 20, temperature: 0.2, patience: Duration::from_mins(1) };
+    assert_eq!(config.places, InstructionPaths::default(), "S000-103: the documented defaults");
     assert_eq!(
         config,
         PmaConfig {
@@ -147,7 +148,10 @@ fn root_and_paths_of_instructions_come_from_flag_file_or_environment() {
         project_manager: Some("pm".into()),
         project_analyst: Some("pa".into()),
     };
-    assert_eq!(config.places, expected, "S000-054");
+    assert_eq!(
+        config.places, expected,
+        "S000-054, S000-056: from the flag, the file and the environment"
+    );
 }
 
 #[test]
@@ -222,7 +226,7 @@ fn no_setting_can_hold_a_key_of_a_provider() {
         model_temperature: a(),
         log: a(),
     };
-    assert_eq!(full, expected);
+    assert_eq!(full, expected, "S000-080: these are all settings");
     for foreign in [
         "api-key",
         "openai-api-key",
@@ -234,10 +238,16 @@ fn no_setting_can_hold_a_key_of_a_provider() {
     ] {
         let told =
             SettingsLayer::parse_file(&format!("{foreign} = 'sk-secret'")).unwrap_err().to_string();
-        assert!(told.contains("unknown field") && !told.contains("sk-secret"), "{told}");
+        assert!(
+            told.contains("unknown field") && !told.contains("sk-secret"),
+            "S000-078, S000-080: no setting holds a database's address or a provider's key: {told}"
+        );
     }
     let key = ["KEY", "SECRET", "PASSWORD", "DATABASE", "OPENAI", "ANTHROPIC"];
-    assert!(ENVIRONMENT_VARIABLES.iter().all(|name| key.iter().all(|word| !name.contains(word))));
+    assert!(
+        ENVIRONMENT_VARIABLES.iter().all(|name| key.iter().all(|word| !name.contains(word))),
+        "S000-078, S000-080: no variable holds a database's address or a provider's key"
+    );
 }
 
 fn source() -> impl Strategy<Value = Option<String>> {

@@ -26,11 +26,17 @@ fn both_shipped_bundles_have_contracts_duties_limits_and_references_and_differ()
         .map(|role| load_bundle(role, &shipped().path_for_role(role).unwrap()).unwrap());
     for bundle in &bundles {
         assert_eq!(missing_heading(bundle), None, "S000-051: {}", bundle.role);
-        assert!(bundle.baseline.contains(&format!("Your role is `{}`", bundle.role)));
+        let identity = format!("Your role is `{}`", bundle.role);
+        for part in ["# Who you are", identity.as_str(), "## Responsibilities", "## Non-goals"] {
+            assert!(bundle.baseline.contains(part), "S000-059: {}: {part}", bundle.role);
+        }
+        for part in ["## Output contract", "## Tool-use contract", "## References"] {
+            assert!(bundle.instructions.contains(part), "S000-061: {}: {part}", bundle.role);
+        }
         assert!(bundle.instructions.contains("REQ-PMAGNT-0108"));
     }
     assert_ne!(bundles[0].digest, bundles[1].digest, "S000-052");
-    assert_ne!(bundles[0].baseline, bundles[1].baseline);
+    assert_ne!(bundles[0].baseline, bundles[1].baseline, "S000-059: each role has its own");
     let paths = PmaRole::ALL.map(|role| shipped().path_for_role(role).unwrap());
     assert_ne!(paths[0], paths[1], "S000-052");
 }
@@ -75,8 +81,9 @@ fn the_baseline_is_the_first_file_and_the_rest_follow_in_the_order_of_their_name
         ],
     );
     let bundle = load_bundle(PmaRole::ProjectAnalyst, dir.path()).unwrap();
-    assert_eq!(bundle.baseline, GOOD[0].1.trim());
-    assert_eq!(bundle.instructions, format!("{}\n\nnext\n\nlast", GOOD[1].1.trim()));
+    assert_eq!(bundle.baseline, GOOD[0].1.trim(), "S000-059: the baseline is of the bundle");
+    let rest = format!("{}\n\nnext\n\nlast", GOOD[1].1.trim());
+    assert_eq!(bundle.instructions, rest, "S000-061: the rest of the bundle");
     assert_eq!(load_bundle(PmaRole::ProjectAnalyst, dir.path()).unwrap(), bundle);
 }
 
@@ -161,13 +168,16 @@ fn one_bundle_for_both_roles_is_taken_only_when_both_paths_were_set() {
 #[test]
 fn bundles_are_below_the_directory_instructions_unless_somebody_says_otherwise() {
     let places = InstructionPaths::default();
+    assert_eq!(places.root, Path::new("instructions"), "S000-055, S000-103");
     assert_eq!(
         places.path_for_role(PmaRole::ProjectManager).unwrap(),
-        Path::new("instructions/project_manager")
+        Path::new("instructions/project_manager"),
+        "S000-055, S000-103"
     );
     assert_eq!(
         places.path_for_role(PmaRole::ProjectAnalyst).unwrap(),
-        Path::new("instructions/project_analyst")
+        Path::new("instructions/project_analyst"),
+        "S000-055, S000-103"
     );
 }
 
@@ -176,8 +186,8 @@ proptest! {
     fn the_same_settings_give_the_same_path_and_never_one_for_two_roles_by_default(root in "[a-z./]{1,20}") {
         let places = InstructionPaths { root: root.into(), ..InstructionPaths::default() };
         let (manager, analyst) = (places.path_for_role(PmaRole::ProjectManager).unwrap(), places.path_for_role(PmaRole::ProjectAnalyst).unwrap());
-        prop_assert_ne!(&manager, &analyst);
-        prop_assert_eq!(places.path_for_role(PmaRole::ProjectManager).unwrap(), manager);
-        prop_assert_eq!(places.path_for_role(PmaRole::ProjectAnalyst).unwrap(), analyst);
+        prop_assert_ne!(&manager, &analyst, "S000-057: two roles never have one path by default");
+        prop_assert_eq!(places.path_for_role(PmaRole::ProjectManager).unwrap(), manager, "S000-057: always the same path");
+        prop_assert_eq!(places.path_for_role(PmaRole::ProjectAnalyst).unwrap(), analyst, "S000-057: always the same path");
     }
 }

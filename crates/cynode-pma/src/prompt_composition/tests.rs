@@ -68,6 +68,26 @@ fn every_combination_of_parts_is_composed_in_the_one_order() {
             format!("=== {parts:05b}\n{}", compose_system_prompt(&bundle(), &context(parts, PLAIN)))
         })
         .collect();
+    for (parts, text) in (0..32u8).zip(&all) {
+        let with = |bits: u8, heading| (parts & bits != 0).then_some(heading);
+        let wanted: Vec<&str> = [
+            Some("# Part 1: baseline"),
+            Some("# Part 2: role instructions"),
+            with(0b00010, "# Part 3: project"),
+            with(0b00100, "# Part 4: task"),
+            with(0b11000, "# Part 5: additional context"),
+            Some("# Part 6: request"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let seen: Vec<&str> = text.lines().filter(|line| line.starts_with("# Part ")).collect();
+        assert_eq!(seen, wanted, "S000-058, REQ-AGENTS-0132: {parts:05b}");
+        assert!(
+            text.contains("# Part 2: role instructions\n\nINSTRUCTIONS\n"),
+            "S000-061: the second part is the rest of the bundle: {text}"
+        );
+    }
     insta::assert_snapshot!(all.join("\n"));
 }
 
@@ -79,11 +99,46 @@ fn the_skill_of_a_handoff_is_said_and_none_where_there_is_none() {
 }
 
 #[test]
+
+fn a_project_and_a_task_are_told_with_all_that_is_known_of_them() {
+    let text = compose_system_prompt(&bundle(), &context(0b00110, PLAIN));
+    let project = [
+        "| id: prj_00000000000000000000000000000001",
+        "| name: Shop",
+        "| slug: shop",
+        "| work begins from commit: a1b2c3",
+        "| what it is for:",
+        "| Sells things.",
+    ];
+    assert!(text.contains(&project.join("\n")), "S000-062, REQ-AGENTS-0133: {text}");
+    let task = [
+        "| id: tsk_00000000000000000000000000000002",
+        "| name: dark-mode",
+        "| status: running",
+        "| acceptance criteria:",
+        "| - `just test` passes",
+        "| what is to be done:",
+        "| Make it dark.",
+    ];
+    assert!(text.contains(&task.join("\n")), "S000-065, REQ-AGENTS-0133: {text}");
+}
+
+#[test]
+fn the_tests_of_the_composition_name_the_requirements_that_they_show() {
+    // The names are put together, so that this test does not find itself.
+    for (family, number) in [("AGENTS", 132), ("AGENTS", 133), ("AGENTS", 134), ("PMAGNT", 108)] {
+        let name = format!("REQ-{family}-{number:04}");
+        let named = include_str!("tests.rs").contains(&name);
+        assert!(named, "S000-072: no test of the composition names {name}");
+    }
+}
+
+#[test]
 fn without_a_project_or_task_nothing_about_them_is_said() {
     let text = compose_system_prompt(&bundle(), &context(0, PLAIN));
     assert!(
         !text.contains("# Part 3") && !text.contains("# Part 4") && !text.contains("Shop"),
-        "{text}"
+        "S000-063: {text}"
     );
     let text = compose_system_prompt(&bundle(), &context(2, PLAIN));
     assert!(text.contains("# Part 3") && !text.contains("# Part 4"), "{text}");
@@ -109,11 +164,11 @@ fn what_is_configured_for_another_role_is_dropped_and_never_told() {
         let text = compose_system_prompt(&InstructionBundle { role, ..bundle() }, &context);
         assert!(
             !text.contains("SECRETLY") && text.contains("language.preferred = \"de\""),
-            "{text}"
+            "S000-068, REQ-AGENTS-0134: {text}"
         );
         assert_eq!(retain_own_preferences(role, &mut context), [foreign]);
         let kept: Vec<&str> = context.preferences.keys().map(|key| key.as_str()).collect();
-        assert_eq!(kept, [own.as_str(), "language.preferred"]);
+        assert_eq!(kept, [own.as_str(), "language.preferred"], "S000-068, REQ-AGENTS-0134");
         assert_eq!(context.preferences_applied.len(), 2);
     }
 }
@@ -136,7 +191,8 @@ fn a_client_cannot_speak_as_the_system() {
             json!({ "role": "user", "content": "hi" }),
             json!({ "role": "assistant", "content": "ho" }),
             json!({ "role": "user", "content": format!("{say}| x\n") }),
-        ]
+        ],
+        "S000-069: the conversation comes after the composed parts"
     );
 }
 
@@ -170,11 +226,12 @@ proptest! {
     ) {
         let ours = compose_system_prompt(&bundle(), &context(parts, PLAIN));
         let theirs = compose_system_prompt(&bundle(), &context(parts, [&a, &b, &c, &d, &e]));
-        prop_assert_eq!(skeleton(&theirs), skeleton(&ours));
-        prop_assert!(theirs.starts_with("# Part 1: baseline\n\nBASELINE\n\n# Part 2: role instructions\n\nINSTRUCTIONS\n"));
+        prop_assert_eq!(skeleton(&theirs), skeleton(&ours), "S000-060, REQ-PMAGNT-0108: nothing of ours is changed");
+        let fixed = "# Part 1: baseline\n\nBASELINE\n\n# Part 2: role instructions\n\nINSTRUCTIONS\n";
+        prop_assert!(theirs.starts_with(fixed), "S000-060, REQ-PMAGNT-0108: the baseline is first and unchanged");
         let headings: Vec<&str> = theirs.split(is_line_break).filter(|line| line.starts_with("# Part ")).collect();
         let mut sorted = headings.clone();
         sorted.sort_unstable();
-        prop_assert_eq!(headings, sorted);
+        prop_assert_eq!(headings, sorted, "S000-058, S000-060: no part is out of order");
     }
 }

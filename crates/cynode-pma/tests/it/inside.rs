@@ -53,10 +53,14 @@ fn no_database_driver_is_linked_and_nothing_of_ours_that_has_one() {
     ];
     let found: Vec<&String> =
         linked.iter().filter(|name| forbidden.iter().any(|bad| name.contains(bad))).collect();
-    assert_eq!(found, Vec::<&String>::new());
+    assert_eq!(found, Vec::<&String>::new(), "S000-078: no database driver is linked");
     let ours: Vec<&str> =
         linked.iter().map(String::as_str).filter(|name| name.starts_with("cynode")).collect();
-    assert_eq!(ours, ["cynode-core", "cynode-net", "cynode-pma", "cynode-wire"]);
+    assert_eq!(
+        ours,
+        ["cynode-core", "cynode-net", "cynode-pma", "cynode-wire"],
+        "S000-064, S000-078: nothing of ours that reads the database"
+    );
 }
 
 fn sources(dir: &Path) -> Vec<PathBuf> {
@@ -137,7 +141,7 @@ fn the_environment_is_read_in_one_place_and_nobody_but_the_orchestrator_is_named
             path.display()
         );
         for provider in ["api.openai.com", "api.anthropic.com", "googleapis.com"] {
-            assert!(!text.contains(provider), "{}: {provider}", path.display());
+            assert!(!text.contains(provider), "S000-079: {}: {provider}", path.display());
         }
     }
 }

@@ -53,16 +53,19 @@ async fn health(listen: SocketAddr) -> Value {
 #[test]
 fn a_process_without_a_role_does_not_start_and_says_so() {
     let told = refused(&mut program());
-    assert!(told.contains("no role was given: use --role"), "S000-043: {told}");
+    assert!(told.contains("no role was given: use --role"), "S000-043, S000-102: {told}");
     let told = refused(program().arg("--role=architect"));
-    assert!(told.contains("the role from the command line is neither"), "S000-044: {told}");
+    assert!(
+        told.contains("the role from the command line is neither"),
+        "S000-044, S000-102: {told}"
+    );
     for role in ["project_manager", "project_analyst"] {
         // The role is accepted: the next thing that is missing is named.
         let told = refused(program().arg(format!("--role={role}")));
         assert!(told.contains("`token-file` is missing"), "S000-044, {role}: {told}");
     }
     let told = refused(program().env("PMA_ROLE", "boss"));
-    assert!(told.contains("the role from the environment is neither"), "{told}");
+    assert!(told.contains("the role from the environment is neither"), "S000-102: {told}");
 }
 
 #[test]
@@ -86,7 +89,10 @@ fn a_process_without_instructions_or_token_does_not_start_and_says_so() {
     }
     let told = refused(with("project_analyst").arg("--instructions").arg(&only));
     let unread = "the instructions of project_analyst cannot be read";
-    assert!(told.contains(unread), "S000-050, S000-053, CYNAI.PMAGNT.InstructionsLoading: {told}");
+    assert!(
+        told.contains(unread),
+        "S000-050, S000-053, S000-103: CYNAI.PMAGNT.InstructionsLoading: {told}; a bundle is required: {told}"
+    );
     let told = refused(
         with("project_analyst")
             .arg("--instructions")
@@ -195,6 +201,6 @@ async fn logs_hold_no_secret_and_nothing_of_what_was_asked_or_answered() {
     assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{text}");
     for secret in ["cyn_svc_token_of_manager", TOKEN, "ASKED-FOR-THIS", "ANSWERED-THAT", "hunter2"]
     {
-        assert!(!text.contains(secret), "{secret}: {text}");
+        assert!(!text.contains(secret), "S000-080: {secret}: {text}");
     }
 }

@@ -258,7 +258,7 @@ async fn what_the_egress_refuses_is_told_in_its_words_and_asked_once() {
             DecisionError::Permanent(expected)
         };
         assert_eq!(trouble, expected, "{status} {code}");
-        assert_eq!(whats(&fake.seen()), ["model"]);
+        assert_eq!(whats(&fake.seen()), ["model"], "S000-079: nothing else is tried");
     }
 }
 
@@ -280,5 +280,5 @@ async fn an_answer_that_leads_elsewhere_is_not_followed() {
     fake.reply("model", good());
     fake.reply("think.record", Reply::Elsewhere(format!("{}/mcp", other.base)));
     assert!(matches!(think(&fake, &handoff(), LONG).await, Err(DecisionError::Permanent(_))));
-    assert_eq!(other.seen(), []);
+    assert_eq!(other.seen(), [], "S000-079, S000-082: no connection leads elsewhere");
 }

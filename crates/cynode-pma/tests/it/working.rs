@@ -86,14 +86,17 @@ async fn a_handoff_is_claimed_worked_on_and_completed_with_its_fencing_token() {
     let steps = ["model", "think.record", "handoff.complete"];
     assert_eq!(
         whats, steps,
-        "S004-121, S004-125, S004-132, S004-004, S004-019: one call of a model, and no agent is started; one call for one decision, all at a double"
+        "S004-121, S004-125, S004-132, S004-004, S004-019, S000-064, S000-066: one call of a model, and no agent is started; one call for one decision, all at a double; nobody is asked for the context: it comes with the handoff"
     );
     // Project, task and additional context are in every question.
     let system = seen[0].body["messages"][0]["content"].as_str().unwrap();
     for part in
         ["BASELINE", "INSTRUCTIONS", "name: Shop", "name: dark-mode", "- It is dark", "Be brief."]
     {
-        assert!(system.contains(part), "CYNAI.PMAGNT.LLMContextComposition, {part}: {system}");
+        assert!(
+            system.contains(part),
+            "S000-064, S000-066, S000-071, CYNAI.PMAGNT.LLMContextComposition, {part}: {system}"
+        );
     }
     let claims = fake.until("handoff.claim", 2).await;
     assert_eq!(
@@ -267,16 +270,31 @@ async fn a_refusal_of_the_gate_is_a_hard_failure_and_the_tool_is_called_once() {
         let failed = fake.until("handoff.fail", 1).await;
         assert_eq!(
             (&failed[0].body["transient"], &failed[0].body["reason"]),
-            (&json!(transient), &json!(why))
+            (&json!(transient), &json!(why)),
+            "S000-094: the failure is reported upward"
         );
         let calls = fake.asked("db.task.get");
-        assert_eq!(calls.len(), 1);
+        assert_eq!(calls.len(), 1, "S000-094: the call is not repeated");
+        let whats: Vec<String> = fake.seen().into_iter().map(|seen| seen.what).collect();
+        assert_eq!(whats, ["db.task.get", "handoff.fail"], "S000-094: no other route is tried");
         // In the name of the person, in the trace of the handoff.
         assert_eq!(
             (calls[0].token.as_str(), calls[0].trace.as_deref(), &calls[0].body),
-            (TOKEN, Some(TRACE), &json!({ "a": 1 }))
+            (TOKEN, Some(TRACE), &json!({ "a": 1 })),
+            "S000-084: the handoff's token is presented"
         );
     }
+}
+
+#[tokio::test]
+async fn a_skills_tool_that_the_gateway_refused_is_not_called_again() {
+    let fake = Fake::start().await;
+    fake.hand(&schedule("call skills.create"));
+    fake.reply("skills.create", Reply::Refused("denied_by_rule"));
+    let _running = start(&fake, PmaRole::ProjectManager, PACE);
+    let failed = fake.until("handoff.fail", 1).await;
+    assert_eq!(failed[0].body["reason"], "the gate refused `skills.create`: because");
+    assert_eq!(fake.asked("skills.create").len(), 1, "S000-099: a refused skills tool is left");
 }
 
 #[tokio::test]

@@ -109,10 +109,13 @@ fn managing_sandboxes_and_being_in_one_are_different_things() {
         Some(RefusalReason::WrongScope(ToolScope::Pm))
     );
     assert_eq!(ask(AgentRole::Developer, "agent.complete"), None);
-    assert_eq!(
-        ask(AgentRole::ProjectManager, "agent.complete"),
-        Some(RefusalReason::WrongScope(ToolScope::Sandbox))
-    );
+    for role in [AgentRole::ProjectManager, AgentRole::ProjectAnalyst] {
+        assert_eq!(
+            ask(role, "agent.complete"),
+            Some(RefusalReason::WrongScope(ToolScope::Sandbox)),
+            "S000-086, S000-087: {role:?}"
+        );
+    }
 }
 
 #[test]
@@ -257,7 +260,7 @@ proptest! {
             let without = verdict(&caller, &bare, &name, &arguments);
             let with = verdict(&caller, &ruled, &name, &arguments);
             if without.is_some() {
-                prop_assert_eq!(with, without);
+                prop_assert_eq!(with, without, "S000-093: a rule never widens");
             }
         }
     }

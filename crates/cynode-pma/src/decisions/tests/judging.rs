@@ -564,7 +564,11 @@ async fn no_analyst_is_sent_where_they_are_switched_off_and_the_manager_judges_i
         VerifyOutcome::Redo,
         "S000-040, S004-023: the manager judges itself; a revision"
     );
-    assert_eq!(script.kinds(), [DecisionKind::ReviewArtifact], "S004-023: by one decision");
+    assert_eq!(
+        script.kinds(),
+        [DecisionKind::ReviewArtifact],
+        "S000-104, S004-023: by one decision"
+    );
     let good = json!({"reason": "it is shown", "findings": [], "recommended_actions": [], "status": "pass"});
     let script = Script::of(&[(DecisionKind::ReviewArtifact, good)]);
     let judgement = judged(verified(&handoff, &script).await);
@@ -573,7 +577,7 @@ async fn no_analyst_is_sent_where_they_are_switched_off_and_the_manager_judges_i
     for on in [json!(true), json!("off")] {
         prefer(&mut handoff, "agents.project_manager.analysts.enabled", on);
         let outcome = verified(&handoff, &Script::default()).await;
-        assert_eq!(outcome, Ok(HandoffOutcome::Delegate), "S000-040");
+        assert_eq!(outcome, Ok(HandoffOutcome::Delegate), "S000-040, S000-104: on");
     }
 }
 
