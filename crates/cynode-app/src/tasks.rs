@@ -11,7 +11,7 @@ use cynode_core::{
     paging::{Page, PageRequest},
     roles::UserRole,
     tasks::{Criterion, Task, TaskState, TaskStateName},
-    workflow::instructions::InstructionKind,
+    workflow::{handoffs::TaskRefinement, instructions::InstructionKind},
 };
 use cynode_db::{
     Pool,
@@ -396,6 +396,35 @@ pub async fn get_task(ctx: &mut Ctx, id: TaskId) -> Result<Task, Error> {
         Err(Error::NotFound { .. }) => Err(Error::not_found("task", id)),
         result => result.map(|_| task),
     }
+}
+
+/// Returns one task with how the project manager understood it.
+#[tracing::instrument(name = "app.tasks.get_task_view", skip_all, fields(task.id = %id))]
+#[operation]
+pub async fn get_task_view(ctx: &mut Ctx, id: TaskId) -> Result<TaskView, Error> {
+    let task = get_task(ctx, id).await?;
+    let refinement = tasks::get_task_refinement(ctx.conn(), id).await?;
+    Ok(TaskView { refinement, ..TaskView::from(task) })
+}
+
+/// Stores how the project manager understood a task that is being worked on.
+#[tracing::instrument(name = "app.tasks.refine_task", skip_all, fields(task.id = %id))]
+#[operation]
+pub async fn refine_task(
+    ctx: &mut Ctx,
+    id: TaskId,
+    refinement: TaskRefinement,
+) -> Result<TaskView, Error> {
+    get_task(ctx, id).await?;
+    let locked = tasks::lock_task(ctx.conn(), id).await?;
+    let task = locked.ok_or_else(|| Error::not_found("task", id))?;
+    ctx.require_project_role(task.project, UserRole::Operator).await?;
+    if has_ended(&task) {
+        return Err(Error::Conflict("the task has ended"));
+    }
+    let now = ctx.now;
+    tasks::set_task_refinement(ctx.conn(), id, &refinement, now).await?;
+    Ok(TaskView { refinement: Some(refinement), ..TaskView::from(task) })
 }
 
 /// Returns a task of any project, for the program that drives tasks.

@@ -106,3 +106,25 @@ CREATE TABLE think_prompts (
     PRIMARY KEY (handoff_id, step)
 );
 CREATE INDEX think_prompts_by_time ON think_prompts (created_at);
+
+-- Events of planning, stored when they happen: what the planner called, what it learned, how it decided and why it ended. `number` counts
+-- within a claim, so that a repeated report has no effect and a lost one leaves a gap that can be seen.
+CREATE TABLE planning_events (
+    handoff_id    uuid NOT NULL REFERENCES handoffs ON DELETE CASCADE,
+    fencing_token bigint NOT NULL,           -- of the claim under which it happened
+    number        integer NOT NULL CHECK (number BETWEEN 1 AND 9999),
+    event         text NOT NULL CHECK (event IN ('plan:start', 'plan:tools', 'plan:call', 'plan:observe', 'plan:reason', 'plan:act',
+                      'plan:stop', 'plan:finish')),
+    step          integer NOT NULL CHECK (step BETWEEN 0 AND 999),
+    profile       text NOT NULL CHECK (char_length(profile) BETWEEN 1 AND 200),
+    data          jsonb NOT NULL,
+    recorded_at   timestamptz NOT NULL,
+    PRIMARY KEY (handoff_id, fencing_token, number)
+);
+
+-- How the project manager understood a task when it planned it: its newest refinement.
+CREATE TABLE task_refinements (
+    task_id    uuid PRIMARY KEY REFERENCES tasks ON DELETE CASCADE,
+    refinement jsonb NOT NULL CHECK (jsonb_typeof(refinement) = 'object'),
+    refined_at timestamptz NOT NULL
+);

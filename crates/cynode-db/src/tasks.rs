@@ -11,6 +11,7 @@ use cynode_core::{
     paging::PageRequest,
     tasks::{Task, TaskState, TaskStateName},
     trace::TraceId,
+    workflow::handoffs::TaskRefinement,
 };
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -472,4 +473,46 @@ pub async fn set_task_description(
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Stores how the project manager understood a task. The newest refinement counts.
+#[tracing::instrument(name = "db.tasks.set_task_refinement", skip_all, fields(task.id = %id))]
+pub async fn set_task_refinement(
+    conn: &mut Conn,
+    id: TaskId,
+    refinement: &TaskRefinement,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    let refinement = serde_json::to_value(refinement)
+        .map_err(corrupt_column("task_refinements", "refinement"))?;
+    sqlx::query!(
+        "
+        INSERT INTO task_refinements (task_id, refinement, refined_at) VALUES ($1, $2, $3)
+        ON CONFLICT (task_id) DO UPDATE SET refinement = excluded.refinement, refined_at = excluded.refined_at
+        ",
+        id.as_uuid(),
+        refinement,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Returns how the project manager understood a task, if it has planned it.
+#[tracing::instrument(name = "db.tasks.get_task_refinement", skip_all, fields(task.id = %id))]
+pub async fn get_task_refinement(
+    conn: &mut Conn,
+    id: TaskId,
+) -> Result<Option<TaskRefinement>, DbError> {
+    let found = sqlx::query_scalar!(
+        "SELECT refinement FROM task_refinements WHERE task_id = $1",
+        id.as_uuid(),
+    )
+    .fetch_optional(conn)
+    .await?;
+    let read = |value| {
+        serde_json::from_value(value).map_err(corrupt_column("task_refinements", "refinement"))
+    };
+    found.map(read).transpose()
 }

@@ -1,12 +1,17 @@
 //! Decision context of one handoff: its request, the model client and the tool client.
 
-use std::{future::Future, pin::Pin};
+use std::{
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::{Mutex, MutexGuard},
+};
 
-use cynode_core::models::Tier;
+use cynode_core::{models::Tier, sync::lock_unpoisoned, workflow::handoffs::TraceEvent};
 use cynode_wire::manager::handoffs::HandoffAssignment;
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A boxed future.
 pub type BoxedFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -81,6 +86,9 @@ pub enum DecisionError {
     /// A timeout: the error may pass, but the failed request may be charged.
     #[error("{0}")]
     Late(String),
+    /// A budget or a quota is used up; a person may raise it.
+    #[error("{0}")]
+    Budget(String),
     /// The error is permanent.
     #[error("{0}")]
     Permanent(String),
@@ -109,14 +117,54 @@ pub trait DecisionBackend: Send + Sync {
     ) -> BoxedFuture<'a, Result<Value, DecisionError>>;
 }
 
+/// A tool that the gateway offers to the caller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OfferedTool {
+    /// Dotted name, `db.task.get`.
+    pub name: String,
+    /// Description of the tool.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub input: Value,
+    /// Whether it changes nothing.
+    pub read_only: bool,
+}
+
 /// Calls tools through the gateway, on behalf of the handoff's user.
 pub trait ToolClient: Send + Sync {
+    /// Lists the tools that this caller may call.
+    fn list_tools(&self) -> BoxedFuture<'_, Result<Vec<OfferedTool>, DecisionError>>;
+
     /// Calls a tool by its dotted name and returns its structured result.
     fn call_tool<'a>(
         &'a self,
         tool: &'a str,
         arguments: Value,
     ) -> BoxedFuture<'a, Result<Value, DecisionError>>;
+}
+
+/// Stores the events of planning when they happen.
+pub trait TraceRecorder: Send + Sync {
+    /// Stores events. A repeated event has no effect.
+    fn record_events<'a>(
+        &'a self,
+        events: &'a [TraceEvent],
+    ) -> BoxedFuture<'a, Result<(), DecisionError>>;
+}
+
+/// Trace of planning that is being written.
+#[derive(Debug, Default)]
+struct TraceJournal {
+    /// Profile of the trace. `None` while no trace is written.
+    profile: Option<String>,
+    /// Number of the last event.
+    number: u32,
+    /// The step that is under way, 0 before the first.
+    step: u32,
+    /// Events that are not stored yet.
+    pending: Vec<TraceEvent>,
+    /// Calls of the step that is under way, with their outcomes.
+    calls: Vec<Value>,
 }
 
 /// Context of one handoff, with its backend and tool client.
@@ -129,7 +177,9 @@ pub struct DecisionContext<'a> {
     pub max_steps: u32,
     brain: &'a dyn DecisionBackend,
     hands: &'a dyn ToolClient,
+    recorder: &'a dyn TraceRecorder,
     step: std::sync::atomic::AtomicU32,
+    journal: Mutex<TraceJournal>,
 }
 
 impl<'a> DecisionContext<'a> {
@@ -140,9 +190,11 @@ impl<'a> DecisionContext<'a> {
         max_steps: u32,
         brain: &'a dyn DecisionBackend,
         hands: &'a dyn ToolClient,
+        recorder: &'a dyn TraceRecorder,
     ) -> Self {
         let step = std::sync::atomic::AtomicU32::new(0);
-        Self { handoff, system, max_steps, brain, hands, step }
+        let journal = Mutex::new(TraceJournal::default());
+        Self { handoff, system, max_steps, brain, hands, recorder, step, journal }
     }
 
     /// Requests one typed decision. Nothing is kept between decisions.
@@ -179,13 +231,99 @@ impl<'a> DecisionContext<'a> {
             answer.validate_decision()?;
             rule(&answer)
         };
+        self.flush_trace().await?;
         let value = self.brain.request_decision(ask, &read).await?;
         serde_json::from_value(value)
             .map_err(|error| DecisionError::Permanent(format!("an answer cannot be read: {error}")))
     }
 
-    /// Calls a tool through the gateway.
+    /// Calls a tool through the gateway. While a trace is written, the call is recorded before it is made.
     pub async fn call_tool(&self, tool: &str, arguments: Value) -> Result<Value, DecisionError> {
-        self.hands.call_tool(tool, arguments).await
+        let traced = self.journal().profile.is_some();
+        let mut note = json!({ "tool": tool });
+        if let Some(path) = arguments.get("path") {
+            note["path"] = path.clone();
+        }
+        if traced {
+            self.trace_event("plan:call", note.clone());
+            self.flush_trace().await?;
+        }
+        let answer = self.hands.call_tool(tool, arguments).await;
+        if traced {
+            note["outcome"] = call_outcome(&answer).into();
+            self.journal().calls.push(note);
+        }
+        answer
+    }
+
+    /// Lists the tools that this handoff may call.
+    pub async fn list_tools(&self) -> Result<Vec<OfferedTool>, DecisionError> {
+        self.hands.list_tools().await
+    }
+
+    fn journal(&self) -> MutexGuard<'_, TraceJournal> {
+        lock_unpoisoned(&self.journal)
+    }
+
+    /// Begins the trace of planning.
+    pub(crate) fn begin_trace(&self, profile: &str) {
+        self.journal().profile = Some(profile.to_owned());
+    }
+
+    /// Begins the next step of the trace and returns its number.
+    pub(crate) fn begin_trace_step(&self) -> u32 {
+        let mut journal = self.journal();
+        journal.step = journal.step.saturating_add(1);
+        journal.calls.clear();
+        journal.step
+    }
+
+    /// Ends the steps: what follows is about the plan as a whole.
+    pub(crate) fn end_trace_steps(&self) {
+        self.journal().step = 0;
+    }
+
+    /// Returns the calls of the step so far and their outcomes.
+    pub(crate) fn take_traced_calls(&self) -> Vec<Value> {
+        mem::take(&mut self.journal().calls)
+    }
+
+    /// Adds an event to the trace. It is stored before the next call of a tool or a model.
+    pub(crate) fn trace_event(&self, event: &str, data: Value) {
+        let mut journal = self.journal();
+        let Some(profile) = journal.profile.clone() else { return };
+        journal.number = journal.number.saturating_add(1);
+        let (number, step) = (journal.number, journal.step);
+        let trace_id = self.handoff.context.trace_id.clone();
+        tracing::info!(event, trace_id, step, profile, "planning");
+        journal.pending.push(TraceEvent {
+            number,
+            event: event.to_owned(),
+            trace_id,
+            step,
+            profile,
+            data,
+        });
+    }
+
+    /// Stores the events that are not stored yet.
+    pub(crate) async fn flush_trace(&self) -> Result<(), DecisionError> {
+        let pending = mem::take(&mut self.journal().pending);
+        if pending.is_empty() {
+            return Ok(());
+        }
+        self.recorder.record_events(&pending).await
+    }
+}
+
+/// Returns how a call of a tool ended, as one word.
+fn call_outcome(answer: &Result<Value, DecisionError>) -> &'static str {
+    match answer {
+        Ok(_) => "answered",
+        Err(DecisionError::Refused { .. }) => "refused",
+        Err(DecisionError::Transient(_) | DecisionError::Late(_)) => "unanswered",
+        Err(DecisionError::Permanent(_) | DecisionError::Budget(_) | DecisionError::Paused) => {
+            "failed"
+        }
     }
 }

@@ -9,6 +9,8 @@ pub mod answers;
 pub mod context;
 pub mod fence;
 pub mod manager;
+mod observation;
+mod planning_trace;
 pub mod prompts;
 pub mod rank;
 pub mod types;

@@ -12,9 +12,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
-use crate::decision_context::{BoxedFuture, DecisionError, ToolClient};
+use crate::decision_context::{BoxedFuture, DecisionError, OfferedTool, ToolClient};
 
-pub use host::{OrchestratorClient, OrchestratorError};
+pub use host::{OrchestratorClient, OrchestratorError, PlanningRecorder};
 
 /// MCP protocol revision: every request is stateless.
 const MCP_PROTOCOL_VERSION: &str = "2026-07-28";
@@ -74,26 +74,8 @@ pub struct McpClient {
     endpoint: String,
 }
 
-/// A tool that the gateway offers.
-#[derive(Clone, Debug, PartialEq)]
-pub struct McpTool {
-    /// Dotted name, `db.task.get`.
-    pub name: String,
-    /// Description of the tool.
-    pub description: String,
-    /// JSON Schema of its arguments.
-    pub input: Value,
-}
-
-impl McpTool {
-    /// Returns the name on the wire and for models, which accept no dots.
-    pub fn wire_name(&self) -> String {
-        to_wire_name(&self.name)
-    }
-}
-
 /// Converts a dotted name to its wire form.
-fn to_wire_name(name: &str) -> String {
+pub(crate) fn to_wire_name(name: &str) -> String {
     name.replace('.', "__")
 }
 
@@ -210,14 +192,18 @@ impl McpClient {
     }
 
     /// Lists the tools that the credentials allow.
-    pub async fn list_tools(&self, pass: &RequestCredentials) -> Result<Vec<McpTool>, McpError> {
+    pub async fn list_tools(
+        &self,
+        pass: &RequestCredentials,
+    ) -> Result<Vec<OfferedTool>, McpError> {
         let result = self.send_request(pass, "tools/list", None, json!({}), CALL_TIMEOUT).await?;
         let listed: ToolListing = serde_json::from_str(result.get())
             .map_err(|error| McpError::Away(error.to_string()))?;
-        let tools = listed.tools.into_iter().map(|tool| McpTool {
+        let tools = listed.tools.into_iter().map(|tool| OfferedTool {
             name: tool.name.replace("__", "."),
             description: tool.description,
             input: tool.input,
+            read_only: tool.annotations.read_only,
         });
         Ok(tools.collect())
     }
@@ -319,6 +305,14 @@ struct ToolListingEntry {
     description: String,
     #[serde(rename = "inputSchema")]
     input: Value,
+    #[serde(default)]
+    annotations: ToolListingHints,
+}
+
+#[derive(Default, Deserialize)]
+struct ToolListingHints {
+    #[serde(default, rename = "readOnlyHint")]
+    read_only: bool,
 }
 
 #[derive(Deserialize)]
@@ -404,6 +398,13 @@ impl McpToolClient {
 }
 
 impl ToolClient for McpToolClient {
+    fn list_tools(&self) -> BoxedFuture<'_, Result<Vec<OfferedTool>, DecisionError>> {
+        Box::pin(async move {
+            let listed = self.gate.list_tools(&self.pass).await;
+            listed.map_err(|error| error.into_decision_error("tools/list"))
+        })
+    }
+
     fn call_tool<'a>(
         &'a self,
         tool: &'a str,

@@ -19,7 +19,7 @@ use crate::{
     decision_context::{BoxedFuture, DecisionContext, DecisionError},
     decisions::HandoffOutcome,
     llm::LiveBackend,
-    mcp_client::{McpToolClient, ORCHESTRATOR_BACKOFF, OrchestratorError},
+    mcp_client::{McpToolClient, ORCHESTRATOR_BACKOFF, OrchestratorError, PlanningRecorder},
     role_runtime::RoleRuntime,
 };
 
@@ -206,7 +206,9 @@ async fn decide_handoff(
         );
         let hands = McpToolClient::for_handoff(office.gate.clone(), handoff);
         let system = office.system_prompt(handoff);
-        let desk = DecisionContext::new(handoff, system, office.tuning.max_steps, &brain, &hands);
+        let recorder = PlanningRecorder::new(&office.host, handoff);
+        let max_steps = office.tuning.max_steps;
+        let desk = DecisionContext::new(handoff, system, max_steps, &brain, &hands, &recorder);
         judge(&desk).await
     };
     match outcome {
@@ -215,7 +217,8 @@ async fn decide_handoff(
         Err(DecisionError::Paused) => HandoffResult::Returned,
         Err(trouble) => {
             let timed_out = matches!(trouble, DecisionError::Late(_));
-            let transient = timed_out || matches!(trouble, DecisionError::Transient(_));
+            let transient = timed_out
+                || matches!(trouble, DecisionError::Transient(_) | DecisionError::Budget(_));
             HandoffResult::Fail { transient, timed_out, reason: trouble.to_string() }
         }
     }

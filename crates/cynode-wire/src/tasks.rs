@@ -10,6 +10,7 @@ use cynode_core::{
     ids::{ProjectId, TaskId, UserId},
     names::{Prose, TaskName},
     tasks::{Criterion, Task, TaskState, TaskStateName},
+    workflow::handoffs::TaskRefinement,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -136,6 +137,9 @@ pub struct TaskView {
     /// When it last changed.
     #[serde(with = "time::serde::rfc3339")]
     pub updated_at: OffsetDateTime,
+    /// How the project manager understood it; only where one task is looked at, and once it is planned.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub refinement: Option<TaskRefinement>,
 }
 
 impl From<Task> for TaskView {
@@ -163,6 +167,7 @@ impl From<Task> for TaskView {
             created_by: task.created_by,
             created_at: task.created_at,
             updated_at: task.updated_at,
+            refinement: None,
         }
     }
 }

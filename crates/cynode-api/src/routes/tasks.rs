@@ -118,10 +118,10 @@ pub(crate) async fn get_task(
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
-            tasks::get_task(ctx, id).await
+            tasks::get_task_view(ctx, id).await
         })
     });
-    Ok(Json(found.await?.into()))
+    Ok(Json(found.await?))
 }
 
 /// Selection of the diff.

@@ -7,7 +7,10 @@ use cynode_core::{
     paging::{Page, PageRequest},
     settings::registry::{DEFAULT_CONCURRENT_ANALYSTS, MAX_CONCURRENT_ANALYSTS_SETTING},
     workflow::{
-        handoffs::{AppliedPreference, HandoffAnswer, HandoffKind, HandoffRequest, HandoffState},
+        handoffs::{
+            AppliedPreference, HandoffAnswer, HandoffKind, HandoffRequest, HandoffState,
+            TRACE_EVENT_KINDS,
+        },
         reports::ReportView,
     },
 };
@@ -33,8 +36,8 @@ use cynode_db::{
 };
 use cynode_wire::manager::handoffs::{
     BeginDecision, ClaimHandoff, ClaimedHandoff, CompleteHandoff, DecisionPermit, DelegateHandoff,
-    FailHandoff, HandoffAssignment, HandoffContext, HandoffView, ProjectFacts, RecordDecision,
-    RenewHandoff, TaskFacts,
+    FailHandoff, HandoffAssignment, HandoffContext, HandoffView, PlanningEventView, ProjectFacts,
+    RecordDecision, RecordPlanning, RenewHandoff, TaskFacts,
 };
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -73,6 +76,10 @@ const CLAIM_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum size of a stored prompt.
 const MAX_PROMPT_BYTES: usize = 512 * 1024;
+
+/// Maximum number of events of planning that are recorded at once, and the maximum size of the data of one.
+const MAX_PLANNING_EVENTS: usize = 100;
+const MAX_PLANNING_EVENT_BYTES: usize = 16 * 1024;
 
 /// Program that claims handoffs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -707,6 +714,45 @@ pub async fn record_think_call(
     app.commit_operation(ctx).await
 }
 
+/// Stores events of planning when they happen. They are redacted: what a tool answered may hold a secret.
+#[tracing::instrument(name = "app.handoffs.record_planning", skip_all, fields(handoff.id = %body.handoff_id))]
+#[operation]
+pub async fn record_planning(
+    app: &App,
+    request: &OperationRequest,
+    host: &HandoffHost,
+    body: RecordPlanning,
+) -> Result<(), Error> {
+    let RecordPlanning { handoff_id, fencing_token, mut events } = body;
+    if events.is_empty() || events.len() > MAX_PLANNING_EVENTS {
+        return Err(Error::Invalid(format!(
+            "1 to {MAX_PLANNING_EVENTS} events are recorded at once"
+        )));
+    }
+    for event in &mut events {
+        if !TRACE_EVENT_KINDS.contains(&event.event.as_str()) {
+            return Err(Error::Invalid(format!("there is no event `{}` of planning", event.event)));
+        }
+        if event.data.to_string().len() > MAX_PLANNING_EVENT_BYTES {
+            return Err(Error::Invalid(format!(
+                "an event of planning has at most {MAX_PLANNING_EVENT_BYTES} bytes"
+            )));
+        }
+        crate::platform::redaction::redact_value(app, &mut event.data).await?;
+    }
+    let mut ctx = app.begin_transaction(request).await?;
+    let kept = lock_claimed_handoff(&mut ctx, host, handoff_id, fencing_token).await?;
+    if kept.kind != HandoffKind::Plan {
+        return Err(Error::Invalid(
+            "only a handoff of the kind plan has events of planning".into(),
+        ));
+    }
+    if !handoffs::record_planning_events(ctx.conn(), &kept, &events).await? {
+        return Err(Error::Conflict("another event of planning has this number"));
+    }
+    app.commit_operation(ctx).await
+}
+
 /// Reaps handoffs whose leases have expired. Returns their number.
 pub(crate) async fn reap_silent_handoffs(
     app: &App,
@@ -826,6 +872,13 @@ pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Er
         result => result?,
     };
     let (request, id) = (kept.request.clone(), kept.id);
+    let events = handoffs::list_planning_events(ctx.conn(), &kept).await?;
+    let to_view = |(fencing_token, recorded_at, event)| PlanningEventView {
+        fencing_token,
+        recorded_at,
+        event,
+    };
+    let events: Vec<PlanningEventView> = events.into_iter().map(to_view).collect();
     let private = is_foreign_chat(ctx, &kept)?;
     let mut view = to_handoff_view(ctx, kept).await?;
     if private {
@@ -833,6 +886,7 @@ pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Er
     }
     view.request = Some(Box::new(request));
     view.answer = handoffs::get_handoff_answer(ctx.conn(), id).await?.map(Box::new);
+    view.planning = events;
     Ok(view)
 }
 
@@ -892,5 +946,6 @@ async fn to_handoff_view(ctx: &mut Ctx, kept: HandoffRecord) -> Result<HandoffVi
         decisions: decisions.into_iter().map(|(decision, _)| decision).collect(),
         request: None,
         answer: None,
+        planning: Vec::new(),
     })
 }

@@ -422,8 +422,22 @@ pub struct PlanAnswer {
     pub scope: IssueScope,
     /// What was learned of the project.
     pub project: ProjectContext,
-    /// The planning, step by step: start, tools that were ranked, stop condition.
-    pub trace: Vec<TraceEvent>,
+}
+
+/// How the project manager understood a task when it planned it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TaskRefinement {
+    /// What the input asks for.
+    #[schema(value_type = String)]
+    pub class: WorkClass,
+    /// How much it touches.
+    #[schema(value_type = String)]
+    pub scope: IssueScope,
+    /// What must hold when the task is done, in the words of the plan.
+    pub requirements: Vec<String>,
+    /// What the plan takes for granted.
+    pub assumptions: Vec<String>,
 }
 
 /// What the project manager knows of a project's files.
@@ -443,11 +457,25 @@ pub struct ProjectContext {
     pub build_commands: Vec<String>,
 }
 
+/// Kinds of events of planning, in the order in which they first occur.
+pub const TRACE_EVENT_KINDS: [&str; 8] = [
+    "plan:start",
+    "plan:tools",
+    "plan:call",
+    "plan:observe",
+    "plan:reason",
+    "plan:act",
+    "plan:stop",
+    "plan:finish",
+];
+
 /// One event of a plan's making.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TraceEvent {
-    /// What happened: `plan:start`, `plan:tools`, `plan:step`, `plan:stop`, `plan:finish`.
+    /// Number of the event in its attempt, from 1.
+    pub number: u32,
+    /// What happened: one of `TRACE_EVENT_KINDS`.
     pub event: String,
     /// The trace.
     pub trace_id: String,

@@ -7,7 +7,7 @@ use cynode_core::{
     workflow::{
         handoffs::{
             AnalysisAnswer, HandoffAnswer, HandoffKind, HandoffRequest, HandoffState,
-            ModelDecision, PlanAnswer, RunHandoff,
+            ModelDecision, PlanAnswer, RunHandoff, TraceEvent,
         },
         reports::{ReportKind, ReportView},
     },
@@ -17,6 +17,9 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{Conn, DbError, platform::error::corrupt_column};
+
+/// Number of claims of a handoff whose events of planning are kept.
+const KEPT_PLANNING_CLAIMS: i64 = 50;
 
 /// A handoff to be stored.
 #[derive(Clone, Debug)]
@@ -1177,6 +1180,94 @@ pub async fn list_decisions(
                 latency_ms: row.latency_ms.unsigned_abs(),
             };
             Ok((decision, row.cost_micros))
+        })
+        .collect()
+}
+
+/// Stores events of planning under a claim of a handoff that is locked. An event that is stored already has no effect; `false` if
+/// another event has its number.
+#[tracing::instrument(name = "db.handoffs.record_planning_events", skip_all)]
+pub async fn record_planning_events(
+    conn: &mut Conn,
+    handoff: &HandoffRecord,
+    events: &[TraceEvent],
+) -> Result<bool, DbError> {
+    // A handoff that waits for a budget is claimed again for days.
+    sqlx::query!(
+        "DELETE FROM planning_events WHERE handoff_id = $1 AND fencing_token < $2",
+        handoff.id.as_uuid(),
+        handoff.fencing_token - KEPT_PLANNING_CLAIMS,
+    )
+    .execute(&mut *conn)
+    .await?;
+    let numbers: Vec<i32> = events.iter().map(|event| saturate_i32(event.number)).collect();
+    let kinds: Vec<String> = events.iter().map(|event| event.event.clone()).collect();
+    let steps: Vec<i32> = events.iter().map(|event| saturate_i32(event.step)).collect();
+    let profiles: Vec<String> = events.iter().map(|event| event.profile.clone()).collect();
+    let data: Vec<Value> = events.iter().map(|event| event.data.clone()).collect();
+    sqlx::query!(
+        "
+        INSERT INTO planning_events (handoff_id, fencing_token, number, event, step, profile, data, recorded_at)
+        SELECT $1, $2, number, event, step, profile, data, clock_timestamp()
+        FROM unnest($3::integer[], $4::text[], $5::integer[], $6::text[], $7::jsonb[]) AS new (number, event, step, profile, data)
+        ON CONFLICT DO NOTHING
+        ",
+        handoff.id.as_uuid(),
+        handoff.fencing_token,
+        &numbers,
+        &kinds,
+        &steps,
+        &profiles,
+        &data,
+    )
+    .execute(&mut *conn)
+    .await?;
+    let same = sqlx::query_scalar!(
+        r#"
+        SELECT count(*) AS "count!" FROM planning_events AS kept
+        JOIN unnest($3::integer[], $4::text[], $5::integer[]) AS new (number, event, step) USING (number, event, step)
+        WHERE kept.handoff_id = $1 AND kept.fencing_token = $2
+        "#,
+        handoff.id.as_uuid(),
+        handoff.fencing_token,
+        &numbers,
+        &kinds,
+        &steps,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(usize::try_from(same).is_ok_and(|same| same == events.len()))
+}
+
+/// Lists the events of planning of a handoff, in the order in which they happened, with their claims and times.
+#[tracing::instrument(name = "db.handoffs.list_planning_events", skip_all)]
+pub async fn list_planning_events(
+    conn: &mut Conn,
+    handoff: &HandoffRecord,
+) -> Result<Vec<(i64, OffsetDateTime, TraceEvent)>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT fencing_token, number, event, step, profile, data, recorded_at
+        FROM planning_events WHERE handoff_id = $1 ORDER BY fencing_token, number
+        ",
+        handoff.id.as_uuid(),
+    )
+    .fetch_all(conn)
+    .await?;
+    let small = |column| {
+        move |value: i32| u32::try_from(value).map_err(corrupt_column("planning_events", column))
+    };
+    rows.into_iter()
+        .map(|row| {
+            let event = TraceEvent {
+                number: small("number")(row.number)?,
+                event: row.event,
+                trace_id: handoff.trace.clone(),
+                step: small("step")(row.step)?,
+                profile: row.profile,
+                data: row.data,
+            };
+            Ok((row.fencing_token, row.recorded_at, event))
         })
         .collect()
 }

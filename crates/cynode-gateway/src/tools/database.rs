@@ -13,6 +13,10 @@ use cynode_core::{
     preferences::PreferenceScope,
     tasks::{Criterion, TaskStateName},
     tools::ToolAnnotations,
+    workflow::{
+        decisions::{IssueScope, WorkClass},
+        handoffs::TaskRefinement,
+    },
 };
 use cynode_policy::catalogue::IdBinding;
 use cynode_wire::tasks::{CreateTask, CriterionView, TaskView, projects::ProjectView};
@@ -80,6 +84,24 @@ struct UpdateTaskArgs {
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+struct RefineTaskArgs {
+    /// The task.
+    #[schema(value_type = String)]
+    task_id: TaskId,
+    /// `quick_fix`, `feature_request` or `new_project`.
+    #[schema(value_type = String)]
+    class: WorkClass,
+    /// `trivial`, `small`, `medium` or `large`.
+    #[schema(value_type = String)]
+    scope: IssueScope,
+    /// What must hold when the task is done, at most 100.
+    requirements: Vec<String>,
+    /// What the plan takes for granted, at most 100.
+    assumptions: Vec<String>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 struct UpdateStatusArgs {
     /// The task.
     #[schema(value_type = String)]
@@ -126,6 +148,10 @@ struct PreferenceArgs {
     /// Key of the preference.
     key: String,
 }
+
+/// Maximum number and length of the texts of a refinement.
+const MAX_REFINED_ITEMS: usize = 100;
+const MAX_REFINED_CHARS: usize = 1_000;
 
 const READ_ACCESS: (ToolScope, ToolAnnotations) = (ToolScope::Pm, ToolAnnotations::READ_ONLY);
 const WRITE_ACCESS: (ToolScope, ToolAnnotations) =
@@ -180,6 +206,14 @@ pub(super) fn database_tools() -> Vec<NativeTool> {
             IdBinding::TASK,
         )
         .with_handler(update_task),
+        database_tool(
+            "db.task.refine",
+            "Refine a task",
+            "Says how a task is understood: its class and scope, what must hold, what is taken for granted.",
+            WRITE_ACCESS,
+            IdBinding::TASK,
+        )
+        .with_handler(refine_task),
         database_tool(
             "db.task.update_status",
             "Set a task's status",
@@ -346,6 +380,26 @@ async fn update_task(call: ToolInvocation, body: UpdateTaskArgs) -> Result<Value
             Ok(TaskView::from(tasks::update_description(ctx, id, description).await?))
         })
     });
+    answer_value(&answer.await?)
+}
+
+async fn refine_task(call: ToolInvocation, body: RefineTaskArgs) -> Result<Value, ToolError> {
+    let RefineTaskArgs { task_id, class, scope, mut requirements, mut assumptions } = body;
+    for list in [&mut requirements, &mut assumptions] {
+        if list.len() > MAX_REFINED_ITEMS
+            || list.iter().any(|text| text.chars().count() > MAX_REFINED_CHARS)
+        {
+            return Err(ToolError::invalid_arguments(format!(
+                "a list has at most {MAX_REFINED_ITEMS} texts of {MAX_REFINED_CHARS} characters"
+            )));
+        }
+        for text in list {
+            let taken = std::mem::take(text);
+            *text = cynode_app::platform::redaction::redact_text(&call.app, taken).await?;
+        }
+    }
+    let refinement = TaskRefinement { class, scope, requirements, assumptions };
+    let answer = call.app.mutate(&call.request, |ctx| tasks::refine_task(ctx, task_id, refinement));
     answer_value(&answer.await?)
 }
 

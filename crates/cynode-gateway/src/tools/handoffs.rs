@@ -10,7 +10,7 @@ use cynode_core::{agents::ToolScope, tools::ToolAnnotations};
 use cynode_policy::{catalogue::IdBinding, reasons::RefusalReason};
 use cynode_wire::manager::handoffs::{
     BeginDecision, ClaimHandoff, CompleteHandoff, DelegateHandoff, FailHandoff, RecordDecision,
-    RenewHandoff,
+    RecordPlanning, RenewHandoff,
 };
 use serde_json::{Value, json};
 
@@ -63,6 +63,12 @@ pub(super) fn handoff_tools() -> Vec<NativeTool> {
             "Keeps a decision that a model was asked for, before it is used.",
         )
         .with_handler(record_think_call),
+        about(
+            "think.trace",
+            "Record planning",
+            "Keeps what happens while a plan is made, when it happens.",
+        )
+        .with_handler(record_planning),
     ]
 }
 
@@ -142,5 +148,11 @@ async fn begin_think_call(call: ToolInvocation, body: BeginDecision) -> Result<V
 async fn record_think_call(call: ToolInvocation, body: RecordDecision) -> Result<Value, ToolError> {
     let host = calling_host(&call)?;
     handoffs::record_think_call(&call.app, &call.request, &host, body).await?;
+    Ok(json!({ "kept": true }))
+}
+
+async fn record_planning(call: ToolInvocation, body: RecordPlanning) -> Result<Value, ToolError> {
+    let host = calling_host(&call)?;
+    handoffs::record_planning(&call.app, &call.request, &host, body).await?;
     Ok(json!({ "kept": true }))
 }

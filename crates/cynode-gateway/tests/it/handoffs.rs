@@ -111,7 +111,7 @@ fn plan_request() -> Value {
 
 fn planned() -> Value {
     json!({ "answer": "planned", "plan": { "assumptions": [], "steps": [{ "key": "a", "title": "a", "depends_on": [], "payload": {} }] }, "class": "quick_fix", "scope": "small",
-        "project": {}, "trace": [] })
+        "project": {} })
 }
 
 fn judge() -> Value {

@@ -3,7 +3,7 @@
 use cynode_core::workflow::handoffs::ChatMessage;
 use serde_json::{Value, json};
 
-use crate::{decisions::rank, mcp_client::McpTool};
+use crate::{decision_context::OfferedTool, decisions::rank, mcp_client::to_wire_name};
 
 /// Maximum number of tools of a chat.
 pub(super) const MAX_OFFERED_TOOLS: usize = 12;
@@ -16,7 +16,7 @@ const DEFAULT_TOOLS: [&str; 5] =
     ["db.task.create", "db.task.list", "db.task.get", "workflow.start", "help.overview"];
 
 /// Selects the tools of a chat, sorted by name.
-pub(super) fn select_tools(tools: Vec<McpTool>, turns: &[ChatMessage]) -> Vec<McpTool> {
+pub(super) fn select_tools(tools: Vec<OfferedTool>, turns: &[ChatMessage]) -> Vec<OfferedTool> {
     let last = &turns[turns.len().saturating_sub(RANKED_TURN_COUNT)..];
     let goal: String = last.iter().map(|turn| format!("{}\n", turn.content)).collect();
     let known: Vec<rank::RankableTool<'_>> = tools
@@ -30,7 +30,7 @@ pub(super) fn select_tools(tools: Vec<McpTool>, turns: &[ChatMessage]) -> Vec<Mc
             names.push(name.to_owned());
         }
     }
-    let mut chosen: Vec<McpTool> =
+    let mut chosen: Vec<OfferedTool> =
         tools.into_iter().filter(|tool| names.contains(&tool.name)).collect();
     // The order does not depend on the ranking, so that providers can cache the prompt.
     chosen.sort_by(|a, b| a.name.cmp(&b.name));
@@ -38,10 +38,10 @@ pub(super) fn select_tools(tools: Vec<McpTool>, turns: &[ChatMessage]) -> Vec<Mc
 }
 
 /// Converts the tools to definitions for a model, each with its own schema.
-pub(super) fn to_tool_definitions(tools: &[McpTool]) -> Vec<Value> {
+pub(super) fn to_tool_definitions(tools: &[OfferedTool]) -> Vec<Value> {
     let tools = tools.iter().map(|tool| {
         let function = json!({
-            "name": tool.wire_name(), "description": tool.description, "parameters": tool.input,
+            "name": to_wire_name(&tool.name), "description": tool.description, "parameters": tool.input,
         });
         json!({ "type": "function", "function": function })
     });
@@ -54,11 +54,12 @@ mod tests {
 
     use super::*;
 
-    fn tool(name: &str, description: &str) -> McpTool {
-        McpTool {
+    fn tool(name: &str, description: &str) -> OfferedTool {
+        OfferedTool {
             name: name.into(),
             description: description.into(),
             input: json!({ "type": "object" }),
+            read_only: false,
         }
     }
 
@@ -66,12 +67,12 @@ mod tests {
         ChatMessage { role: ChatRole::User, content: content.into() }
     }
 
-    fn names(tools: &[McpTool]) -> Vec<&str> {
+    fn names(tools: &[OfferedTool]) -> Vec<&str> {
         tools.iter().map(|tool| tool.name.as_str()).collect()
     }
 
-    fn catalogue() -> Vec<McpTool> {
-        let mut tools: Vec<McpTool> =
+    fn catalogue() -> Vec<OfferedTool> {
+        let mut tools: Vec<OfferedTool> =
             (0..40).map(|n| tool(&format!("other.tool{n}"), "Does something else.")).collect();
         tools.push(tool("db.task.create", "Makes a task."));
         tools.push(tool("db.task.list", "Lists tasks."));

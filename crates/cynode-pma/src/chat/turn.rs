@@ -17,9 +17,9 @@ use super::{
     stream_reader::{ChunkContent, CompletionRound, MAX_ROUND_BYTES, ModelToolCall},
 };
 use crate::{
-    decision_context::DecisionError,
+    decision_context::{DecisionError, OfferedTool},
     llm::{self, LlmClient, LlmError},
-    mcp_client::{McpError, McpTool, RequestCredentials},
+    mcp_client::{McpError, RequestCredentials, to_wire_name},
     prompt_composition,
     role_runtime::RoleRuntime,
 };
@@ -237,7 +237,7 @@ async fn send_text(out: &mpsc::Sender<TurnEvent>, text: String) -> Result<(), Tu
 struct TurnTools<'a> {
     office: &'a RoleRuntime,
     pass: RequestCredentials,
-    tools: Vec<McpTool>,
+    tools: Vec<OfferedTool>,
     refused: BTreeSet<String>,
 }
 
@@ -248,7 +248,8 @@ impl TurnTools<'_> {
         call: &ModelToolCall,
         out: &mpsc::Sender<TurnEvent>,
     ) -> Result<String, TurnError> {
-        let Some(tool) = self.tools.iter().find(|tool| tool.wire_name() == call.name) else {
+        let Some(tool) = self.tools.iter().find(|tool| to_wire_name(&tool.name) == call.name)
+        else {
             return Ok("There is no such tool here. Use only those that were offered.".into());
         };
         if self.refused.contains(&tool.name) {
@@ -288,7 +289,7 @@ impl TurnTools<'_> {
 }
 
 /// Parses the arguments of a call and validates them by the tool's schema.
-fn parse_arguments(tool: &McpTool, text: &str) -> Result<Value, String> {
+fn parse_arguments(tool: &OfferedTool, text: &str) -> Result<Value, String> {
     let text = text.trim();
     let arguments: Value = match text {
         "" => Value::Object(Map::new()),

@@ -6,8 +6,14 @@ use cynode_core::{ids::TaskId, workflow::handoffs::ProjectContext};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{fence, prompts, types::ProjectAnalysis, unit::is_repository_path};
-use crate::decision_context::{DecisionContext, DecisionError};
+use super::{
+    fence,
+    planning_trace::{DecidedBy, PlanningTrace},
+    prompts,
+    types::ProjectAnalysis,
+    unit::is_repository_path,
+};
+use crate::decision_context::{DecisionContext, DecisionError, DecisionKind};
 
 pub mod words;
 
@@ -68,6 +74,11 @@ impl RepositoryTree {
         files.map(|entry| entry.path.as_str())
     }
 
+    /// Returns the number of files.
+    pub fn file_count(&self) -> usize {
+        self.file_paths().count()
+    }
+
     /// Returns whether a file with exactly that path exists.
     pub fn has_file(&self, path: &str) -> bool {
         self.file_paths().any(|file| file == path)
@@ -125,6 +136,7 @@ pub(super) fn failed_with(trouble: &DecisionError, tool: &str, code: &str) -> bo
         DecisionError::Permanent(told) => told.starts_with(&format!("`{tool}` failed ({code})")),
         DecisionError::Transient(_)
         | DecisionError::Late(_)
+        | DecisionError::Budget(_)
         | DecisionError::Paused
         | DecisionError::Refused { .. } => false,
     }
@@ -164,7 +176,7 @@ pub async fn load_tree(
 }
 
 /// Reads one file of the project.
-async fn read_file(
+pub(super) async fn read_file(
     desk: &DecisionContext<'_>,
     task: TaskId,
     path: &str,
@@ -197,20 +209,28 @@ pub fn is_brief(input: &str) -> bool {
 }
 
 /// Gathers the project context: its own instructions for agents if it has some, else a description that a model derives from its files.
-pub async fn gather_project_context(
+pub(super) async fn gather_project_context(
     desk: &DecisionContext<'_>,
     task: TaskId,
     tree: &RepositoryTree,
+    trace: &PlanningTrace<'_>,
 ) -> Result<ProjectContext, DecisionError> {
+    let kind = DecisionKind::AnalyseProject;
     for name in AGENT_GUIDE_FILES {
         if tree.has_file(name)
             && let Some(text) = read_file(desk, task, name).await?
             && !text.trim().is_empty()
         {
+            trace.record_observation(&format!("the project has words for agents in {name}"));
+            let why = "the project's own words count more than a description";
+            trace.record_reason(kind, DecidedBy::Rule, &json!(name), why);
             return Ok(words::parse_agent_guide(&text));
         }
     }
     if tree.has_no_code() {
+        trace.record_observation("there is no code yet");
+        let why = "there is nothing to describe";
+        trace.record_reason(kind, DecidedBy::Rule, &Value::Null, why);
         return Ok(ProjectContext::default());
     }
     let mut files = Vec::new();
@@ -224,13 +244,17 @@ pub async fn gather_project_context(
             files.push((name.to_owned(), text));
         }
     }
+    trace.record_observation(&format!("{} build files were read", files.len()));
     let analysed = desk
         .make_decision::<ProjectAnalysis>(&prompts::analyse_project_prompt(
             &tree.render_listing(),
             &files,
         ))
         .await?;
-    Ok(to_project_context(analysed, tree))
+    let context = to_project_context(analysed, tree);
+    let decided = json!({ "build_commands": context.build_commands });
+    trace.record_reason(kind, DecidedBy::Model, &decided, &context.architecture);
+    Ok(context)
 }
 
 /// Converts an analysis to a project context; paths that do not exist are left out.

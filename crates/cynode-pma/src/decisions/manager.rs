@@ -24,7 +24,6 @@ mod failure;
 mod plan;
 mod report;
 mod summary;
-mod trace;
 mod verify;
 
 pub use dispatch::{DEFAULT_WORKER, design_path, spec_path};

@@ -127,6 +127,10 @@ pub struct PlanQuestion<'a> {
     pub listing: &'a str,
     /// Brief of a new project, if it is a separate file.
     pub brief: &'a str,
+    /// What was looked up: the name of a tool or a file, and its text.
+    pub observations: &'a [(&'a str, &'a str)],
+    /// Whether files may be named that are to be read first.
+    pub may_look: bool,
     /// Maximum number of units.
     pub most: usize,
     /// Units of the previous plan, as `key: title`.
@@ -168,6 +172,12 @@ pub fn plan_prompt(question: &PlanQuestion<'_>) -> String {
             "Ask only if nothing useful can be done without the answer; otherwise write down what you assume."
         }
     };
+    let look = if question.may_look {
+        "If no unit can be named before a file is read, leave `units` empty and name up to three files of the repository in `look_at`; otherwise leave\n\
+         `look_at` empty."
+    } else {
+        "Nothing more can be read: leave `look_at` empty and plan from what is known."
+    };
     let mut data = fence_untrusted("Task", question.task, MAX_TASK_CHARS);
     data.push_str(&fence_untrusted_list(
         "What must be shown",
@@ -184,6 +194,10 @@ pub fn plan_prompt(question: &PlanQuestion<'_>) -> String {
         MAX_PROJECT_CHARS,
     ));
     data.push_str(&fence_untrusted("Files of the repository", question.listing, MAX_LISTING_CHARS));
+    for (source, text) in question.observations {
+        let text = format!("{source}:\n{text}");
+        data.push_str(&fence_untrusted("What was looked up", &text, MAX_TASK_CHARS));
+    }
     if !question.before.is_empty() {
         data.push_str(&fence_untrusted_list("The plan before", question.before, 200, 50));
     }
@@ -203,7 +217,7 @@ pub fn plan_prompt(question: &PlanQuestion<'_>) -> String {
          {how_many} {review}\n\
          Name files by their exact paths in the repository, and an existing file to follow where there is one.\n\
          Say in `requirements` what must hold, so that somebody else can check it.\n\
-         {again}\n{asked}\n\
+         {again}\n{asked}\n{look}\n\
          \n{data}",
         class = class.as_str(),
         scope = scope.as_str(),

@@ -20,56 +20,6 @@ pub struct RankedTool<'a> {
     pub score: f64,
 }
 
-/// Tools with which the project manager reads a project while it plans.
-pub const MANAGER_TOOLS: &[RankableTool<'static>] = &[
-    RankableTool {
-        name: "git.tree",
-        description: "Lists the files and directories of the repository.",
-    },
-    RankableTool {
-        name: "git.read",
-        description: "Reads a file of the repository: code, pages, settings, documentation, tests.",
-    },
-    RankableTool {
-        name: "git.status",
-        description: "Says on which branch and commit the work on a task stands.",
-    },
-    RankableTool { name: "db.task.get", description: "Reads a task with its acceptance criteria." },
-    RankableTool { name: "db.task.list", description: "Lists the tasks of the project." },
-    RankableTool { name: "db.task.create", description: "Creates another task in the project." },
-    RankableTool { name: "db.project.get", description: "Reads what the project is for." },
-    RankableTool {
-        name: "db.preference.effective",
-        description: "Reads the preferences and standards that hold.",
-    },
-    RankableTool {
-        name: "db.work_unit.list",
-        description: "Lists the work units of a task and how far they are.",
-    },
-    RankableTool {
-        name: "node.list",
-        description: "Lists the machines that run jobs, with their labels.",
-    },
-    RankableTool {
-        name: "artifact.list",
-        description: "Lists the artifacts and reports that agents left.",
-    },
-    RankableTool {
-        name: "web.fetch",
-        description: "Reads a web page or an API document from the internet.",
-    },
-    RankableTool { name: "web.search", description: "Searches the web and the internet." },
-    RankableTool { name: "skills.list", description: "Lists the skills that are written down." },
-    RankableTool {
-        name: "schedule.list",
-        description: "Lists the schedules and when they are due, daily, weekly or nightly.",
-    },
-    RankableTool {
-        name: "help.overview",
-        description: "Explains how things are done in this system.",
-    },
-];
-
 /// Stop words that say nothing about a goal. Sorted.
 const STOP_WORDS: &[&str] = &[
     "a", "about", "after", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been",

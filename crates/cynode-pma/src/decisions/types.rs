@@ -131,6 +131,10 @@ pub struct PlanProposal {
     pub assumptions: Vec<String>,
     /// A question to the person, only when nothing useful can be planned without the answer. Empty otherwise.
     pub question: String,
+    /// Files of the repository to read before the plan is made, only when no units can be given without them. Empty otherwise.
+    #[serde(default)]
+    #[schemars(length(max = 5))]
+    pub look_at: Vec<String>,
 }
 
 /// One unit, as it was proposed.

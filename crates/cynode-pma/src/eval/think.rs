@@ -3,7 +3,11 @@
 
 use std::{collections::BTreeMap, sync::Mutex};
 
-use cynode_core::{ids::HandoffId, sync::lock_unpoisoned, workflow::handoffs::HandoffRequest};
+use cynode_core::{
+    ids::HandoffId,
+    sync::lock_unpoisoned,
+    workflow::handoffs::{HandoffRequest, TraceEvent},
+};
 use cynode_wire::{
     identity::accounts::SecretText,
     manager::handoffs::{HandoffAssignment, HandoffContext},
@@ -16,7 +20,7 @@ use super::rows::{EvalRow, EvalTable, RowInput};
 use crate::{
     decision_context::{
         BoxedFuture, DecisionBackend, DecisionContext, DecisionError, DecisionOutput,
-        DecisionRequest, ToolClient,
+        DecisionRequest, OfferedTool, ToolClient, TraceRecorder,
     },
     decisions::{
         prompts::{self, FailureQuestion, ReviewQuestion},
@@ -70,7 +74,8 @@ pub async fn decide_row(
     user: &str,
 ) -> Result<Value, DecisionError> {
     let handoff = empty_handoff();
-    let desk = DecisionContext::new(&handoff, system.to_owned(), 1, brain, &NoToolClient);
+    let desk =
+        DecisionContext::new(&handoff, system.to_owned(), 1, brain, &NoToolClient, &NoToolClient);
     match table {
         EvalTable::Classify => to_decision_value(desk.make_decision::<Classified>(user).await?),
         EvalTable::Scope => to_decision_value(desk.make_decision::<Scoped>(user).await?),
@@ -169,7 +174,20 @@ impl DecisionBackend for RecordedBackend<'_> {
 /// Tool client that rejects all calls: an evaluation only decides.
 struct NoToolClient;
 
+impl TraceRecorder for NoToolClient {
+    fn record_events<'a>(
+        &'a self,
+        _: &'a [TraceEvent],
+    ) -> BoxedFuture<'a, Result<(), DecisionError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
 impl ToolClient for NoToolClient {
+    fn list_tools(&self) -> BoxedFuture<'_, Result<Vec<OfferedTool>, DecisionError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
     fn call_tool<'a>(
         &'a self,
         tool: &'a str,

@@ -1,14 +1,19 @@
 use std::time::Duration;
 
+use cynode_core::workflow::handoffs::TraceEvent;
 use cynode_wire::manager::handoffs::{
     BeginDecision, ClaimHandoff, ClaimedHandoff, CompleteHandoff, DecisionPermit, DelegateHandoff,
-    FailHandoff, HandoffAssignment, RecordDecision, RenewHandoff,
+    FailHandoff, HandoffAssignment, RecordDecision, RecordPlanning, RenewHandoff,
 };
 use secrecy::SecretString;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{CALL_TIMEOUT, McpClient, McpError, RequestCredentials};
+use super::{CALL_TIMEOUT, McpClient, McpError, ORCHESTRATOR_BACKOFF, RequestCredentials};
+use crate::decision_context::{BoxedFuture, DecisionError, TraceRecorder};
+
+/// Maximum number of attempts to store events of planning.
+const MAX_RECORD_ATTEMPTS: u32 = 3;
 
 /// Client for the process's own requests with its own token: handoffs and records of decisions.
 #[derive(Clone, Debug)]
@@ -102,6 +107,15 @@ impl OrchestratorClient {
         self.call_in_trace(trace, "think.record", decision).await
     }
 
+    /// Stores events of planning.
+    pub async fn record_planning(
+        &self,
+        trace: &str,
+        planning: &RecordPlanning,
+    ) -> Result<(), OrchestratorError> {
+        self.call_in_trace(trace, "think.trace", planning).await
+    }
+
     async fn call_in_trace(
         &self,
         trace: &str,
@@ -123,6 +137,50 @@ impl OrchestratorClient {
         let text = answer.map_err(|error| classify_error(tool, error))?;
         serde_json::from_str(&text).map_err(|error| {
             OrchestratorError::Refused(format!("`{tool}` gave something unknown: {error}"))
+        })
+    }
+}
+
+/// Stores the events of one handoff's planning at the orchestrator.
+#[derive(Debug)]
+pub struct PlanningRecorder<'a> {
+    host: &'a OrchestratorClient,
+    handoff: &'a HandoffAssignment,
+}
+
+impl<'a> PlanningRecorder<'a> {
+    /// Creates the recorder of a handoff.
+    pub const fn new(host: &'a OrchestratorClient, handoff: &'a HandoffAssignment) -> Self {
+        Self { host, handoff }
+    }
+}
+
+impl TraceRecorder for PlanningRecorder<'_> {
+    fn record_events<'b>(
+        &'b self,
+        events: &'b [TraceEvent],
+    ) -> BoxedFuture<'b, Result<(), DecisionError>> {
+        Box::pin(async move {
+            let HandoffAssignment { handoff_id, fencing_token, .. } = *self.handoff;
+            let body = RecordPlanning { handoff_id, fencing_token, events: events.to_vec() };
+            let (mut tries, mut backoff) = (0, ORCHESTRATOR_BACKOFF);
+            loop {
+                tries += 1;
+                match self.host.record_planning(&self.handoff.context.trace_id, &body).await {
+                    Ok(()) => return Ok(()),
+                    Err(OrchestratorError::Away(_)) if tries < MAX_RECORD_ATTEMPTS => {
+                        backoff.wait_next_delay().await;
+                    }
+                    Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
+                        let why = format!("the planning could not be recorded: {why}");
+                        return Err(DecisionError::Transient(why));
+                    }
+                    Err(OrchestratorError::Refused(why)) => {
+                        let why = format!("the planning could not be recorded: {why}");
+                        return Err(DecisionError::Permanent(why));
+                    }
+                }
+            }
         })
     }
 }

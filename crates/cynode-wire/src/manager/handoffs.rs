@@ -15,7 +15,7 @@ use cynode_core::{
         handoffs::{
             AnalysisAnswer, AppliedPreference, ChatMessageState, ChatRole, HandoffAnswer,
             HandoffCategory, HandoffKind, HandoffRequest, HandoffState, ModelDecision, PlanAnswer,
-            VerifyAnswer,
+            TraceEvent, VerifyAnswer,
         },
         instructions::InstructionKind,
         plan::{PlanFeedback, UnitKey},
@@ -309,6 +309,32 @@ pub struct RecordDecision {
     pub calls: Vec<String>,
 }
 
+/// Records events of planning when they happen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecordPlanning {
+    /// The handoff.
+    #[schema(value_type = String)]
+    pub handoff_id: HandoffId,
+    /// Of the claim.
+    pub fencing_token: i64,
+    /// The events, in the order of their numbers.
+    pub events: Vec<TraceEvent>,
+}
+
+/// An event of planning, as it was stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PlanningEventView {
+    /// The claim under which it happened; a handoff that was claimed again is planned from the start.
+    pub fencing_token: i64,
+    /// When it was stored.
+    #[serde(with = "time::serde::rfc3339")]
+    pub recorded_at: OffsetDateTime,
+    /// The event.
+    #[serde(flatten)]
+    pub event: TraceEvent,
+}
+
 /// A handoff, as people see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HandoffView {
@@ -369,6 +395,9 @@ pub struct HandoffView {
     /// What came of it; only where one handoff is looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Box<HandoffAnswer>>,
+    /// How a plan was made, event by event; only where one handoff is looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub planning: Vec<PlanningEventView>,
 }
 
 /// A conversation with the project manager.

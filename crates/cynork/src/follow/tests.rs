@@ -120,7 +120,7 @@ fn what_holds_the_project_manager_up_is_told_until_it_goes_on() {
 fn a_plan_brings_class_and_scope_when_nobody_thought_about_them() {
     let mut seen = UpdateDedup::default();
     let answer = json!({ "answer": "planned", "plan": { "steps": [{ "key": "add", "title": "Add" }] },
-        "class": "feature_request", "scope": "small", "project": {}, "trace": [] });
+        "class": "feature_request", "scope": "small", "project": {} });
     let done = handoff("plan", "done", &[], Some(&answer));
     assert_eq!(
         seen.unreported_handoffs(std::slice::from_ref(&done)),

@@ -53,8 +53,10 @@ pub(super) async fn deliver_changes(
     match desk.call_tool(OPEN_PULL_REQUEST_TOOL, arguments).await {
         Ok(opened) => Ok(DeliveryOutcome::As(parse_pull_request(&opened["pull_request"]))),
         Err(
-            trouble
-            @ (DecisionError::Transient(_) | DecisionError::Late(_) | DecisionError::Paused),
+            trouble @ (DecisionError::Transient(_)
+            | DecisionError::Late(_)
+            | DecisionError::Budget(_)
+            | DecisionError::Paused),
         ) => Err(trouble),
         Err(trouble @ (DecisionError::Permanent(_) | DecisionError::Refused { .. })) => {
             let why = fence::sanitize_line(&trouble.to_string(), 600);

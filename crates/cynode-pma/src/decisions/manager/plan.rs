@@ -12,21 +12,22 @@ use cynode_core::{
     },
 };
 use cynode_wire::manager::handoffs::{PlanRevision, TaskFacts};
+use serde_json::{Value, json};
 
 use super::{
     super::{
         answers::{self, FREE_ANSWER_HINT, PersonAnswer},
         context::{self, RepositoryTree},
         fence,
+        observation::{self, Observation},
+        planning_trace::{DecidedBy, PlanningStop, PlanningTrace},
         prompts::{self, PlanQuestion},
-        rank::{MANAGER_TOOLS, rank_tools},
         types::{Classified, PlanProposal, Scoped},
         unit::UnitPayload,
     },
-    criterion_texts, review_options,
-    trace::{PlanningStop, PlanningTrace},
+    criterion_texts, find_preference, review_options,
 };
-use crate::decision_context::{DecisionContext, DecisionError};
+use crate::decision_context::{DecisionContext, DecisionError, DecisionKind};
 
 mod build;
 mod extend;
@@ -37,8 +38,18 @@ const REPEATED_QUESTION_COMPLAINT: &str = "a person was asked already: give at l
 /// Validation error for a proposal without units.
 const NO_UNITS_COMPLAINT: &str = "there is no plan yet: give at least one unit, or a question";
 
-/// Maximum number of tools in the trace.
-const MAX_TRACED_TOOLS: usize = 5;
+/// Validation error for a proposal that wants to read what it has seen or what does not exist.
+const NOTHING_TO_READ_COMPLAINT: &str =
+    "`look_at` names nothing new: give at least one unit from what you know";
+
+/// Maximum number and length of the requirements that are stored with a task.
+const MAX_REQUIREMENTS: usize = 50;
+const MAX_REQUIREMENT_CHARS: usize = 500;
+
+/// Maximum number of files that are read because a proposal asks for them, in one step.
+const MAX_FILES_PER_STEP: usize = 3;
+/// Maximum length of such a file in a prompt.
+const MAX_FILE_CHARS: usize = 3_000;
 
 /// Input of planning.
 pub(super) struct PlanningRequest<'a> {
@@ -56,6 +67,8 @@ struct PlanningFacts {
     project: ProjectContext,
     tree: RepositoryTree,
     brief: String,
+    /// What was looked up, in this order.
+    observations: Vec<Observation>,
 }
 
 enum PlanningResult {
@@ -63,49 +76,55 @@ enum PlanningResult {
     Ask(String),
 }
 
+/// Makes a plan in steps. Each step observes, reasons and acts; the trace has each of them when it happens.
 pub(super) async fn plan_task(
     desk: &DecisionContext<'_>,
     request: PlanningRequest<'_>,
 ) -> Result<HandoffAnswer, DecisionError> {
     let task = super::handoff_task(desk)?;
-    let mut trace = PlanningTrace::start_trace(desk, request.attempt, request.before.is_some());
-    let goal = format!(
-        "{} {}",
-        task.name.replace('-', " "),
-        fence::truncate_middle(&task.description, 6_000)
-    );
-    let ranked = rank_tools(&goal, MANAGER_TOOLS, MAX_TRACED_TOOLS);
-    trace.record_tools(&ranked, MANAGER_TOOLS.len());
-    let made = match make_plan(desk, task, &request).await {
+    let profile = ["agents.project_manager.profile", "memory.profile"]
+        .into_iter()
+        .find_map(|key| find_preference(&desk.handoff.context.preferences, key)?.as_str())
+        .unwrap_or("default");
+    let again = request.before.is_some();
+    let trace = PlanningTrace::start_trace(desk, profile, request.attempt, again);
+    let made = match make_plan(desk, task, &request, &trace).await {
         Ok(made) => made,
         Err(trouble) => {
-            // The workflow decides about a retry, not the planner.
-            trace.record_failure();
+            // The workflow decides about a retry, not the planner. The error counts more than a lost event.
+            let _ = trace.finish_trace(PlanningStop::from_error(&trouble), None).await;
             return Err(trouble);
         }
     };
     Ok(match made {
         PlanningResult::Ask(question) => {
+            trace.finish_trace(PlanningStop::Question, None).await?;
             HandoffAnswer::Ask { question: format!("{question}\n{FREE_ANSWER_HINT}") }
         }
         PlanningResult::Plan { plan, known, stop } => {
-            let blind = ranked.is_empty() && known.tree.entries.is_empty();
+            let blind = known.observations.is_empty() && known.tree.entries.is_empty();
             let stop = if blind && stop == PlanningStop::GoalMet {
                 PlanningStop::NoRelevantTool
             } else {
                 stop
             };
-            let trace = trace.finish_trace(&plan, stop);
+            trace.finish_trace(stop, Some(plan.planned_units().len())).await?;
             let PlanningFacts { class, scope, project, .. } = *known;
-            HandoffAnswer::Planned(PlanAnswer { plan, class, scope, project, trace })
+            HandoffAnswer::Planned(PlanAnswer { plan, class, scope, project })
         }
     })
+}
+
+/// Returns the text by which tools are ranked.
+fn planning_goal(task: &TaskFacts) -> String {
+    format!("{} {}", task.name.replace('-', " "), fence::truncate_middle(&task.description, 6_000))
 }
 
 async fn make_plan(
     desk: &DecisionContext<'_>,
     task: &TaskFacts,
     request: &PlanningRequest<'_>,
+    trace: &PlanningTrace<'_>,
 ) -> Result<PlanningResult, DecisionError> {
     if let Some(PersonAnswer::Stop(why)) = answers::parse_free_answer(request.answer) {
         let why = format!("a person gave it up: {}", fence::sanitize_line(&why, 300));
@@ -115,8 +134,8 @@ async fn make_plan(
     let refused = request.begun.is_empty()
         && request.answer.is_some_and(|wait| wait.resolution == WaitResolution::Rejected);
     match request.before {
-        Some(before) if !refused => revise_plan(desk, task, before, request).await,
-        Some(_) | None => make_first_plan(desk, task, request).await,
+        Some(before) if !refused => revise_plan(desk, task, before, request, trace).await,
+        Some(_) | None => make_first_plan(desk, task, request, trace).await,
     }
 }
 
@@ -125,8 +144,9 @@ async fn make_first_plan(
     desk: &DecisionContext<'_>,
     task: &TaskFacts,
     request: &PlanningRequest<'_>,
+    trace: &PlanningTrace<'_>,
 ) -> Result<PlanningResult, DecisionError> {
-    let known = gather_facts(desk, task).await?;
+    let mut known = gather_facts(desk, task, trace).await?;
     let stages = workflow_stages(known.class, known.scope);
     let fixed = stages.iter().filter(|stage| stage.units == StageUnits::One).count();
     let several = stages.iter().any(|stage| stage.units == StageUnits::Several);
@@ -145,16 +165,59 @@ async fn make_first_plan(
         let asked = answers::parse_free_answer(request.answer).is_some();
         Err(if asked { REPEATED_QUESTION_COMPLAINT } else { NO_UNITS_COMPLAINT }.to_owned())
     };
-    let made = propose_units(desk, task, &known, request, &[], most, useful).await?;
+    let (made, forced) =
+        propose_in_steps(desk, task, &mut known, request, &[], most, useful, trace).await?;
     if let Some(question) = open_question(&made, request.answer) {
         return Ok(PlanningResult::Ask(question));
     }
     if made.units.is_empty() {
         return Err(DecisionError::Permanent("the plan has no units".into()));
     }
-    let stop = if made.units.len() > most { PlanningStop::MaxSteps } else { PlanningStop::GoalMet };
+    let stop = stop_of_proposal(&made, most, forced);
     let plan = build::build_plan(desk, task, &known, &made, most, steps).await?;
+    refine_task(desk, task, &known, &plan, trace).await?;
     Ok(PlanningResult::Plan { plan, known: Box::new(known), stop })
+}
+
+/// Stores how the task is understood, so that people and later work see it with the task.
+async fn refine_task(
+    desk: &DecisionContext<'_>,
+    task: &TaskFacts,
+    known: &PlanningFacts,
+    plan: &Plan,
+    trace: &PlanningTrace<'_>,
+) -> Result<(), DecisionError> {
+    let mut requirements: Vec<String> = Vec::new();
+    for brief in plan.planned_units().iter().filter_map(UnitPayload::from_unit).map(|it| it.brief) {
+        for text in brief.requirements {
+            let text = fence::sanitize_line(&text, MAX_REQUIREMENT_CHARS);
+            if !text.is_empty() && !requirements.contains(&text) {
+                requirements.push(text);
+            }
+        }
+    }
+    requirements.truncate(MAX_REQUIREMENTS);
+    let assumptions: Vec<_> = plan.assumptions().iter().map(|it| it.as_str()).collect();
+    let arguments = json!({
+        "task_id": task.id, "class": known.class, "scope": known.scope,
+        "requirements": requirements, "assumptions": assumptions,
+    });
+    desk.call_tool("db.task.refine", arguments).await?;
+    trace.record_action("refine_task", &json!({ "requirements": requirements.len() }));
+    Ok(())
+}
+
+/// Returns why the steps ended with this proposal.
+fn stop_of_proposal(
+    made: &PlanProposal,
+    most: usize,
+    forced: Option<PlanningStop>,
+) -> PlanningStop {
+    if made.units.len() > most {
+        PlanningStop::MaxSteps
+    } else {
+        forced.unwrap_or(PlanningStop::GoalMet)
+    }
 }
 
 /// Returns the maximum number of units of a first plan: the limit, with room below the hard maximum for revisions
@@ -166,35 +229,162 @@ fn max_plan_units(desk: &DecisionContext<'_>) -> usize {
     usize::try_from(desk.max_steps).unwrap_or(hard).clamp(1, hard).min(hard - room)
 }
 
+/// Gathers the facts of a plan in three steps: what the input asks for, what the project is, how much of it is affected.
 async fn gather_facts(
     desk: &DecisionContext<'_>,
     task: &TaskFacts,
+    trace: &PlanningTrace<'_>,
 ) -> Result<PlanningFacts, DecisionError> {
+    trace.begin_step();
     let tree = context::load_tree(desk, task.id).await?;
     let brief = context::find_brief(desk, task.id, &tree, &task.description).await?;
+    trace.record_observation(&format!("the repository has {} files", tree.file_count()));
     let class = match &brief {
-        Some(_) => WorkClass::NewProject,
+        Some(_) => {
+            let (class, why) = (WorkClass::NewProject, "there is a project brief");
+            trace.record_reason(DecisionKind::Classify, DecidedBy::Rule, &json!(class), why);
+            class
+        }
         None => {
             let question =
                 prompts::classify_prompt(&task.description, Some(&tree.render_listing()));
-            desk.make_decision::<Classified>(&question).await?.class
+            let Classified { class, reason } = desk.make_decision(&question).await?;
+            trace.record_reason(DecisionKind::Classify, DecidedBy::Model, &json!(class), &reason);
+            class
         }
     };
-    let project = context::gather_project_context(desk, task.id, &tree).await?;
+    trace.record_action("set_class", &json!(class));
+
+    trace.begin_step();
+    let goal = planning_goal(task);
+    let observations = observation::observe_by_tools(desk, &goal, trace).await?;
+    let project = context::gather_project_context(desk, task.id, &tree, trace).await?;
+    trace.record_action("keep_project_context", &json!(project.build_commands));
+
+    trace.begin_step();
+    trace.record_observation("nothing new is read: the scope follows from what is known");
     let scope = match class {
-        WorkClass::QuickFix => IssueScope::Small,
+        WorkClass::QuickFix => {
+            let (scope, why) = (IssueScope::Small, "a quick fix is small");
+            trace.record_reason(DecisionKind::AssessScope, DecidedBy::Rule, &json!(scope), why);
+            scope
+        }
         WorkClass::FeatureRequest | WorkClass::NewProject => {
             let facts =
                 format!("{}\n{}", prompts::render_project_facts(&project), tree.render_listing());
-            desk.make_decision::<Scoped>(&prompts::assess_scope_prompt(&task.description, &facts))
-                .await?
-                .scope
+            let question = prompts::assess_scope_prompt(&task.description, &facts);
+            let Scoped { scope, reason } = desk.make_decision(&question).await?;
+            let kind = DecisionKind::AssessScope;
+            trace.record_reason(kind, DecidedBy::Model, &json!(scope), &reason);
+            scope
         }
     };
-    Ok(PlanningFacts { class, scope, project, tree, brief: brief.unwrap_or_default() })
+    trace.record_action("set_scope", &json!(scope));
+    let brief = brief.unwrap_or_default();
+    Ok(PlanningFacts { class, scope, project, tree, brief, observations })
+}
+
+/// Requests units in steps. A proposal may name files to read first: they are read, and the units are requested again, until there are
+/// units or a question, or nothing new can be read, or the steps are used up. Returns what ended the steps early, if something did.
+#[expect(clippy::too_many_arguments, reason = "the facts of one planning, used here only")]
+async fn propose_in_steps(
+    desk: &DecisionContext<'_>,
+    task: &TaskFacts,
+    known: &mut PlanningFacts,
+    request: &PlanningRequest<'_>,
+    before: &[String],
+    most: usize,
+    useful: impl Fn(&PlanProposal) -> Result<(), String> + Send + Sync,
+    trace: &PlanningTrace<'_>,
+) -> Result<(PlanProposal, Option<PlanningStop>), DecisionError> {
+    let (mut round, mut wanted, mut forced) = (1, Vec::new(), None);
+    loop {
+        trace.begin_step();
+        let read = read_wanted_files(desk, task, known, &wanted).await?;
+        let learned = match (wanted.len(), read) {
+            (0, _) => "the plan is made from what is known".to_owned(),
+            (_, read) => format!("{read} of {} files could be read", wanted.len()),
+        };
+        trace.record_observation(&learned);
+        if !wanted.is_empty() && read == 0 {
+            forced = Some(PlanningStop::NothingNew);
+        } else if round >= desk.max_steps {
+            // A plan that is made with the last step is no forced one, unless the planner wanted another.
+            forced = (round > 1).then_some(PlanningStop::MaxSteps);
+        }
+        let may_look = forced.is_none() && round < desk.max_steps;
+        let rule = |made: &PlanProposal| {
+            let asks = open_question(made, request.answer).is_some();
+            if made.units.is_empty()
+                && made.leave_out.is_empty()
+                && !asks
+                && !made.look_at.is_empty()
+            {
+                let new = may_look && !new_paths(known, &made.look_at).is_empty();
+                return if new { Ok(()) } else { Err(NOTHING_TO_READ_COMPLAINT.to_owned()) };
+            }
+            useful(made)
+        };
+        let made = propose_units(desk, task, known, request, before, most, may_look, rule).await?;
+        let decided = json!({
+            "units": made.units.len(), "leave_out": made.leave_out.len(), "look_at": made.look_at,
+        });
+        trace.record_reason(DecisionKind::Plan, DecidedBy::Model, &decided, &made.reason);
+        if open_question(&made, request.answer).is_some() {
+            trace.record_action("ask", &Value::Null);
+            return Ok((made, None));
+        }
+        if !made.units.is_empty() || !made.leave_out.is_empty() || made.look_at.is_empty() {
+            trace.record_action("propose", &json!(made.units.len()));
+            return Ok((made, forced));
+        }
+        wanted = new_paths(known, &made.look_at);
+        trace.record_action("look", &json!(wanted));
+        round += 1;
+    }
+}
+
+/// Returns the files that are wanted, exist and were not read yet.
+fn new_paths(known: &PlanningFacts, wanted: &[String]) -> Vec<String> {
+    let mut new: Vec<String> = Vec::new();
+    for path in wanted {
+        let seen = known.observations.iter().any(|seen| seen.source == *path);
+        if known.tree.has_file(path) && !seen && !new.contains(path) {
+            new.push(path.clone());
+        }
+    }
+    new.truncate(MAX_FILES_PER_STEP);
+    new
+}
+
+/// Reads the files that a proposal asked for. Returns how many could be read.
+async fn read_wanted_files(
+    desk: &DecisionContext<'_>,
+    task: &TaskFacts,
+    known: &mut PlanningFacts,
+    wanted: &[String],
+) -> Result<usize, DecisionError> {
+    let mut count = 0;
+    for path in wanted {
+        let text = match context::read_file(desk, task.id, path).await {
+            Ok(text) => text,
+            Err(trouble @ (DecisionError::Refused { .. } | DecisionError::Paused)) => {
+                return Err(trouble);
+            }
+            // It was recorded as failed; the plan is made without it.
+            Err(_) => None,
+        };
+        if let Some(text) = text {
+            let text = fence::truncate_middle(&text, MAX_FILE_CHARS);
+            known.observations.push(Observation { source: path.clone(), text });
+            count += 1;
+        }
+    }
+    Ok(count)
 }
 
 /// Requests units, and requests them again if `useful` rejects them.
+#[expect(clippy::too_many_arguments, reason = "the facts of one planning, used here only")]
 async fn propose_units(
     desk: &DecisionContext<'_>,
     task: &TaskFacts,
@@ -202,6 +392,7 @@ async fn propose_units(
     request: &PlanningRequest<'_>,
     before: &[String],
     most: usize,
+    may_look: bool,
     useful: impl Fn(&PlanProposal) -> Result<(), String> + Send + Sync,
 ) -> Result<PlanProposal, DecisionError> {
     let feedback: Vec<String> = request
@@ -215,6 +406,8 @@ async fn propose_units(
         Some(PersonAnswer::Proceed) => Some("go on with what you assume".to_owned()),
         None => None,
     };
+    let observations: Vec<(&str, &str)> =
+        known.observations.iter().map(|seen| (seen.source.as_str(), seen.text.as_str())).collect();
     let question = prompts::plan_prompt(&PlanQuestion {
         task: &task.description,
         criteria: &criterion_texts(task),
@@ -223,6 +416,8 @@ async fn propose_units(
         project: &known.project,
         listing: &known.tree.render_listing(),
         brief: &known.brief,
+        observations: &observations,
+        may_look,
         most,
         before,
         feedback: &feedback,
@@ -248,6 +443,7 @@ async fn revise_plan(
     task: &TaskFacts,
     before: &Plan,
     request: &PlanningRequest<'_>,
+    trace: &PlanningTrace<'_>,
 ) -> Result<PlanningResult, DecisionError> {
     let options = review_options(desk);
     let commands = super::planned_project(desk).build_commands;
@@ -262,6 +458,12 @@ async fn revise_plan(
         }
     }
     if !said {
+        trace.begin_step();
+        trace.record_observation("findings came with the request");
+        let why = "findings of reviews and tests are applied by rule";
+        let revised = json!({ "findings": request.feedback.len() });
+        trace.record_reason(DecisionKind::Plan, DecidedBy::Rule, &revised, why);
+        trace.record_action("propose", &json!(plan.planned_units().len()));
         let known = restore_facts(desk, &plan);
         return Ok(PlanningResult::Plan {
             plan,
@@ -269,12 +471,21 @@ async fn revise_plan(
             stop: PlanningStop::GoalMet,
         });
     }
-    let known = match &desk.handoff.context.planned {
+    let mut known = match &desk.handoff.context.planned {
         Some(_) => {
+            trace.begin_step();
             let tree = context::load_tree(desk, task.id).await?;
-            PlanningFacts { tree, ..restore_facts(desk, &plan) }
+            let observations =
+                observation::observe_by_tools(desk, &planning_goal(task), trace).await?;
+            trace.record_observation(&format!("the repository has {} files", tree.file_count()));
+            let why = "class, scope and context were kept with the earlier plan";
+            let known = PlanningFacts { tree, observations, ..restore_facts(desk, &plan) };
+            let decided = json!({ "class": known.class, "scope": known.scope });
+            trace.record_reason(DecisionKind::AssessScope, DecidedBy::Rule, &decided, why);
+            trace.record_action("keep_facts", &Value::Null);
+            known
         }
-        None => gather_facts(desk, task).await?,
+        None => gather_facts(desk, task, trace).await?,
     };
     // One unit is reserved for a review of the added units.
     let most = max_plan_units(desk).saturating_sub(plan.planned_units().len() + 1).max(1);
@@ -294,12 +505,14 @@ async fn revise_plan(
             Err(build::EMPTY_PLAN_COMPLAINT.to_owned())
         }
     };
-    let made = propose_units(desk, task, &known, request, &units, most, useful).await?;
+    let (made, forced) =
+        propose_in_steps(desk, task, &mut known, request, &units, most, useful, trace).await?;
     if let Some(question) = open_question(&made, request.answer) {
         return Ok(PlanningResult::Ask(question));
     }
-    let stop = if made.units.len() > most { PlanningStop::MaxSteps } else { PlanningStop::GoalMet };
+    let stop = stop_of_proposal(&made, most, forced);
     let plan = build::extend_plan(desk, &plan, &known, &made, most, request.begun).await?;
+    refine_task(desk, task, &known, &plan, trace).await?;
     Ok(PlanningResult::Plan { plan, known: Box::new(known), stop })
 }
 
@@ -314,5 +527,6 @@ fn restore_facts(desk: &DecisionContext<'_>, plan: &Plan) -> PlanningFacts {
         project: super::planned_project(desk),
         tree: RepositoryTree::default(),
         brief: String::new(),
+        observations: Vec::new(),
     }
 }

@@ -2,8 +2,58 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Tools to be ranked.
+const SAMPLE_TOOLS: &[RankableTool<'static>] = &[
+    RankableTool {
+        name: "git.tree",
+        description: "Lists the files and directories of the repository.",
+    },
+    RankableTool {
+        name: "git.read",
+        description: "Reads a file of the repository: code, pages, settings, documentation, tests.",
+    },
+    RankableTool {
+        name: "git.status",
+        description: "Says on which branch and commit the work on a task stands.",
+    },
+    RankableTool { name: "db.task.get", description: "Reads a task with its acceptance criteria." },
+    RankableTool { name: "db.task.list", description: "Lists the tasks of the project." },
+    RankableTool { name: "db.task.create", description: "Creates another task in the project." },
+    RankableTool { name: "db.project.get", description: "Reads what the project is for." },
+    RankableTool {
+        name: "db.preference.effective",
+        description: "Reads the preferences and standards that hold.",
+    },
+    RankableTool {
+        name: "db.work_unit.list",
+        description: "Lists the work units of a task and how far they are.",
+    },
+    RankableTool {
+        name: "node.list",
+        description: "Lists the machines that run jobs, with their labels.",
+    },
+    RankableTool {
+        name: "artifact.list",
+        description: "Lists the artifacts and reports that agents left.",
+    },
+    RankableTool {
+        name: "web.fetch",
+        description: "Reads a web page or an API document from the internet.",
+    },
+    RankableTool { name: "web.search", description: "Searches the web and the internet." },
+    RankableTool { name: "skills.list", description: "Lists the skills that are written down." },
+    RankableTool {
+        name: "schedule.list",
+        description: "Lists the schedules and when they are due, daily, weekly or nightly.",
+    },
+    RankableTool {
+        name: "help.overview",
+        description: "Explains how things are done in this system.",
+    },
+];
+
 fn told(goal: &str, most: usize) -> Vec<&'static str> {
-    rank_tools(goal, MANAGER_TOOLS, most).into_iter().map(|tool| tool.name).collect()
+    rank_tools(goal, SAMPLE_TOOLS, most).into_iter().map(|tool| tool.name).collect()
 }
 
 #[test]
@@ -39,8 +89,8 @@ fn punctuation_case_and_endings_do_not_matter() {
 fn the_planner_never_returns_all_tools_for_a_goal_that_is_not_about_all() {
     // Even a goal made of the whole catalogue's favourite words leaves some out.
     let goal = "List the files of the project and read the task";
-    let all = MANAGER_TOOLS.len();
-    let selected = rank_tools(goal, MANAGER_TOOLS, all);
+    let all = SAMPLE_TOOLS.len();
+    let selected = rank_tools(goal, SAMPLE_TOOLS, all);
     assert!(!selected.is_empty() && selected.len() < all, "{selected:?}");
 }
 
@@ -91,9 +141,9 @@ proptest! {
 
     #[test]
     fn the_order_of_the_tools_does_not_matter(goal in sentence(), seed in 0_usize..50) {
-        let mut tools: Vec<RankableTool<'_>> = MANAGER_TOOLS.to_vec();
+        let mut tools: Vec<RankableTool<'_>> = SAMPLE_TOOLS.to_vec();
         let turn = seed % tools.len();
         tools.rotate_left(turn);
-        prop_assert_eq!(rank_tools(&goal, &tools, 5), rank_tools(&goal, MANAGER_TOOLS, 5));
+        prop_assert_eq!(rank_tools(&goal, &tools, 5), rank_tools(&goal, SAMPLE_TOOLS, 5));
     }
 }

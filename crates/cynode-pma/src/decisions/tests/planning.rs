@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::support::{
     Script, TRACE, Tools, asked, class, handoff, plan, plan_of, planned, planning, prefer, run,
-    run_within, said, scope, shape, unit,
+    run_within, said, scope, shape, task_id, unit,
 };
 use crate::{
     decision_context::{DecisionContext, DecisionError, DecisionKind},
@@ -182,8 +182,7 @@ async fn a_project_without_a_repository_is_planned_from_the_words_alone() {
     let planned = planned(run(&handoff, &script, &tools).await);
     assert!(tools.names().is_empty());
     assert_eq!(planned.project, cynode_core::workflow::handoffs::ProjectContext::default());
-    let stop = planned.trace.iter().find(|event| event.event == "plan:stop").unwrap();
-    assert_eq!(stop.data, json!({"condition": "no_relevant_tool"}));
+    assert_eq!(tools.stop().as_deref(), Some("no_relevant_tool"), "S001-34");
 }
 
 #[tokio::test]
@@ -325,41 +324,216 @@ async fn paths_that_lead_elsewhere_do_not_reach_an_agent() {
     assert_eq!(brief["checks"], json!([{"argv": ["cargo", "test"], "if_runnable": true}]));
 }
 
+/// The tools of a project, of which one matches the goal, one writes, and one needs what the planner does not know.
+fn offered() -> Tools {
+    files()
+        .offering("db.task.list", "Lists the tasks of the project.", &[], true)
+        .offering("db.task.create", "Creates another task in the project.", &["project_id"], false)
+        .offering("db.job.get", "Reads a job of a task.", &["task_id", "job_id"], true)
+        .offering("node.list", "Lists the machines.", &[], true)
+        .answering("db.task.list", Ok(json!({"items": ["an earlier task"]})))
+}
+
+fn looks_at(paths: &[&str]) -> (DecisionKind, Value) {
+    let mut wants = plan_of(&[]);
+    wants["look_at"] = json!(paths);
+    (DecisionKind::Plan, wants)
+}
+
 #[tokio::test]
-async fn the_trace_has_start_tools_steps_stop_and_finish_under_one_id_and_profile() {
-    let mut handoff = handoff("Read the file and list the tasks", planning());
+async fn planning_observes_reasons_and_acts_in_every_step_and_records_what_it_called() {
+    let mut handoff = handoff("Sort the tasks", planning());
     prefer(&mut handoff, "agents.project_manager.profile", json!("careful"));
-    let answers = [class("feature_request"), scope("small"), plan(&[unit("Add it")])];
-    let (script, tools) = (Script::of(&answers), files());
+    let answers = [
+        class("feature_request"),
+        scope("small"),
+        looks_at(&["src/main.rs"]),
+        plan(&[unit("Add it")]),
+    ];
+    let (script, tools) = (Script::of(&answers), offered());
     let planned = planned(run(&handoff, &script, &tools).await);
-    let events: Vec<_> =
-        planned.trace.iter().map(|event| (event.event.as_str(), event.step)).collect();
+    assert_eq!(planned.plan.planned_units().len(), 2);
+    let trace = tools.trace();
+    let events: Vec<_> = trace.iter().map(|event| (event.event.as_str(), event.step)).collect();
     assert_eq!(
         events,
         [
             ("plan:start", 0),
-            ("plan:tools", 0),
-            ("plan:step", 1),
-            ("plan:step", 2),
+            ("plan:call", 1),
+            ("plan:observe", 1),
+            ("plan:reason", 1),
+            ("plan:act", 1),
+            ("plan:tools", 2),
+            ("plan:call", 2),
+            ("plan:call", 2),
+            ("plan:observe", 2),
+            ("plan:reason", 2),
+            ("plan:act", 2),
+            ("plan:observe", 3),
+            ("plan:reason", 3),
+            ("plan:act", 3),
+            ("plan:observe", 4),
+            ("plan:reason", 4),
+            ("plan:act", 4),
+            ("plan:call", 5),
+            ("plan:observe", 5),
+            ("plan:reason", 5),
+            ("plan:act", 5),
+            ("plan:call", 5),
+            ("plan:act", 5),
             ("plan:stop", 0),
             ("plan:finish", 0),
-        ]
+        ],
+        "S001-23, S001-24, S001-31, S001-32: observe, reason and act follow each other in every step"
     );
-    for event in &planned.trace {
-        assert_eq!((event.trace_id.as_str(), event.profile.as_str()), (TRACE, "careful"));
+    let numbers: Vec<_> = trace.iter().map(|event| event.number).collect();
+    assert_eq!(numbers, (1..=25).collect::<Vec<u32>>());
+    for event in &trace {
+        let of = (event.trace_id.as_str(), event.profile.as_str());
+        assert_eq!(of, (TRACE, "careful"), "S001-16, S001-22");
     }
-    let tools = &planned.trace[1].data;
-    let selected = tools["selected"].as_array().unwrap();
-    assert!(
-        !selected.is_empty()
-            && selected.len() < usize::try_from(tools["of"].as_u64().unwrap()).unwrap()
-    );
-    assert!(selected.iter().all(|tool| tool["name"].is_string() && tool["score"].is_f64()));
+    // What the trace says was called is what was called, in the same order.
+    let traced: Vec<String> = trace
+        .iter()
+        .filter(|event| event.event == "plan:call")
+        .map(|event| match event.data["path"].as_str() {
+            Some(path) => format!("{} {path}", event.data["tool"].as_str().unwrap()),
+            None => event.data["tool"].as_str().unwrap().to_owned(),
+        })
+        .collect();
+    assert_eq!(traced, tools.names(), "S001-33");
+    let called = [
+        "git.tree",
+        "db.task.list",
+        "git.read AGENTS.md",
+        "git.read src/main.rs",
+        "db.task.refine",
+    ];
+    assert_eq!(traced, called);
+    let (_, refined) = tools.calls().pop().unwrap();
     assert_eq!(
-        planned.trace[2].data,
-        json!({"observe": [], "reason": "Add it", "act": {"unit": "add-it", "kind": "implementation"}})
+        refined,
+        json!({
+            "task_id": task_id(), "class": "feature_request", "scope": "small",
+            "requirements": refined["requirements"], "assumptions": [],
+        }),
+        "S000-020: the task is refined by a tool"
     );
-    assert_eq!(planned.trace[4].data, json!({"condition": "goal_met"}));
+    // Only what this caller can call and what changes nothing is ranked, and only what fits the goal is selected.
+    let selected = &trace[5].data;
+    assert_eq!(selected["of"], 2, "S001-27");
+    let names: Vec<_> =
+        selected["selected"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    assert_eq!(names, ["db.task.list"], "S001-27, S001-33, S001-73");
+    assert!(selected["selected"][0]["score"].as_f64().is_some_and(|score| score > 0.0), "S001-33");
+    assert_eq!(
+        trace[8].data,
+        json!({
+            "calls": [
+                {"tool": "db.task.list", "outcome": "answered"},
+                {"tool": "git.read", "path": "AGENTS.md", "outcome": "answered"},
+            ],
+            "learned": "the project has words for agents in AGENTS.md",
+        })
+    );
+    assert_eq!(trace[16].data, json!({"act": "look", "detail": ["src/main.rs"]}));
+    assert_eq!(trace[23].data, json!({"condition": "goal_met"}), "S001-24, S001-34");
+    let asked = script.questions();
+    assert!(asked[2].contains("an earlier task") && !asked[2].contains("fn main() {}"));
+    assert!(asked[3].contains("fn main() {}"), "what was read is shown to the planner");
+}
+
+#[tokio::test]
+async fn the_same_answers_cost_the_same_calls_and_give_the_same_trace() {
+    let answers = [
+        class("feature_request"),
+        scope("small"),
+        looks_at(&["src/main.rs"]),
+        plan(&[unit("Add it")]),
+    ];
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let (script, tools) = (Script::of(&answers), offered());
+        planned(run(&handoff("Sort the tasks", planning()), &script, &tools).await);
+        seen.push((script.questions(), tools.calls(), tools.trace()));
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert_eq!(seen[1], seen[2]);
+}
+
+#[tokio::test]
+async fn planning_stops_for_the_reason_that_the_trace_names() {
+    let goal = handoff("Do it", planning());
+    let first = [class("quick_fix")];
+    let with = |more: &[(DecisionKind, Value)]| [&first[..], more].concat();
+    let mut asks = plan_of(&[]);
+    asks["question"] = json!("Which colour?");
+    let unreadable = DecisionError::Permanent("`git.read` failed (too_large): no".into());
+    let bare = || Tools::with_files(&[CODE]).answering("git.read", Err(unreadable.clone()));
+    let described = (
+        DecisionKind::AnalyseProject,
+        json!({
+            "architecture": "One program.", "key_paths": [], "patterns": [], "build_commands": [],
+        }),
+    );
+    let cases = [
+        ("goal_met", 20, files(), with(&[plan(&[unit("Mend it")])])),
+        ("question", 20, files(), with(&[(DecisionKind::Plan, asks)])),
+        ("max_steps", 2, files(), with(&[looks_at(&["src/main.rs"]), plan(&[unit("Mend it")])])),
+        (
+            "nothing_new",
+            20,
+            bare(),
+            with(&[described, looks_at(&["src/main.rs"]), plan(&[unit("Mend it")])]),
+        ),
+    ];
+    for (stop, max_steps, tools, answers) in cases {
+        let script = Script::of(&answers);
+        run_within(max_steps, &goal, &script, &tools).await.unwrap();
+        assert_eq!(tools.stop().as_deref(), Some(stop), "S001-24, S001-25, S001-34");
+        assert_eq!(script.kinds().len(), answers.len(), "{stop}");
+    }
+    let refused = DecisionError::Refused {
+        tool: "git.tree".into(),
+        code: "tool_disabled".into(),
+        reason: "switched off".into(),
+    };
+    let tools = Tools::default().answering("git.tree", Err(refused));
+    run(&goal, &Script::default(), &tools).await.unwrap_err();
+    assert_eq!(tools.stop().as_deref(), Some("tool_failure"), "S001-26, S001-34");
+}
+
+#[tokio::test]
+async fn an_observation_that_fails_does_not_end_planning_and_one_that_is_refused_does() {
+    let broken = DecisionError::Transient("`db.task.list` failed (internal): no".into());
+    let tools = offered().answering("db.task.list", Err(broken));
+    let script = Script::of(&[class("quick_fix"), plan(&[unit("Sort them")])]);
+    planned(run(&handoff("Sort the tasks", planning()), &script, &tools).await);
+    let observed = tools.trace().into_iter().find(|event| {
+        event.event == "plan:observe" && event.data["calls"][0]["tool"] == "db.task.list"
+    });
+    assert_eq!(observed.unwrap().data["calls"][0]["outcome"], "unanswered");
+
+    let refused = DecisionError::Refused {
+        tool: "db.task.list".into(),
+        code: "tool_disabled".into(),
+        reason: "switched off".into(),
+    };
+    let tools = offered().answering("db.task.list", Err(refused.clone()));
+    let script = Script::of(&[class("quick_fix")]);
+    let outcome = run(&handoff("Sort the tasks", planning()), &script, &tools).await;
+    assert_eq!(outcome, Err(refused), "S001-26");
+    assert_eq!(tools.names(), ["git.tree", "db.task.list"], "S001-26: nothing follows a refusal");
+}
+
+#[tokio::test]
+async fn a_planner_that_wants_to_read_what_is_not_there_is_told_so() {
+    for path in ["src/none.rs", "../../etc/passwd", "AGENTS.md/"] {
+        let script = Script::of(&[class("quick_fix"), looks_at(&[path])]);
+        let outcome = run(&handoff("Mend it", planning()), &script, &files()).await;
+        let why = "`look_at` names nothing new: give at least one unit from what you know";
+        assert_eq!(outcome, Err(DecisionError::Permanent(why.into())), "{path}");
+    }
 }
 
 #[tokio::test]
@@ -385,8 +559,7 @@ async fn what_is_more_than_the_limit_is_left_out_and_said() {
             "review (review) after part-1, part-2",
         ]
     );
-    let stop = planned.trace.iter().find(|event| event.event == "plan:stop").unwrap();
-    assert_eq!(stop.data, json!({"condition": "max_steps"}));
+    assert_eq!(tools.stop().as_deref(), Some("max_steps"), "S001-25, S001-34");
     let assumed: Vec<_> = planned.plan.assumptions().iter().map(|it| it.as_str()).collect();
     assert_eq!(assumed[0], "left out, since no more steps may be planned: Part 3");
     assert_eq!(assumed.len(), 3);

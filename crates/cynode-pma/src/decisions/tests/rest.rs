@@ -412,7 +412,6 @@ async fn what_architect_and_designer_left_goes_with_those_who_build_on_it() {
         class: WorkClass::FeatureRequest,
         scope: IssueScope::Large,
         project: ProjectContext::default(),
-        trace: vec![],
     }));
     let HandoffRequest::Dispatch { units } = &mut handoff.request else { unreachable!() };
     units[0].results.insert("spec".to_owned(), json!({"commit": "abc"}));
@@ -560,7 +559,7 @@ async fn a_record_that_is_refused_is_a_failure() {
 async fn a_manager_never_analyses_and_an_analyst_does_nothing_else() {
     let (script, tools) = (Script::default(), Tools::default());
     let analyse = analysing(payload(), json!({}));
-    let desk = DecisionContext::new(&analyse, String::new(), 20, &script, &tools);
+    let desk = DecisionContext::new(&analyse, String::new(), 20, &script, &tools, &tools);
     let why = "a project manager does not analyse";
     assert_eq!(
         manager::process_manager_handoff(&desk).await,
@@ -574,7 +573,7 @@ async fn a_manager_never_analyses_and_an_analyst_does_nothing_else() {
         sending("fix", "small", &[]),
     ];
     for other in &others {
-        let desk = DecisionContext::new(other, String::new(), 20, &script, &tools);
+        let desk = DecisionContext::new(other, String::new(), 20, &script, &tools, &tools);
         let refused: Result<HandoffOutcome, _> = analyst::process_analyst_handoff(&desk).await;
         assert_eq!(refused, Err(DecisionError::Permanent("an analyst only analyses".into())));
     }

@@ -11,7 +11,9 @@ use cynode_core::{
     models::Tier,
     tasks::Criterion,
     workflow::{
-        handoffs::{HandoffAnswer, HandoffRequest, PlanAnswer, ResultVerification, VerifyAnswer},
+        handoffs::{
+            HandoffAnswer, HandoffRequest, PlanAnswer, ResultVerification, TraceEvent, VerifyAnswer,
+        },
         reports::{ReportKind, ReportView},
         waits::{EndedWait, WaitReason, WaitResolution},
     },
@@ -27,7 +29,7 @@ use uuid::Uuid;
 use super::super::{HandoffOutcome, process_handoff};
 use crate::decision_context::{
     BoxedFuture, DecisionBackend, DecisionContext, DecisionError, DecisionKind, DecisionRequest,
-    ToolClient,
+    OfferedTool, ToolClient, TraceRecorder,
 };
 
 pub(super) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -93,7 +95,10 @@ impl DecisionBackend for Script {
 pub(super) struct Tools {
     files: BTreeMap<String, String>,
     answers: BTreeMap<String, Result<Value, DecisionError>>,
+    offered: Vec<OfferedTool>,
     pub(super) called: Mutex<Vec<(String, Value)>>,
+    /// The events of planning, as they were stored.
+    stored: Mutex<Vec<TraceEvent>>,
 }
 
 impl Tools {
@@ -105,6 +110,35 @@ impl Tools {
     pub(super) fn answering(mut self, tool: &str, answer: Result<Value, DecisionError>) -> Self {
         self.answers.insert(tool.to_owned(), answer);
         self
+    }
+
+    /// The same tools, with one more that the gateway offers.
+    pub(super) fn offering(
+        mut self,
+        name: &str,
+        description: &str,
+        required: &[&str],
+        read_only: bool,
+    ) -> Self {
+        self.offered.push(OfferedTool {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            input: json!({ "type": "object", "required": required }),
+            read_only,
+        });
+        self
+    }
+
+    /// The events of planning, in the order in which they were stored.
+    pub(super) fn trace(&self) -> Vec<TraceEvent> {
+        self.stored.lock().unwrap().clone()
+    }
+
+    /// The reason why planning ended.
+    pub(super) fn stop(&self) -> Option<String> {
+        let trace = self.trace();
+        let stop = trace.iter().find(|event| event.event == "plan:stop")?;
+        Some(stop.data["condition"].as_str()?.to_owned())
     }
 
     pub(super) fn calls(&self) -> Vec<(String, Value)> {
@@ -122,7 +156,21 @@ impl Tools {
     }
 }
 
+impl TraceRecorder for Tools {
+    fn record_events<'a>(
+        &'a self,
+        events: &'a [TraceEvent],
+    ) -> BoxedFuture<'a, Result<(), DecisionError>> {
+        self.stored.lock().unwrap().extend_from_slice(events);
+        Box::pin(async { Ok(()) })
+    }
+}
+
 impl ToolClient for Tools {
+    fn list_tools(&self) -> BoxedFuture<'_, Result<Vec<OfferedTool>, DecisionError>> {
+        Box::pin(async { Ok(self.offered.clone()) })
+    }
+
     fn call_tool<'a>(
         &'a self,
         tool: &'a str,
@@ -217,7 +265,7 @@ pub(super) async fn run_within(
     script: &Script,
     tools: &Tools,
 ) -> Result<HandoffOutcome, DecisionError> {
-    let desk = DecisionContext::new(handoff, "system".to_owned(), max_steps, script, tools);
+    let desk = DecisionContext::new(handoff, "system".to_owned(), max_steps, script, tools, tools);
     process_handoff(&desk).await
 }
 

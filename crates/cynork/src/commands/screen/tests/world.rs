@@ -361,7 +361,7 @@ pub(super) fn looked_at() -> TopicAnswer {
 pub(super) fn planned_anew(title: &str) -> TopicAnswer {
     TopicAnswer::Plan(Some(Box::new(read(json!({
         "plan": { "steps": [{ "key": "one", "title": title, "depends_on": [], "payload": {} }], "assumptions": [] },
-        "class": "feature_request", "scope": "small", "project": {}, "trace": [],
+        "class": "feature_request", "scope": "small", "project": {},
     })))))
 }
 
@@ -378,7 +378,7 @@ pub(super) fn planned() -> TopicAnswer {
             unit("count", "Count the calls of each key", &[]),
             unit("refuse", "Refuse those that are too many, and say when to come back", &["count"]),
         ], "assumptions": ["A key is known before its call is counted"] },
-        "class": "feature_request", "scope": "small", "project": {}, "trace": [],
+        "class": "feature_request", "scope": "small", "project": {},
     })))))
 }
 
