@@ -1083,7 +1083,7 @@ async fn units_are_assigned_once_each_to_agents_that_work_in_sandboxes() {
     run.ask("dispatch:1", json!({ "kind": "dispatch", "units": [unit("a"), unit("b")] })).await;
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let handoff = claim(&manager).await;
-    assert_eq!(handoff["request"]["kind"], "dispatch", "S000-013");
+    assert_eq!(handoff["request"]["kind"], "dispatch", "S000-013, S000-021, S000-022, S000-023");
     let work = |key: &str, role: &str| json!({ "unit": key, "work": { "role": role, "worker": { "kind": "acp", "agent": "goose" } } });
     let assigned =
         |works: Value| complete(&handoff, json!({ "answer": "assigned", "assignments": works }));

@@ -63,6 +63,38 @@ async fn a_manager_makes_reads_changes_and_stops_tasks() {
 }
 
 #[tokio::test]
+async fn the_manager_refines_a_task_and_people_read_it_with_the_task() {
+    let bench = Bench::new().await;
+    let manager = manager(&bench).await;
+    let wanted = json!({ "project_id": bench.project, "name": "more", "description": "More work" });
+    let made = given(&manager, "db.task.create", wanted).await;
+    assert_eq!(made.get("refinement"), None);
+    let understood = |requirements: Value| {
+        json!({ "task_id": made["id"], "class": "feature_request", "scope": "small",
+            "requirements": requirements, "assumptions": ["English only"] })
+    };
+    for _ in 0..2 {
+        given(&manager, "db.task.refine", understood(json!(["The page has a switch"]))).await;
+    }
+    let seen = given(&manager, "db.task.get", json!({ "task_id": made["id"] })).await;
+    assert_eq!(
+        seen["refinement"],
+        json!({ "class": "feature_request", "scope": "small",
+            "requirements": ["The page has a switch"], "assumptions": ["English only"] }),
+        "S000-020"
+    );
+    let too_long = understood(json!(["x".repeat(1_001)]));
+    assert_eq!(verdict(&manager, "db.task.refine", too_long).await, "failed invalid");
+    given(&manager, "db.task.cancel", json!({ "task_id": made["id"] })).await;
+    let late = understood(json!([]));
+    assert_eq!(verdict(&manager, "db.task.refine", late).await, "failed conflict");
+    let developer = bench.agent("developer").await;
+    let foreign = json!({ "task_id": bench.task, "class": "quick_fix", "scope": "small",
+        "requirements": [], "assumptions": [] });
+    assert!(verdict(&developer, "db.task.refine", foreign).await.starts_with("refused "));
+}
+
+#[tokio::test]
 async fn the_story_units_and_jobs_of_a_task_can_be_read() {
     let bench = Bench::new().await;
     jobs(&bench).await;

@@ -91,7 +91,7 @@ fn the_planner_never_returns_all_tools_for_a_goal_that_is_not_about_all() {
     let goal = "List the files of the project and read the task";
     let all = SAMPLE_TOOLS.len();
     let selected = rank_tools(goal, SAMPLE_TOOLS, all);
-    assert!(!selected.is_empty() && selected.len() < all, "{selected:?}");
+    assert!(!selected.is_empty() && selected.len() < all, "S001-77: {selected:?}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ proptest! {
             known.intersection(&goal_words).next().is_some()
         };
         let matching = tools.iter().filter(|tool| related(tool)).count();
-        prop_assert_eq!(ranked.len(), matching.min(most));
+        prop_assert_eq!(ranked.len(), matching.min(most), "S001-27");
         for tool in &ranked {
             prop_assert!(tool.score > 0.0 && tool.score <= 1.0);
         }

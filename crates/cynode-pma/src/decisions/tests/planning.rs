@@ -64,7 +64,7 @@ async fn a_feature_of_medium_scope_is_planned_lightly_built_and_reviewed() {
             "add-the-page (implementation) after add-the-table",
             "review (review) after add-the-table, add-the-page",
         ],
-        "S004-043: no architect, then developers, then a review"
+        "S001-15, S004-043: no architect, then developers, then a review"
     );
 }
 
@@ -538,8 +538,11 @@ async fn a_planner_that_wants_to_read_what_is_not_there_is_told_so() {
 
 #[tokio::test]
 async fn the_start_and_the_finish_of_planning_are_events_of_the_trace() {
-    let (planned, _) = of(&[class("quick_fix"), plan(&[unit("Mend the pager")])]).await;
-    let (first, last) = (planned.trace.first().unwrap(), planned.trace.last().unwrap());
+    let script = Script::of(&[class("quick_fix"), plan(&[unit("Mend the pager")])]);
+    let tools = files();
+    planned(run(&handoff("Do something", planning()), &script, &tools).await);
+    let trace = tools.trace();
+    let (first, last) = (trace.first().unwrap(), trace.last().unwrap());
     assert_eq!(first.event, "plan:start", "S001-31");
     assert_eq!(last.event, "plan:finish", "S001-32, S001-72");
     assert_eq!(last.data, json!({"units": 1}), "S001-72: the created plan is in its event");
