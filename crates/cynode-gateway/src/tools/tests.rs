@@ -19,8 +19,8 @@ fn entries() -> Vec<CatalogueEntry> {
 #[test]
 fn every_tool_has_a_schema_a_namespace_of_ours_and_asks_for_what_it_is_tied_to() {
     let (catalogue, refused) = ToolCatalogue::from_entries(entries());
-    assert_eq!(refused, []);
-    assert_eq!(catalogue.iter_tools().count(), tool_definitions().len());
+    assert_eq!(refused, [], "B001-31: no tool hides another");
+    assert_eq!(catalogue.iter_tools().count(), tool_definitions().len(), "B001-31");
     for tool in catalogue.iter_tools() {
         let definition = &tool.definition;
         assert_eq!(definition.missing_id_arguments(), Vec::<&str>::new(), "{}", definition.name);

@@ -652,7 +652,7 @@ async fn a_name_that_merely_looks_like_one_of_ours_is_no_tool() {
         assert_eq!(
             verdict(&manager, name, json!({ "task_id": bench.task })).await,
             "error -32602",
-            "{name}"
+            "B001-04, B001-29: only what was declared can be called: {name}"
         );
     }
     // Written for the wire and with dots it is the same tool.

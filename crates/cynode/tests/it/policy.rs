@@ -66,7 +66,7 @@ fn the_guardrail_document_has_its_eleven_anchors_and_every_rule_names_a_proof_th
         .flat_map(|rule| rule.proofs.iter().map(move |proof| (&rule.id, proof)))
         .filter(|(_, proof)| !exists(proof, &tests))
         .collect();
-    assert_eq!(missing, Vec::new());
+    assert_eq!(missing, Vec::new(), "B001-30, X-22: the document holds before its own checker");
 }
 
 #[test]
@@ -77,7 +77,10 @@ fn a_document_without_an_anchor_or_with_a_rule_without_proof_is_refused() {
         .map(|(number, anchor)| format!("## {anchor}\n\n- **R-{number}** Do. [cynode::x]\n\n"))
         .collect();
     assert_eq!(rules(&whole).unwrap().len(), 11);
-    assert!(rules(&whole.replace("## Memory & RAG\n", "")).is_err());
+    for anchor in ANCHORS {
+        let without = whole.replace(&format!("## {anchor}\n"), "");
+        assert!(rules(&without).is_err(), "B001-20, X-22: {anchor} is missing");
+    }
     assert!(rules(&whole.replace("- **R-3** Do. [cynode::x]", "- Do. [cynode::x]")).is_err());
     assert!(rules(&whole.replace("- **R-3** Do. [cynode::x]", "- **R-3** Do.")).is_err());
     assert!(rules(&whole.replace("**R-3**", "**R-4**")).is_err());
@@ -93,7 +96,7 @@ fn one_document_is_canonical_and_a_local_one_can_only_add() {
     let documents: Vec<_> =
         files(".").into_iter().filter(|path| path.ends_with("AGENTS.md")).collect();
     let canonical: Vec<_> = documents.iter().filter(|path| claims(path)).collect();
-    assert_eq!(canonical, ["AGENTS.md"]);
+    assert_eq!(canonical, ["AGENTS.md"], "B001-20: one document is canonical");
     let root_rules = rules(&read("AGENTS.md")).unwrap();
     for local in documents.iter().filter(|path| *path != "AGENTS.md") {
         assert_eq!(relaxed(&root_rules, &read(local)), Vec::<String>::new(), "{local}");
@@ -176,7 +179,8 @@ fn a_change_of_the_guardrails_carries_its_changelog_entry_and_its_tests() {
 fn a_change_that_touches_one_side_only_is_found() {
     let files = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let entry = "AGENTS.md: more. Rationale: x. Compatibility: y. Migration: z.";
-    assert_eq!(lacks(&files(&["AGENTS.md"]), "").len(), 4);
+    let bare = lacks(&files(&["AGENTS.md"]), "");
+    assert_eq!(bare.len(), 4, "B001-20, X-22: no entry in the changelog and no tests: {bare:?}");
     assert_eq!(lacks(&files(&["AGENTS.md", "CHANGELOG.md"]), "AGENTS.md: more").len(), 2);
     assert_eq!(lacks(&files(&["AGENTS.md", "CHANGELOG.md"]), entry).len(), 1);
     let whole = files(&["AGENTS.md", "CHANGELOG.md", "crates/cynode/tests/it/policy.rs"]);

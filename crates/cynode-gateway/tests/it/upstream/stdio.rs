@@ -94,7 +94,8 @@ async fn the_environment_is_what_was_configured_and_nothing_else() {
             "LANG": "C.UTF-8",
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "TOKEN": "of-the-server",
-        })
+        }),
+        "B001-15: nothing of our environment passes"
     );
 }
 
