@@ -43,14 +43,15 @@ fn what_can_be_called_can_be_carried_out_and_what_cannot_says_why() {
 fn the_old_names_of_reports_and_instructions_lead_to_the_same_tools() {
     let (catalogue, _) = ToolCatalogue::from_entries(entries());
     for (old, new) in [("apmas_report_to_pm", "pm.report"), ("apmas_pm_instruct", "pm.instruct")] {
-        assert_eq!(catalogue.find_by_wire_name(old).unwrap().definition.name.as_str(), new);
+        let found = catalogue.find_by_wire_name(old).unwrap();
+        assert_eq!(found.definition.name.as_str(), new, "X-05");
     }
     let tied: BTreeSet<_> = catalogue
         .iter_tools()
         .filter(|tool| ["pm", "agent"].contains(&tool.definition.name.namespace()))
         .map(|tool| tool.definition.binding.task)
         .collect();
-    assert_eq!(tied, BTreeSet::from([true]));
+    assert_eq!(tied, BTreeSet::from([true]), "X-05: all of them ask for the task");
 }
 
 #[test]

@@ -129,7 +129,8 @@ async fn a_manager_asks_for_a_task_to_be_driven_and_takes_no_lease() {
     let bench = Bench::new().await;
     let manager = manager(&bench).await;
     let asked = given(&manager, "workflow.start", json!({ "task_id": bench.task })).await;
-    assert_eq!(asked, json!({ "task_id": bench.task, "requested": true }));
+    let wanted = json!({ "task_id": bench.task, "requested": true });
+    assert_eq!(asked, wanted, "B023-03, X-04: the manager asks through the gateway");
     for (field, value) in [
         ("holder", json!("me")),
         ("idempotency_key", json!("k")),
@@ -143,7 +144,8 @@ async fn a_manager_asks_for_a_task_to_be_driven_and_takes_no_lease() {
     }
     assert_eq!(
         bench.app.db.number("SELECT count(*) FROM workflow_leases WHERE holder IS NOT NULL").await,
-        0
+        0,
+        "X-04: and takes no lease"
     );
     assert_eq!(
         verdict(&manager, "workflow.start", json!({ "task_id": NOBODYS })).await,
@@ -412,11 +414,13 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
     let add = || json!({ "image": "debian:13" });
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
-        "refused disabled_by_setting"
+        "refused disabled_by_setting",
+        "B023-13"
     );
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.add", add()).await,
-        "refused disabled_by_setting"
+        "refused disabled_by_setting",
+        "B023-13"
     );
     assert!(!manager.tools().await.iter().any(|tool| tool.starts_with("sandbox__")));
     bench.setting("gateway.pm_allowed_images", json!(true)).await;
@@ -438,7 +442,8 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
     bench.set_tool("sandbox.allowed_images.list", json!({ "scope": "sandbox" })).await;
     assert_eq!(
         verdict(&developer, "sandbox.allowed_images.list", json!({})).await,
-        "refused not_allowlisted"
+        "refused not_allowlisted",
+        "X-07: the scope `sandbox` does not open the namespace `sandbox`"
     );
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
@@ -519,6 +524,13 @@ async fn reports_go_to_the_manager_and_instructions_to_the_task() {
     );
     let told = bench.app.db.texts("SELECT kind FROM task_instructions ORDER BY 1").await;
     assert_eq!(told, ["pause", "resume"]);
+    let story = bench.story().await;
+    for line in ["tester pm.report", "project_manager pm.instruct"] {
+        let recorded = story.iter().filter(|it| it.starts_with(line) && it.contains("outcome"));
+        assert_ne!(recorded.count(), 0, "X-05: {line} is not in the records: {story:?}");
+    }
+    let scope = "tester pm.instruct decision deny wrong_scope not_forwarded";
+    assert!(story.iter().any(|it| it == scope), "X-05: each has its scope: {story:?}");
 }
 
 #[tokio::test]
@@ -539,6 +551,10 @@ async fn an_agent_says_that_it_lives_keeps_its_state_asks_and_ends() {
         (&json!("default"), &json!(bench.task))
     );
     assert_eq!(context["trace_id"].as_str().unwrap().len(), 32);
+    let records = bench.records().await;
+    let told =
+        |it: &Value| it["tool"] == "agent.get_context" && it["trace_id"] == context["trace_id"];
+    assert!(records.iter().any(told), "X-15: a tool has the trace of its record: {records:?}");
     given(
         &agent,
         "agent.request_help",
@@ -547,7 +563,12 @@ async fn an_agent_says_that_it_lives_keeps_its_state_asks_and_ends() {
     .await;
     given(&agent, "agent.complete", json!({ "task_id": bench.task, "summary": "done" })).await;
     let kinds = bench.app.db.texts("SELECT kind FROM agent_reports ORDER BY report_id").await;
-    assert_eq!(kinds, ["needs_clarification", "work_completed"]);
+    assert_eq!(kinds, ["needs_clarification", "work_completed"], "B004-26, B004-27");
+    let story = bench.story().await;
+    for tool in ["heartbeat", "checkpoint", "get_context", "request_help", "complete"] {
+        let line = format!("developer agent.{tool} outcome allow ok success");
+        assert!(story.contains(&line), "X-05: {line}: {story:?}");
+    }
     let long = json!({ "task_id": bench.task, "note": "x".repeat(2001) });
     assert_eq!(verdict(&agent, "agent.heartbeat", long).await, "failed invalid");
     let huge = json!({ "task_id": bench.task, "state": { "x": "x".repeat(70_000) } });

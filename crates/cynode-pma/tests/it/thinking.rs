@@ -61,7 +61,7 @@ async fn an_answer_is_asked_with_the_handoffs_token_and_recorded_with_the_hosts_
     fake.reply("model", good());
     assert_eq!(think(&fake, &handoff(), LONG).await, Ok(json!({ "class": "a" })));
     let seen = fake.seen();
-    assert_eq!(whats(&seen), ["model", "think.record"]);
+    assert_eq!(whats(&seen), ["model", "think.record"], "X-01: one request for one decision");
     let question = json!({
         "model": "cynodeai.standard",
         "messages": [{ "role": "system", "content": "SYSTEM" }, { "role": "user", "content": "Which?" }],

@@ -342,7 +342,8 @@ async fn the_same_question_has_the_same_size_however_many_came_before() {
     let _running = start(&fake, PmaRole::ProjectManager, ServiceLimits { handoffs: 1, ..PACE });
     fake.until("handoff.complete", 6).await;
     let questions: Vec<Value> = fake.asked("model").into_iter().map(|asked| asked.body).collect();
-    assert!(questions.iter().all(|question| *question == questions[0]));
+    let same = questions.iter().all(|question| *question == questions[0]);
+    assert!(same, "X-01: nothing of an earlier call is in a later one");
 }
 
 #[tokio::test]

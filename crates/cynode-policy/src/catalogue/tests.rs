@@ -32,7 +32,7 @@ fn a_native_tool_outside_the_namespaces_and_a_foreign_one_inside_are_not_registe
     let inside = installed("db.task", ToolAudience::Everybody);
     for tool in [outside, look_alike, inside] {
         let name = tool.name.clone();
-        assert_eq!(refused(vec![tool]), [CatalogueError::Namespace(name)]);
+        assert_eq!(refused(vec![tool]), [CatalogueError::Namespace(name)], "X-14");
     }
 }
 

@@ -127,7 +127,7 @@ async fn every_line_is_json_and_no_line_holds_a_secret_or_a_person() {
         assert!(parsed["level"].is_string() && parsed["timestamp"].is_string(), "{line}");
     }
     for secret in secrets {
-        assert!(!log.contains(secret), "{secret} is in the log");
+        assert!(!log.contains(secret), "X-16: {secret} is in the log");
     }
 }
 
@@ -161,7 +161,7 @@ async fn the_trace_of_a_request_is_in_its_log_lines_down_to_the_query() {
         "app.sessions.authenticate_caller",
         "db.authentication.find_session_callers",
     ];
-    assert!(of_request.iter().any(|line| spans(line) == deepest), "{of_request:?}");
+    assert!(of_request.iter().any(|line| spans(line) == deepest), "X-15: {of_request:?}");
     let answered = of_request.iter().find(|line| line["message"] == "answered").unwrap();
     assert_eq!(answered["http.status"], 401);
 }

@@ -187,9 +187,9 @@ async fn a_tool_that_finds_nothing_is_no_failure_and_one_that_is_refused_ends_th
     let tools = Tools::default().answering("git.tree", Err(refused.clone()));
     let script = Script::default();
     let outcome = run(&handoff("It crashes", planning()), &script, &tools).await;
-    assert_eq!(outcome, Err(refused));
+    assert_eq!(outcome, Err(refused), "X-11: the attempt ends");
     assert!(script.kinds().is_empty(), "nothing follows a refusal");
-    assert_eq!(tools.names(), ["git.tree"]);
+    assert_eq!(tools.names(), ["git.tree"], "X-11: and the planner tries nothing again");
 }
 
 #[tokio::test]
@@ -754,7 +754,7 @@ proptest! {
             let planned = planned(Ok(outcome));
             let steps = planned.plan.planned_units().len();
             let most = usize::try_from(max_steps).unwrap().clamp(1, 50);
-            prop_assert!((1..=most).contains(&steps), "{} of {}", steps, most);
+            prop_assert!((1..=most).contains(&steps), "X-19: {} of {}", steps, most);
             // Whoever builds on several builds on one that puts them together, and the whole leaves one thing.
             let units = planned.plan.planned_units();
             let graph = || -> Vec<_> {

@@ -146,6 +146,8 @@ struct TaskRecords {
     calls: Vec<Value>,
     audit: Vec<Value>,
     made: Vec<Made>,
+    /// The checkpoints of the run, each with its trace.
+    checkpoints: Vec<Value>,
     /// The pull requests of the task.
     offered: Vec<Value>,
 }
@@ -167,6 +169,8 @@ impl TaskRecords {
         }
         let thoughts = "SELECT t.kind, t.cost_micros, t.latency_ms, t.trace_id, t.model_call_ids, t.validation_errors FROM think_calls t
             JOIN handoffs h USING (handoff_id) WHERE t.task_id = $1 ORDER BY handoff_id, step";
+        let checkpoints = "SELECT trace_id FROM workflow_checkpoints WHERE task_id = $1
+            UNION ALL SELECT trace_id FROM workflow_transitions WHERE task_id = $1";
         let mut offered =
             stage.list(&format!("/v1/projects/{}/pull-requests", world.project)).await;
         offered.retain(|it| it["task_id"] == task);
@@ -182,6 +186,7 @@ impl TaskRecords {
             calls: stage.list(&format!("/v1/usage/calls?task_id={task}")).await,
             audit: stage.list(&format!("/v1/audit?task_id={task}&limit=1000")).await,
             made: commits(stage, task).await,
+            checkpoints: rows(pool, checkpoints, task).await,
         }
     }
 
@@ -226,7 +231,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     let manager = |kind: &str| json!([kind, "project_manager", "done"]);
 
     checks.step(" 1 receives", "the words are kept as they were given");
-    checks.that("description", &seen.task["description"], &json!(WORDS));
+    checks.that("description (B004-56)", &seen.task["description"], &json!(WORDS));
     let all = json!([
         manager("plan"),
         manager("dispatch"),
@@ -253,7 +258,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
 
     checks.step(" 4 assesses", "small");
     let thoughts = json!([said("classify"), said("assess_scope"), said("plan")]);
-    checks.that("thoughts", &seen.decisions_of(PLAN), &thoughts);
+    checks.that("thoughts (X-10)", &seen.decisions_of(PLAN), &thoughts);
     checks.that("scope", &planned["scope"], &json!("small"));
 
     checks.step(" 5 plans", "no architect: implementation, then review");
@@ -279,7 +284,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     let summary = "Added toggle with localStorage persistence";
     checks.step(" 7 hears", "work_completed, with the files and a summary");
     let built = json!({ "by": "developer", "unit": UNIT, "kind": "work_completed", "summary": summary, "details": files });
-    checks.that("first report", &seen.reported()[0], &built);
+    checks.that("first report of a developer (B004-17)", &seen.reported()[0], &built);
     checks.that(
         "the analyst's thoughts",
         &seen.decisions_of(ANALYSED),
@@ -339,7 +344,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     let summary = format!("{words}\n\n{counted}\n\n{named}");
     checks.that("summary", &seen.timeline["summary"], &json!(summary));
     checks.that("commits", &delivered(stage, seen), &expected_commits(&sample.workers["fixer"]));
-    checks.that("pull requests", &json!(seen.offered.len()), &json!(1));
+    checks.that("pull requests (X-23)", &json!(seen.offered.len()), &json!(1));
     let done = "- Add dark mode toggle to settings\n- Review the change";
     let unable = |command| {
         format!(
@@ -356,7 +361,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
         offered["task_id"]
     ]);
     let expected = json!(["open", "local", WORDS, body, seen.task["id"]]);
-    checks.that("pull request", &shown, &expected);
+    checks.that("pull request at the local forge (X-23)", &shown, &expected);
     let id = seen.task["id"].as_str().unwrap_or_default();
     let says =
         format!("{WORDS}\n\n{body}\n\nCyNode-Task: {id}\nSigned-off-by: CyNode <cynode@localhost>");
@@ -519,7 +524,7 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
         ["developer", ["pm.report"]],
         ["reviewer", ["pm.report"]],
     ]);
-    checks.that("tools", &of_roles, &expected);
+    checks.that("tools, the pull request's among them (X-23)", &of_roles, &expected);
     checks.that("records", &json!(seen.audit.len()), &json!(12));
     checks.that("decisions", &json!(texts(&seen.audit, "decision")), &json!(["allow"]));
 
@@ -532,8 +537,10 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
         ("model calls", &seen.calls),
         ("tool calls", &seen.audit),
         ("jobs", &jobs),
+        ("checkpoints", &seen.checkpoints),
     ];
     for (name, rows) in places {
-        checks.that(name, &json!(texts(rows, "trace_id")), &trace);
+        let what = format!("trace of {name} (X-15, B001-23)");
+        checks.that(&what, &json!(texts(rows, "trace_id")), &trace);
     }
 }
