@@ -164,7 +164,7 @@ mod tests {
     fn whoever_is_asked_for_is_never_replaced_by_another() {
         let nodes = [NodeCandidate { free: 0, ..node("a", 1) }, node("b", 2)];
         let needs = PlacementRequirements { node: Some("a"), ..PlacementRequirements::default() };
-        assert_eq!(choose_node(needs, &nodes), Err(PlacementError::Busy));
+        assert_eq!(choose_node(needs, &nodes), Err(PlacementError::Busy), "X-12");
     }
 
     proptest! {

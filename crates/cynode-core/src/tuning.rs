@@ -128,7 +128,7 @@ mod tests {
     fn what_is_no_number_becomes_the_default_and_is_not_repeated() {
         for text in ["", "abc", "NaN", "0x10", "1e999999x", "hunter2"] {
             let (value, note) = MODEL_TEMPERATURE.parse_clamped(text);
-            assert_eq!(value, MODEL_TEMPERATURE.default, "S001-61, S001-64: {text}");
+            assert_eq!(value, MODEL_TEMPERATURE.default, "S001-61, S001-64, B001-27: {text}");
             let note =
                 note.expect("S001-64: a value that is no number gives a warning").to_string();
             assert!(!note.contains("hunter2"), "{note}");

@@ -282,8 +282,20 @@ mod tests {
                 assert_eq!(
                     says(role, name, EnabledSwitches { pm_allowed_images: true }),
                     AllowlistVerdict::No,
-                    "{name}"
+                    "B023-12: {name}"
                 );
+            }
+            for name in [
+                "artifact.put",
+                "skills.list",
+                "skills.get",
+                "web.fetch",
+                "web.search",
+                "api.call",
+                "help.overview",
+            ] {
+                let verdict = says(role, name, EnabledSwitches::default());
+                assert_eq!(verdict, AllowlistVerdict::Yes, "B023-12: {name}");
             }
         }
     }

@@ -88,6 +88,13 @@ async fn the_trace_of_a_request_is_in_the_answer_and_in_the_event() {
     // Without one, the request gets a trace of its own.
     let other = app.user("other", None).await.get("/v1/me").await;
     assert_ne!(other.headers["x-trace-id"], trace);
+    let admin = cynode_core::roles::UserRole::Admin;
+    let second = app.user("second", Some(admin)).await;
+    let body = json!({ "slug": "api", "title": "Api" });
+    let made = second.post("/v1/projects", body).await.expect(201);
+    let own = made.headers["x-trace-id"].to_str().unwrap().to_owned();
+    let traces = app.db.texts("SELECT trace_id FROM events ORDER BY xact, seq").await;
+    assert_eq!(traces, [trace.to_owned(), own], "B001-23: one is made and used everywhere");
 }
 
 #[tokio::test]

@@ -124,6 +124,24 @@ async fn an_event_of_a_slow_transaction_is_not_skipped() {
 }
 
 #[tokio::test]
+async fn all_who_listen_see_every_event_and_so_does_a_process_that_did_not_listen() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let mut one = Stream::open(&admin, "/v1/events").await;
+    let mut other = Stream::open(&admin, "/v1/events").await;
+    make_project(&admin, "a").await;
+    make_project(&admin, "b").await;
+    // Events are kept in the database, and no process keeps any for whoever may come.
+    let elsewhere = app.replica().with_token(&admin.token().unwrap());
+    let mut late = Stream::open(&elsewhere, "/v1/events?after=0.0").await;
+    for stream in [&mut one, &mut other, &mut late] {
+        let seen = [stream.next().await.unwrap(), stream.next().await.unwrap()];
+        let slugs = seen.map(|event| event.data["data"]["slug"].clone());
+        assert_eq!(slugs, ["a", "b"], "B004-58");
+    }
+}
+
+#[tokio::test]
 async fn an_event_written_by_another_process_arrives() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

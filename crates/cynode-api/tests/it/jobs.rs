@@ -89,7 +89,8 @@ async fn a_result_is_taken_once_and_only_from_whoever_has_the_job() {
     failed["outcome"] = json!("failed");
     assert_eq!(
         worker.post(&result_path(&job), failed).await.expect(409).text("code"),
-        "invalid_state"
+        "invalid_state",
+        "B004-54"
     );
     let alive = format!("/v1/jobs/{}/alive", job["job_id"].as_str().unwrap());
     worker.post(&alive, json!({ "fencing_token": 1 })).await.expect(409);

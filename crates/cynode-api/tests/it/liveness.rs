@@ -183,7 +183,7 @@ async fn without_a_node_a_manager_and_a_model_work_is_impossible_and_each_says_w
         ("disk", "ok", false),
         ("work", "ok", false),
     ];
-    assert_eq!(seen, wanted);
+    assert_eq!(seen, wanted, "B004-47: the state of manager and models is shown");
     let path = format!("/v1/readiness?project_id={}", drive.project);
     let told = drive.admin.get(&path).await.expect(200).json();
     let models = told["checks"].as_array().unwrap().iter().find(|it| it["name"] == "models");

@@ -326,7 +326,8 @@ async fn a_call_whose_worst_case_does_not_fit_is_refused_in_the_way_at_which_eac
     let codex = admin.with_header("user-agent", "codex_exec/0.166.0");
     let reply = codex.post("/v1/responses", body).await.expect(429).json();
     assert_eq!(reply["error"]["code"], "insufficient_quota");
-    assert_eq!(spent(&admin, "?scope_type=installation").await, [(0, 0); 2]);
+    let used = spent(&admin, "?scope_type=installation").await;
+    assert_eq!(used, [(0, 0); 2], "B001-18: a call beyond the budget is refused");
 }
 
 #[tokio::test]

@@ -271,7 +271,8 @@ async fn jobs_are_shared_in_turns_and_given_once() {
     let again = left.claim(1, 10).await;
     assert_eq!(again.iter().map(unit).collect::<Vec<_>>(), ["a", "c", "e"]);
     let second = right.claim(2, 10).await;
-    assert_eq!(second.iter().map(unit).collect::<Vec<_>>(), ["b", "d", "f"], "S001-56");
+    let turns: Vec<_> = second.iter().map(unit).collect();
+    assert_eq!(turns, ["b", "d", "f"], "S001-56, X-12: in turns among those that can");
     // Whoever works without a sandbox gets none of them.
     let worker =
         drive.app.service(cynode_app::identity::service_tokens::ServiceKind::Worker, "w").await;
@@ -361,7 +362,7 @@ async fn a_node_that_is_asked_for_gets_the_job_and_nobody_else_does() {
     let left = Machine::join(&drive.app, &drive.admin, 1, 3).await;
     assert_eq!(left.claim(1, 1).await, Vec::<Value>::new());
     let right = Machine::join(&drive.app, &drive.admin, 2, 3).await;
-    assert_eq!(left.claim(2, 1).await, Vec::<Value>::new());
+    assert_eq!(left.claim(2, 1).await, Vec::<Value>::new(), "X-12: a named node is kept");
     assert_eq!(right.claim(3, 1).await.len(), 1);
 }
 
@@ -439,7 +440,8 @@ async fn an_instruction_reaches_the_agent_at_work_and_is_given_until_it_was_pass
     let instruction = json!([told["kind"], told["text"]]);
     let expected = json!(["expand_scope", "also the docs"]);
     assert_eq!(instruction, expected, "S004-071, S004-077: the agent at work gets it");
-    assert_eq!(node.heartbeat(&[&job], json!([])).await["instructions"][0], told);
+    let again = node.heartbeat(&[&job], json!([])).await["instructions"][0].clone();
+    assert_eq!(again, told, "B004-35: it is stored until somebody has it");
     let after = node.heartbeat(&[&job], json!([told["instruction_id"]])).await;
     assert_eq!(after["instructions"], json!([]));
 }

@@ -255,7 +255,8 @@ async fn a_paused_task_is_told_with_what_was_said_unless_it_goes_on_already() {
             &json!("mend-it is paused (web)"),
             &json!("Which key may I use?\n\nIt goes on when somebody resumes it."),
             &json!([]),
-        )
+        ),
+        "B004-60"
     );
     tell(json!({ "kind": "resume" })).await;
     let mut held = scene.drive.start().await;

@@ -123,7 +123,8 @@ async fn an_archived_project_takes_no_work_and_comes_back_as_it_was() {
         let refused = admin.post("/v1/tasks", body).await.expect(409);
         assert_eq!(
             refused.text("detail"),
-            "the project is archived: `cynork project unarchive NAME` takes it back"
+            "the project is archived: `cynork project unarchive NAME` takes it back",
+            "B023-09"
         );
     }
     admin.get("/v1/tasks/t?project=web").await.expect(200);

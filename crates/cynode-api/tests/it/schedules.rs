@@ -121,7 +121,10 @@ async fn a_schedule_makes_its_task_at_its_time_and_says_what_came_of_it() {
     assert_eq!(task["description"], "Build it all.");
     assert_eq!(task["acceptance_criteria"][0]["text"], "it builds");
     assert_eq!(task["created_by"], json!(scene.ada.user.unwrap()));
-    assert_eq!(scene.app.db.number("SELECT count(*) FROM workflow_runs").await, 1);
+    let runs = scene.app.db.number("SELECT count(*) FROM workflow_runs").await;
+    assert_eq!(runs, 1, "X-04: a schedule asks for a run as people do");
+    let handoffs = scene.app.db.number("SELECT count(*) FROM handoffs").await;
+    assert_eq!(handoffs, 0, "B023-16: what is whole needs no project manager");
     let events = "SELECT kind FROM events WHERE kind LIKE 'schedule.%' ORDER BY xact, seq";
     assert_eq!(scene.app.db.texts(events).await, ["schedule.set", "schedule.fired"]);
 }
@@ -284,7 +287,8 @@ async fn words_are_handed_to_the_project_manager_and_nothing_else_is_done() {
     assert_eq!(scene.turn().await, 1);
     let fired = scene.read(&path).await;
     let last = &fired["last_firing"];
-    assert_eq!((&last["outcome"], &last["handoff_state"]), (&json!("handoff"), &json!("queued")));
+    let outcome = (&last["outcome"], &last["handoff_state"]);
+    assert_eq!(outcome, (&json!("handoff"), &json!("queued")), "B023-16");
     assert_eq!(last["tasks"], json!([]));
     let handoff = format!("/v1/handoffs/{}", last["handoff_id"].as_str().unwrap());
     let handoff = scene.read(&handoff).await;

@@ -306,7 +306,7 @@ async fn stopping_a_task_stops_its_dependents_its_jobs_and_whoever_drives_it() {
         (&apart, "queued"),
     ] {
         let found = drive.admin.get(&format!("/v1/tasks/{task}")).await.expect(200).json();
-        assert_eq!(found["state"], state);
+        assert_eq!(found["state"], state, "B023-10");
     }
     let late = drive.step(&held, "wait", json!({ "wait": { "reason": "job" } })).await.expect(409);
     assert_eq!(late.text("code"), "fenced");

@@ -61,7 +61,12 @@ impl Listener {
 async fn the_engine_is_told_of_a_task_as_soon_as_it_is_asked_for() {
     let (drive, engine) = (Drive::new().await, Listener::default());
     let blocked = drive.another(json!([drive.task])).await;
-    assert_eq!(engine.hears(&drive, LATER).await, vec![drive.task.clone()], "S000-035");
+    let told = engine.hears(&drive, LATER).await;
+    assert_eq!(
+        told,
+        vec![drive.task.clone()],
+        "S000-035, B023-03, X-04: people's tasks are started"
+    );
     assert_eq!(engine.hears(&drive, LATER).await, Vec::<String>::new());
     // It was told, and nothing came of it.
     assert_eq!(engine.hears(&drive, Duration::ZERO).await, vec![drive.task.clone()]);
@@ -130,13 +135,14 @@ async fn a_job_of_which_nothing_is_heard_is_lost_and_its_late_result_refused() {
     let silent = "UPDATE jobs SET lease_expires_at = now() - interval '1 second'";
     drive.app.db.execute(silent).await;
     assert!(!reconciler::reap_expired(&drive.app.app, false).await.unwrap());
-    assert_eq!(states(&drive).await, ["lost"], "S004-139: a silent agent is noticed");
+    assert_eq!(states(&drive).await, ["lost"], "S004-139, B004-33: a silent agent is noticed");
     let due = "SELECT count(*) FROM workflow_runs WHERE due_at <= clock_timestamp()";
     assert_eq!(drive.app.db.number(due).await, 1);
     let worker = drive.app.service(ServiceKind::Worker, "w0").await;
     let report = json!({ "fencing_token": 1, "outcome": "succeeded", "result": {} });
     let path = format!("/v1/jobs/{}/result", job["job_id"].as_str().unwrap());
-    worker.post(&path, report).await.expect(409);
+    let late = worker.post(&path, report).await.status;
+    assert_eq!(late, 409, "B004-53: whoever was given up moves nothing");
     // The next attempt is a job of its own, with a life of its own.
     let mut held = drive.start().await;
     let retry = json!({ "effects": [{ "effect": "retry_unit", "unit": "a", "attempt": 1 }] });
@@ -145,10 +151,27 @@ async fn a_job_of_which_nothing_is_heard_is_lost_and_its_late_result_refused() {
     assert_eq!(held.position["retries_used"], 1);
     let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000009", "max_jobs": 1 });
     let again = worker.post("/v1/jobs/claim", body).await.expect(200).json();
-    assert_eq!(again["jobs"][0]["attempt"], 2, "S004-139: and its work is given to another");
+    assert_eq!(
+        again["jobs"][0]["attempt"], 2,
+        "S004-139, B004-48: and its work is given to another; the unit can be begun again"
+    );
     assert!(!reconciler::reap_expired(&drive.app.app, false).await.unwrap());
     let running = "SELECT count(*) FROM jobs WHERE state = 'running'";
-    assert_eq!(drive.app.db.number(running).await, 1);
+    assert_eq!(drive.app.db.number(running).await, 1, "B004-49: it has a lease of its own");
+}
+
+#[tokio::test]
+async fn only_a_job_that_runs_is_given_up_for_its_silence() {
+    let drive = Drive::new().await;
+    drive.dispatched(&["a", "b"]).await;
+    workers(&drive, 1).await;
+    let silent =
+        "UPDATE jobs SET lease_expires_at = now() - interval '1 second' WHERE state = 'running'";
+    assert_eq!(drive.app.db.execute(silent).await, 1);
+    reconciler::reap_expired(&drive.app.app, false).await.unwrap();
+    let mut states = states(&drive).await;
+    states.sort();
+    assert_eq!(states, ["lost", "queued"], "B004-33: what does not run is not monitored");
 }
 
 #[tokio::test]
@@ -161,7 +184,7 @@ async fn a_job_past_its_deadline_is_given_up_however_alive_it_is() {
     let alive = format!("/v1/jobs/{}/alive", job["job_id"].as_str().unwrap());
     worker.post(&alive, json!({ "fencing_token": 1 })).await.expect(200);
     reconciler::reap_expired(&drive.app.app, false).await.unwrap();
-    assert_eq!(states(&drive).await, ["lost"]);
+    assert_eq!(states(&drive).await, ["lost"], "B004-59");
 }
 
 #[tokio::test]

@@ -40,7 +40,8 @@ async fn a_task_is_stored_as_it_was_asked_for() {
     }
     "#);
     let id = made.text("id");
-    assert_eq!(admin.get(&format!("/v1/tasks/{id}")).await.expect(200).json(), task);
+    let read = admin.get(&format!("/v1/tasks/{id}")).await.expect(200).json();
+    assert_eq!(read, task, "B004-56");
     assert_eq!(admin.get("/v1/tasks/fix-login?project=web").await.expect(200).json(), task);
     admin.get("/v1/tasks/fix-login").await.expect(422);
 }

@@ -72,7 +72,8 @@ async fn a_node_that_waits_is_woken_by_the_job_that_was_placed_on_it() {
     let body = json!({ "claim_id": "0192d5c8-b6f0-7cc1-a1a3-000000000001", "max_jobs": 1, "wait_ms": 1500 });
     let other = idle.client.post("/v1/nodes/claim", body);
     let (given, other, ()) = tokio::join!(wait_for_job(&node, 2), other, queue);
-    assert_eq!(given.iter().map(|job| job["unit"].clone()).collect::<Vec<_>>(), [json!("a")]);
+    let units: Vec<_> = given.iter().map(|job| job["unit"].clone()).collect();
+    assert_eq!(units, [json!("a")], "B004-17: a unit that is sent finds somebody at once");
     assert_eq!(other.expect(200).json(), json!({ "jobs": [] }), "it has no room");
     drop(attended);
 }

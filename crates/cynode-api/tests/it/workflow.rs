@@ -196,6 +196,19 @@ async fn a_start_gives_the_lease_the_task_and_the_first_node() {
     "#);
     let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
     assert_eq!(task["state"], "running");
+    let state = started["position"]["state"].as_object().unwrap();
+    for field in [
+        "acceptance_criteria",
+        "preferences_effective",
+        "plan",
+        "current_step_index",
+        "attempts_by_step",
+        "last_result",
+        "verification",
+    ] {
+        assert!(state.contains_key(field), "B023-05: {field}");
+    }
+    assert_eq!(started["position"]["task_id"], json!(drive.task), "B023-05");
 }
 
 #[tokio::test]
@@ -203,13 +216,14 @@ async fn the_same_holder_and_key_get_the_same_lease_and_another_holder_is_refuse
     let drive = Drive::new().await;
     let first = drive.start_as(&drive.task, "runner", "key").await.expect(200).json();
     let again = drive.start_as(&drive.task, "runner", "key").await.expect(200).json();
-    assert_eq!(again["status"], "already_running");
+    assert_eq!(again["status"], "already_running", "B023-01");
+    assert!(first["position"]["run_id"].is_string(), "B023-01: the run is named");
     for field in ["lease_id", "holder", "fencing_token"] {
         assert_eq!(again["lease"][field], first["lease"][field], "{field}");
     }
     for (holder, key) in [("other", "key"), ("other", "other"), ("runner", "other")] {
         let refused = drive.start_as(&drive.task, holder, key).await.expect(409);
-        assert_eq!(refused.text("code"), "lease_held", "{holder} {key}");
+        assert_eq!(refused.text("code"), "lease_held", "B023-01: {holder} {key}");
     }
     drive.start_as("tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "runner", "key").await.expect(404);
 }
@@ -227,8 +241,9 @@ async fn of_many_starts_at_once_one_gets_the_lease() {
     assert_eq!(statuses[0], 200);
     assert!(statuses[1..].iter().all(|status| *status == 409), "{statuses:?}");
     let runs = "SELECT count(*) FROM workflow_runs";
-    assert_eq!(drive.app.db.number(runs).await, 1);
-    assert_eq!(drive.app.db.number("SELECT fencing_token FROM workflow_leases").await, 1);
+    assert_eq!(drive.app.db.number(runs).await, 1, "X-02: one task has one workflow");
+    let fencing = drive.app.db.number("SELECT fencing_token FROM workflow_leases").await;
+    assert_eq!(fencing, 1, "X-04: the lease guards every start");
 }
 
 #[tokio::test]
@@ -244,7 +259,7 @@ async fn a_lease_that_has_ended_is_free_and_its_holder_is_shut_out() {
     assert_eq!(taken["position"]["sequence"], 1);
     assert_eq!(taken["position"]["next"], json!({ "do": "run", "node": "plan_steps" }));
     let refused = drive.step(&late, "pass", json!({})).await.expect(409);
-    assert_eq!(refused.text("code"), "fenced");
+    assert_eq!(refused.text("code"), "fenced", "B004-53");
     let renew = drive.runner.post("/v1/workflow/renew", late.lease.clone()).await.expect(409);
     assert_eq!(renew.text("code"), "fenced");
     // Giving back what is not one's own changes nothing.
@@ -312,7 +327,8 @@ async fn a_checkpoint_sent_again_gets_the_answer_and_has_no_second_effect() {
         answer
     };
     assert_eq!(without_state(again), without_state(first));
-    assert_eq!(drive.app.db.number("SELECT count(*) FROM jobs").await, 1);
+    let jobs = drive.app.db.number("SELECT count(*) FROM jobs").await;
+    assert_eq!(jobs, 1, "B004-63: what is next is there once");
     assert_eq!(drive.app.db.number("SELECT count(*) FROM workflow_transitions").await, 3);
 }
 
@@ -417,7 +433,10 @@ async fn checkpoint_units_and_jobs_change_together_or_not_at_all() {
     ] {
         drive.step(&held, "pass", json!({ "effects": [effect] })).await.expect(422);
     }
-    assert_eq!(drive.app.db.number(facts).await, before);
+    let after = drive.app.db.number(facts).await;
+    assert_eq!(after, before, "B004-06, B004-57, X-02: all of it is stored, or nothing");
+    let units = drive.app.db.texts("SELECT key FROM work_units ORDER BY key").await;
+    assert_eq!(units, ["a", "b"], "X-02: one unit for each step of the plan");
 }
 
 #[tokio::test]
@@ -493,7 +512,7 @@ async fn a_task_is_not_driven_before_what_it_depends_on_is_completed() {
     let other = drive.another(json!([])).await;
     let dependent = drive.another(json!([drive.task, other])).await;
     let refused = drive.start_as(&dependent, "runner", "key").await.expect(409);
-    assert_eq!(refused.text("code"), "not_runnable");
+    assert_eq!(refused.text("code"), "not_runnable", "B023-09: a dependency is not finished");
     let due = "SELECT count(*) FROM workflow_runs WHERE due_at IS NOT NULL AND ended_at IS NULL";
     for (task, left) in [(drive.task.clone(), 1), (other, 1)] {
         complete(&drive, &task).await;
@@ -538,7 +557,20 @@ async fn a_task_with_units_that_are_not_done_cannot_be_completed() {
     drive.go(&mut held, "done", json!({})).await;
     drive.step(&held, "pass", json!({})).await.expect(422);
     let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
-    assert_eq!(task["state"], "running");
+    assert_eq!(task["state"], "running", "B004-11: a unit is not done yet");
+}
+
+#[tokio::test]
+async fn units_of_two_tasks_may_have_the_same_name() {
+    let drive = Drive::new().await;
+    drive.dispatched(&["a"]).await;
+    let other = drive.another(json!([])).await;
+    let mut held = drive.start_task(&other).await;
+    drive.go(&mut held, "pass", json!({})).await;
+    let plan = json!([{ "effect": "plan_units", "units": [{ "key": "a", "title": "a" }] }]);
+    drive.go(&mut held, "pass", json!({ "effects": plan })).await;
+    let units = drive.app.db.texts("SELECT key FROM work_units").await;
+    assert_eq!(units, ["a", "a"], "B004-64");
 }
 
 #[tokio::test]
@@ -547,14 +579,22 @@ async fn a_run_is_resumed_after_the_node_that_was_checkpointed_last() {
     let body = json!({ "task_id": drive.task });
     drive.runner.post("/v1/workflow/resume", body).await.expect(404);
     let mut held = drive.start().await;
-    let state =
-        json!({ "acceptance_criteria": [{ "text": "the tests pass" }], "node_failures": 2 });
+    let plan = json!({ "steps": [{ "key": "a", "title": "a" }], "assumptions": ["it builds"] });
+    let judged =
+        json!({ "unit": "a", "status": "pass", "findings": [], "recommended_actions": ["look"] });
+    let state = json!({ "acceptance_criteria": [{ "text": "the tests pass" }], "node_failures": 2,
+        "plan": plan, "verification": judged });
     drive.go(&mut held, "pass", json!({ "state": state })).await;
     drive.expire().await;
     let resumed = drive.resume().await;
-    assert_eq!(resumed["last_node"], "load_task_context");
-    assert_eq!(resumed["position"]["next"], json!({ "do": "run", "node": "plan_steps" }));
-    assert_eq!(resumed["position"]["state"]["node_failures"], 2);
+    assert_eq!(resumed["last_node"], "load_task_context", "B023-02, B023-06");
+    let next = json!({ "do": "run", "node": "plan_steps" });
+    assert_eq!(resumed["position"]["next"], next, "B023-02");
+    let kept = &resumed["position"]["state"];
+    assert_eq!(kept["node_failures"], 2);
+    assert_eq!(kept["plan"]["steps"][0]["key"], "a", "B023-05");
+    assert_eq!(kept["plan"]["assumptions"], json!(["it builds"]), "B023-05");
+    assert_eq!(kept["verification"], judged, "B023-05");
     let again = drive.start().await;
     assert_eq!(again.position["state"], resumed["position"]["state"]);
 }
@@ -581,7 +621,7 @@ async fn a_failed_run_fails_its_task_and_stops_its_jobs() {
     let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
     assert_eq!((&task["state"], &task["failure"]), (&json!("failed"), &json!("it cannot be")));
     let left = "SELECT count(*) FROM jobs WHERE state <> 'cancelled'";
-    assert_eq!(drive.app.db.number(left).await, 0);
+    assert_eq!(drive.app.db.number(left).await, 0, "B004-51: a failure does not stay for ever");
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ fn a_plain_run_goes_from_load_to_finalize() {
         (FinalizeSummary, StepVerdict::Pass, StepTransition::End),
     ];
     for (node, verdict, expected) in steps {
-        assert_eq!(next(node, verdict), expected, "{node:?} {verdict:?}");
+        assert_eq!(next(node, verdict), expected, "B023-04: {node:?} {verdict:?}");
     }
 }
 
@@ -48,11 +48,13 @@ fn a_plain_run_goes_from_load_to_finalize() {
 fn a_failed_verification_goes_back_to_dispatch_and_without_retries_to_mark_failed() {
     assert_eq!(
         next(WorkflowStep::VerifyStepResult, StepVerdict::Redo),
-        StepTransition::Go(WorkflowStep::DispatchStep)
+        StepTransition::Go(WorkflowStep::DispatchStep),
+        "B023-04"
     );
     assert_eq!(
         next(WorkflowStep::VerifyStepResult, StepVerdict::Fail),
-        StepTransition::Go(WorkflowStep::MarkFailed)
+        StepTransition::Go(WorkflowStep::MarkFailed),
+        "B023-04"
     );
     assert_eq!(next(WorkflowStep::MarkFailed, StepVerdict::Pass), StepTransition::End);
 }
@@ -116,6 +118,13 @@ fn the_page_says_who_verifies_and_that_findings_go_into_the_state() {
     let said =
         "Verify Step Result: the project manager tasks the analyst, findings go into the state";
     assert!(page.contains(said), "docs/explanation/workflow.md must hold: {said}");
+}
+
+#[test]
+fn the_page_of_nodes_says_that_every_job_is_placed_on_its_own() {
+    let page = include_str!("../../../../docs/guides/nodes.md");
+    let said = "The orchestrator places each job on one node";
+    assert!(page.contains(said), "B001-05: docs/guides/nodes.md must hold: {said}");
 }
 
 #[test]

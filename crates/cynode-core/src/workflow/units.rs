@@ -153,16 +153,17 @@ mod tests {
                 (Collected, Pending),
                 (Collected, Failed),
                 (Collected, Cancelled),
-            ]
+            ],
+            "B004-05, B004-06: every other transition is refused"
         );
     }
 
     #[test]
     fn a_report_cannot_bring_a_job_back_that_has_ended() {
         for state in [JobState::Succeeded, JobState::Failed, JobState::Lost, JobState::Cancelled] {
-            assert!(state.is_final(), "{state:?}");
+            assert!(state.is_final(), "B004-54: {state:?}");
         }
-        assert_eq!(JobState::before(JobState::Succeeded), ["running"]);
+        assert_eq!(JobState::before(JobState::Succeeded), ["running"], "B004-54");
         assert_eq!(JobState::before(JobState::Cancelled), ["queued", "running"]);
     }
 }

@@ -210,7 +210,10 @@ async fn the_page_of_the_contract_says_the_exact_shape_of_every_table() {
         let columns: Vec<String> =
             sqlx::query_scalar(query).bind(table).fetch_all(&db.pool()).await.unwrap();
         let shape = format!("```text\n{table}\n  {}\n```", columns.join("\n  "));
-        assert!(page.contains(&shape), "docs/explanation/workflow.md must hold:\n{shape}");
+        assert!(
+            page.contains(&shape),
+            "B023-07, B023-08: docs/explanation/workflow.md must hold:\n{shape}"
+        );
     }
 }
 

@@ -329,8 +329,7 @@ async fn get_task(
     if call.service.is_some() {
         return Ok(tasks::get_task_of_any_project(&call.app, task_id).await?.into());
     }
-    let found = call.app.read(&call.request, |ctx| tasks::get_task(ctx, task_id)).await?;
-    Ok(found.into())
+    Ok(call.app.read(&call.request, |ctx| tasks::get_task_view(ctx, task_id)).await?)
 }
 
 fn own_project(call: &ToolInvocation, given: Option<ProjectId>) -> Result<ProjectId, ToolError> {

@@ -19,8 +19,12 @@ fn entries() -> Vec<CatalogueEntry> {
 #[test]
 fn every_tool_has_a_schema_a_namespace_of_ours_and_asks_for_what_it_is_tied_to() {
     let (catalogue, refused) = ToolCatalogue::from_entries(entries());
-    assert_eq!(refused, [], "S001-39: every tool declares a schema that is accepted");
-    assert_eq!(catalogue.iter_tools().count(), tool_definitions().len());
+    assert_eq!(
+        refused,
+        [],
+        "S001-39, B001-31: every tool declares a schema that is accepted; no tool hides another"
+    );
+    assert_eq!(catalogue.iter_tools().count(), tool_definitions().len(), "B001-31");
     for tool in catalogue.iter_tools() {
         let definition = &tool.definition;
         assert_eq!(definition.missing_id_arguments(), Vec::<&str>::new(), "{}", definition.name);
@@ -47,14 +51,15 @@ fn what_can_be_called_can_be_carried_out_and_what_cannot_says_why() {
 fn the_old_names_of_reports_and_instructions_lead_to_the_same_tools() {
     let (catalogue, _) = ToolCatalogue::from_entries(entries());
     for (old, new) in [("apmas_report_to_pm", "pm.report"), ("apmas_pm_instruct", "pm.instruct")] {
-        assert_eq!(catalogue.find_by_wire_name(old).unwrap().definition.name.as_str(), new);
+        let found = catalogue.find_by_wire_name(old).unwrap();
+        assert_eq!(found.definition.name.as_str(), new, "X-05");
     }
     let tied: BTreeSet<_> = catalogue
         .iter_tools()
         .filter(|tool| ["pm", "agent"].contains(&tool.definition.name.namespace()))
         .map(|tool| tool.definition.binding.task)
         .collect();
-    assert_eq!(tied, BTreeSet::from([true]));
+    assert_eq!(tied, BTreeSet::from([true]), "X-05: all of them ask for the task");
 }
 
 #[test]

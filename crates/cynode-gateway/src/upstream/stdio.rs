@@ -477,6 +477,6 @@ mod tests {
 
     #[test]
     fn a_message_is_one_line() {
-        assert_eq!(to_line(b"{\r\n\"a\":1\n}".to_vec()), b"{  \"a\":1 }\n");
+        assert_eq!(to_line(b"{\r\n\"a\":1\n}".to_vec()), b"{  \"a\":1 }\n", "B004-62");
     }
 }

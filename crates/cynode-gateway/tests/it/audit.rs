@@ -236,7 +236,7 @@ async fn neither_arguments_nor_results_are_in_any_record_or_file() {
     assert!(rows.contains("ext.todo.echo") && holds(&written, "ext.todo.echo"));
     for marker in ["ARGUMENT-MARKER", "RESULT-MARKER"] {
         let hex = marker.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
-        assert!(!rows.contains(marker) && !rows.contains(&hex), "{rows}");
+        assert!(!rows.contains(marker) && !rows.contains(&hex), "X-16: {rows}");
         assert!(!holds(&written, marker), "{marker}");
     }
 }
@@ -246,7 +246,8 @@ async fn the_tables_of_records_have_no_column_that_could_hold_a_payload() {
     let bench = Bench::new().await;
     let wide = "SELECT table_name || '.' || column_name FROM information_schema.columns \
         WHERE table_name LIKE 'audit\\_%' AND data_type IN ('json', 'jsonb', 'xml') ORDER BY 1";
-    assert_eq!(bench.app.db.texts(wide).await, Vec::<String>::new());
+    let wide = bench.app.db.texts(wide).await;
+    assert_eq!(wide, Vec::<String>::new(), "X-16: no column holds a payload");
     let texts = "SELECT DISTINCT column_name::text FROM information_schema.columns \
         WHERE table_name LIKE 'audit\\_records%' AND data_type IN ('text', 'ARRAY', 'character varying') ORDER BY 1";
     assert_eq!(
@@ -501,6 +502,9 @@ async fn a_message_that_is_no_call_is_answered_and_leaves_no_record() {
     let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
     let hello = legacy.send("initialize", hello).await;
     assert_eq!(hello.result()["protocolVersion"], "2025-06-18");
+    let odd = json!({ "protocolVersion": "1999-01-01", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+    let odd = legacy.send("initialize", odd).await;
+    assert_eq!(odd.result()["protocolVersion"], "2025-11-25", "B004-61");
     legacy.notify("notifications/initialized", json!({})).await.expect(202);
     assert_eq!(legacy.send("ping", json!({})).await.result(), json!({}));
     assert_eq!(bench.records().await, Vec::<Value>::new());

@@ -84,7 +84,7 @@ async fn the_manager_opens_the_pull_request_of_its_own_task_once_and_nobody_else
     assert_eq!(nothing.value(), json!({ "pull_request": null }));
     let opened = manager.call(OPEN, opening(&bench.task)).await.value()["pull_request"].clone();
     let shown = (&opened["state"], &opened["number"], &opened["base_commit"]);
-    assert_eq!(shown, (&json!("open"), &json!(1), &json!(base)));
+    assert_eq!(shown, (&json!("open"), &json!(1), &json!(base)), "X-23");
     let again = manager.call(OPEN, opening(&bench.task)).await.value();
     assert_eq!(again, json!({ "pull_request": opened }));
     let got = manager.call("git.pull_request.get", json!({ "task_id": bench.task })).await.value();

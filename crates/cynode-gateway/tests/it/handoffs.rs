@@ -561,16 +561,24 @@ async fn what_was_thought_is_kept_once_without_secrets_and_given_to_whoever_goes
     assert_eq!(other, "failed conflict", "another question at the same step");
     let fail = json!({ "handoff_id": handoff["handoff_id"], "fencing_token": handoff["fencing_token"], "transient": true,
         "reason": "no model" });
-    assert_eq!(given(&manager, "handoff.fail", fail).await["state"], "queued");
+    let failed = given(&manager, "handoff.fail", fail).await;
+    assert_eq!(failed["state"], "queued", "B004-47: without a model it waits for the next try");
     bench.app.db.execute("UPDATE handoffs SET due_at = now()").await;
     let again = claim(&manager).await;
-    assert_eq!(again["decisions"][0]["output"], class, "S004-161: the first answer holds");
+    let kept = &again["decisions"][0]["output"];
+    assert_eq!(*kept, class, "S004-161, B004-47: the first answer holds, nothing is lost");
     let complaints = bench.app.db.texts("SELECT validation_errors::text FROM think_calls").await;
     assert!(complaints.len() == 1 && !complaints[0].contains(&secret), "{complaints:?}");
     let prompts = bench.app.db.texts("SELECT prompt::text FROM think_prompts").await;
     assert!(prompts.len() == 1 && !prompts[0].contains(&secret), "{prompts:?}");
     let path = format!("/v1/handoffs/{}/decisions/0/prompt", again["handoff_id"].as_str().unwrap());
     assert!(bench.admin.get(&path).await.expect(200).json()["user"].is_string());
+    // Prompts are kept apart, and for a time of their own.
+    bench.app.db.execute("UPDATE think_prompts SET created_at = timestamptz '2000-01-01'").await;
+    cynode_app::background::maintenance::run_maintenance_once(&bench.app.app).await.unwrap();
+    let prompts = bench.app.db.number("SELECT count(*) FROM think_prompts").await;
+    let decisions = bench.app.db.number("SELECT count(*) FROM think_calls").await;
+    assert_eq!((prompts, decisions), (0, 1), "X-16: prompts go, decisions stay");
 }
 
 #[tokio::test]

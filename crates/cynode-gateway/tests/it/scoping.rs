@@ -178,7 +178,7 @@ async fn a_role_in_the_arguments_is_checked_against_the_token_and_never_believed
         assert_eq!(
             agent.call("pm.report", report(role)).await.verdict(),
             "refused wrong_role",
-            "{role}"
+            "B004-65, X-06: {role}"
         );
     }
     assert_eq!(bench.app.db.number("SELECT count(*) FROM agent_reports").await, 0);

@@ -338,7 +338,7 @@ async fn no_server_takes_a_name_of_ours_and_only_an_admin_chooses_names_without_
         names.contains(&"echo")
             && !names.contains(&"db.task.cancel")
             && !names.contains(&"help.overview"),
-        "{names:?}"
+        "X-14: {names:?}"
     );
     assert!(
         shown["failure"].as_str().unwrap().contains("names that are taken"),

@@ -162,7 +162,8 @@ async fn a_manager_asks_for_a_task_to_be_driven_and_takes_no_lease() {
     let bench = Bench::new().await;
     let manager = manager(&bench).await;
     let asked = given(&manager, "workflow.start", json!({ "task_id": bench.task })).await;
-    assert_eq!(asked, json!({ "task_id": bench.task, "requested": true }));
+    let wanted = json!({ "task_id": bench.task, "requested": true });
+    assert_eq!(asked, wanted, "B023-03, X-04: the manager asks through the gateway");
     for (field, value) in [
         ("holder", json!("me")),
         ("idempotency_key", json!("k")),
@@ -176,7 +177,8 @@ async fn a_manager_asks_for_a_task_to_be_driven_and_takes_no_lease() {
     }
     assert_eq!(
         bench.app.db.number("SELECT count(*) FROM workflow_leases WHERE holder IS NOT NULL").await,
-        0
+        0,
+        "X-04: and takes no lease"
     );
     assert_eq!(
         verdict(&manager, "workflow.start", json!({ "task_id": NOBODYS })).await,
@@ -483,12 +485,12 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
         "refused disabled_by_setting",
-        "S000-090"
+        "S000-090, B023-13"
     );
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.add", add()).await,
         "refused disabled_by_setting",
-        "S000-090"
+        "S000-090, B023-13"
     );
     assert!(!manager.tools().await.iter().any(|tool| tool.starts_with("sandbox__")));
     bench.setting("gateway.pm_allowed_images", json!(true)).await;
@@ -511,7 +513,8 @@ async fn images_are_the_managers_only_while_a_person_has_switched_that_on() {
     bench.set_tool("sandbox.allowed_images.list", json!({ "scope": "sandbox" })).await;
     assert_eq!(
         verdict(&developer, "sandbox.allowed_images.list", json!({})).await,
-        "refused not_allowlisted"
+        "refused not_allowlisted",
+        "X-07: the scope `sandbox` does not open the namespace `sandbox`"
     );
     assert_eq!(
         verdict(&manager, "sandbox.allowed_images.list", json!({})).await,
@@ -608,7 +611,6 @@ async fn reports_go_to_the_manager_and_instructions_to_the_task() {
         "S004-008, S004-083, S004-131, S004-143, S004-165: only the project manager instructs, by either name of the tool"
     );
 }
-
 #[tokio::test]
 async fn agents_report_to_the_manager_and_cannot_address_each_other() {
     let bench = Bench::new().await;
@@ -620,12 +622,10 @@ async fn agents_report_to_the_manager_and_cannot_address_each_other() {
             "S004-058: {role} reports to the manager"
         );
         assert!(!shown.contains(&"pm__instruct".to_owned()), "S004-058: {role} instructs nobody");
-        let to_developer = json!({ "task_id": bench.task, "toAgent": "developer",
-            "instructionType": "revise", "instructions": "Do it as I do." });
+        let to_developer = json ! ( { "task_id" : bench . task , "toAgent" : "developer" , "instructionType" : "revise" , "instructions" : "Do it as I do." } );
         let refusal = verdict(&agent, "apmas_pm_instruct", to_developer).await;
         assert_eq!(refusal, "refused wrong_scope", "S004-059: {role} instructs no other agent");
-        let report = json!({ "task_id": bench.task, "kind": "work_completed", "summary": "done",
-            "toAgent": "developer" });
+        let report = json ! ( { "task_id" : bench . task , "kind" : "work_completed" , "summary" : "done" , "toAgent" : "developer" } );
         let refusal = verdict(&agent, "pm.report", report).await;
         assert_eq!(refusal, "refused invalid_arguments", "S004-059: {role} reports to no other");
     }
@@ -633,7 +633,6 @@ async fn agents_report_to_the_manager_and_cannot_address_each_other() {
         "SELECT (SELECT count(*) FROM agent_reports) + (SELECT count(*) FROM task_instructions)";
     assert_eq!(bench.app.db.number(stored).await, 0, "S004-059: nothing of it is stored");
 }
-
 #[tokio::test]
 async fn the_tools_of_the_specification_take_its_arguments() {
     let bench = Bench::new().await;
@@ -649,18 +648,14 @@ async fn the_tools_of_the_specification_take_its_arguments() {
         "work_completed",
     ];
     for kind in kinds {
-        let report = json!({ "task_id": bench.task, "agentRole": "tester", "messageType": kind,
-            "component": "the pager", "payload": {} });
+        let report = json ! ( { "task_id" : bench . task , "agentRole" : "tester" , "messageType" : kind , "component" : "the pager" , "payload" : { } } );
         given(&tester, "apmas_report_to_pm", report).await;
     }
     let stored = "SELECT agent_role || ' ' || summary FROM agent_reports ORDER BY kind";
     let reported = kinds.map(|kind| format!("tester {kind}: the pager"));
     assert_eq!(bench.app.db.texts(stored).await, reported, "S004-002, S004-060, S004-079");
     let manager = manager(&bench).await;
-    let instruct = |kind: &str, to_agent: &str| {
-        json!({ "task_id": bench.task, "toAgent": to_agent, "instructionType": kind,
-            "instructions": "the docs", "context": { "page": 3 } })
-    };
+    let instruct = |kind: &str, to_agent: &str| json ! ( { "task_id" : bench . task , "toAgent" : to_agent , "instructionType" : kind , "instructions" : "the docs" , "context" : { "page" : 3 } } );
     let refusal = verdict(&manager, "apmas_pm_instruct", instruct("pause", "somebody")).await;
     assert_eq!(refusal, "failed invalid", "S004-082: `toAgent` is a role that works");
     for kind in ["continue", "pause", "revise", "expand_scope", "reduce_scope", "abort"] {
@@ -670,6 +665,13 @@ async fn the_tools_of_the_specification_take_its_arguments() {
     let instructed = ["abort", "expand_scope", "pause", "reduce_scope", "resume", "revise"]
         .map(|kind| format!("{kind}: the docs\n\n{{\"page\":3}}"));
     assert_eq!(bench.app.db.texts(stored).await, instructed, "S004-002, S004-072, S004-082");
+    let story = bench.story().await;
+    for line in ["tester pm.report", "project_manager pm.instruct"] {
+        let recorded = story.iter().filter(|it| it.starts_with(line) && it.contains("outcome"));
+        assert_ne!(recorded.count(), 0, "X-05: {line} is not in the records: {story:?}");
+    }
+    let scope = "tester pm.instruct decision deny wrong_scope not_forwarded";
+    assert!(story.iter().any(|it| it == scope), "X-05: each has its scope: {story:?}");
 }
 
 #[tokio::test]
@@ -694,6 +696,10 @@ async fn an_agent_says_that_it_lives_keeps_its_state_asks_and_ends() {
     );
     let untraced = given(&agent, "agent.get_context", task.clone()).await;
     assert_eq!(untraced["trace_id"].as_str().unwrap().len(), 32, "S001-36: there always is one");
+    let records = bench.records().await;
+    let told =
+        |it: &Value| it["tool"] == "agent.get_context" && it["trace_id"] == context["trace_id"];
+    assert!(records.iter().any(told), "X-15: a tool has the trace of its record: {records:?}");
     given(
         &agent,
         "agent.request_help",
@@ -702,8 +708,16 @@ async fn an_agent_says_that_it_lives_keeps_its_state_asks_and_ends() {
     .await;
     given(&agent, "agent.complete", json!({ "task_id": bench.task, "summary": "done" })).await;
     let kinds = bench.app.db.texts("SELECT kind FROM agent_reports ORDER BY report_id").await;
-    let reports = ["needs_clarification", "work_completed"];
-    assert_eq!(kinds, reports, "S004-080: a note about progress is no report");
+    assert_eq!(
+        kinds,
+        ["needs_clarification", "work_completed"],
+        "B004-26, B004-27, S004-080: a note about progress is no report"
+    );
+    let story = bench.story().await;
+    for tool in ["heartbeat", "checkpoint", "get_context", "request_help", "complete"] {
+        let line = format!("developer agent.{tool} outcome allow ok success");
+        assert!(story.contains(&line), "X-05: {line}: {story:?}");
+    }
     let long = json!({ "task_id": bench.task, "note": "x".repeat(2001) });
     assert_eq!(verdict(&agent, "agent.heartbeat", long).await, "failed invalid");
     let huge = json!({ "task_id": bench.task, "state": { "x": "x".repeat(70_000) } });
@@ -810,7 +824,7 @@ async fn a_name_that_merely_looks_like_one_of_ours_is_no_tool() {
         assert_eq!(
             verdict(&manager, name, json!({ "task_id": bench.task })).await,
             "error -32602",
-            "S001-37, S001-38, S001-79: {name}"
+            "S001-37, S001-38, S001-79, B001-04, B001-29: only what was declared can be called: {name}"
         );
     }
     // Written for the wire and with dots it is the same tool.

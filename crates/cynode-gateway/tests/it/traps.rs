@@ -108,7 +108,8 @@ async fn a_gate_that_cannot_be_loaded_or_asked_lets_nothing_through() {
     drop(bench.app.db.pool().close());
     promised().await;
     let answer = call().await;
-    assert_eq!((answer.0.status, answer.verdict()), (503, "error 503".into()));
+    let ended = (answer.0.status, answer.verdict());
+    assert_eq!(ended, (503, "error 503".into()), "B023-11: nothing is let through");
     assert_eq!(agent.send("tools/list", json!({})).await.0.status, 503);
     assert_eq!(offering.calls().len(), 1);
 }

@@ -146,7 +146,8 @@ async fn an_agent_that_dies_has_crashed_and_its_last_complaint_says_why() {
     let (mut session, mut line) = bench.start().await.unwrap();
     let crashed =
         turn(WorkStopReason::Crashed, "fake ended in the middle of its turn. panic: no more");
-    assert_eq!(session.run_prompt("die", &mut line.ears).await.unwrap(), crashed);
+    let ended = session.run_prompt("die", &mut line.ears).await.unwrap();
+    assert_eq!(ended, crashed, "B004-50: the end is noticed at once");
     let again = session.run_prompt("greet", &mut line.ears).await.unwrap();
     assert_eq!(again.stop, WorkStopReason::Crashed);
 }
@@ -263,7 +264,8 @@ async fn a_cancelled_agent_stops_by_itself_or_is_given_up() {
             line.orders.send(WorkerInstruction::Cancel).await.unwrap();
         };
         let (turn, ()) = tokio::join!(session.run_prompt(text, &mut line.ears), cancel);
-        assert_eq!(turn.unwrap(), self::turn(WorkStopReason::Cancelled, said), "{text}");
+        let wanted = self::turn(WorkStopReason::Cancelled, said);
+        assert_eq!(turn.unwrap(), wanted, "B004-39: {text}");
     }
 }
 

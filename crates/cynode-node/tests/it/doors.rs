@@ -82,10 +82,11 @@ async fn a_question_reaches_the_models_with_the_token_of_the_job_and_streams_bac
     let seen = scene.fake.world().agents[0].clone();
     assert_eq!((seen.method.as_str(), seen.path.as_str()), ("POST", "/v1/messages"));
     assert_eq!(seen.body.as_ref(), b"{}");
-    assert_eq!(seen.headers["authorization"], "Bearer the-job-token");
+    assert_eq!(seen.headers["authorization"], "Bearer the-job-token", "B023-14");
     assert_eq!(seen.headers["anthropic-version"], "2023-06-01");
     let trace = seen.headers["traceparent"].to_str().unwrap();
-    assert!(trace.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"), "{trace}");
+    let of_job = trace.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-");
+    assert!(of_job, "X-15: an agent's calls have the trace of its job: {trace}");
     for name in ["x-api-key", "cookie", "x-forwarded-for"] {
         assert!(!seen.headers.contains_key(name), "{name}");
     }
@@ -231,6 +232,6 @@ async fn neither_the_token_nor_an_address_is_to_be_found_inside() {
     let all = format!("{:?}", world.jobs[&assignment.job_id].events);
     assert!(all.contains("PATH="), "{all}");
     for word in ["the-job-token\\n", "token-0", &fake.url, "assignment.json"] {
-        assert!(!all.contains(word), "{word}: {all}");
+        assert!(!all.contains(word), "B001-15, B023-14: {word}: {all}");
     }
 }

@@ -375,7 +375,7 @@ async fn a_job_that_is_to_stop_stops_with_all_its_processes() {
     let began = std::time::Instant::now();
     fake.world().jobs.get_mut(&assignment.job_id).unwrap().stop = Some("cancelled".to_owned());
     no_process("sleep 71234501").await;
-    assert!(began.elapsed().as_secs_f64() < 2.0, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_secs_f64() < 2.0, "B004-39: {:?}", began.elapsed());
     machine.cleared().await;
     assert_eq!(fake.world().jobs[&assignment.job_id].posts, 0);
 }
@@ -425,6 +425,8 @@ async fn a_job_that_takes_too_long_is_ended_and_what_it_did_is_kept() {
     );
     assert!(result.result.commit.is_some());
     no_process("sleep 71234503").await;
+    let left = crate::program::processes("sleep 71234503");
+    assert_eq!(left, Vec::<String>::new(), "B004-48: the process that took too long has ended");
 }
 
 #[tokio::test(flavor = "multi_thread")]

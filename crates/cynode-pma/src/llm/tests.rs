@@ -199,7 +199,7 @@ async fn a_script_answers_by_kind_and_holds_its_answers_to_the_form() {
         (DecisionKind::Classify, good.clone()),
         (DecisionKind::Classify, json!({})),
     ]);
-    assert_eq!(brain.request_decision(ask("q"), FINE).await, Ok(good));
+    assert_eq!(brain.request_decision(ask("q"), FINE).await, Ok(good), "X-09");
     assert!(matches!(
         brain.request_decision(ask("r"), FINE).await,
         Err(DecisionError::Permanent(_))
@@ -229,7 +229,7 @@ async fn what_was_thought_is_given_again_for_the_same_question_only() {
         latency_ms: 1,
     };
     let brain = ReplayBackend::new([thought]);
-    assert_eq!(brain.request_decision(ask("q"), FINE).await, Ok(good));
+    assert_eq!(brain.request_decision(ask("q"), FINE).await, Ok(good), "X-10");
     assert!(matches!(
         brain.request_decision(ask("other"), FINE).await,
         Err(DecisionError::Permanent(_))
@@ -243,7 +243,8 @@ proptest! {
     fn the_temperature_of_a_call_is_between_0_and_2_whatever_was_set(text in "-?[0-9]{1,6}(\\.[0-9]{1,3})?|\\PC{0,8}|NaN|inf") {
         let (tuned, _) = MODEL_TEMPERATURE.parse_clamped(&text);
         for kind in kinds() {
-            prop_assert!((0.0..=2.0).contains(&temperature_for_kind(kind, tuned)));
+            let temperature = temperature_for_kind(kind, tuned);
+            prop_assert!((0.0..=2.0).contains(&temperature), "X-19: {temperature}");
         }
     }
 
@@ -264,7 +265,7 @@ proptest! {
             let next = build_completion_request(&ask("q"), &form, "m", 0.0, Some(&complaint)).to_string().len();
             // Whatever is written before, only the last complaint is in it; JSON may write a character in six.
             let bound = bare + 6 * complaint.len() + 2 * form.to_compact_json().len() + 200;
-            prop_assert!(next <= bound, "S004-010, S004-017: {} of {}", next, bound);
+            prop_assert!(next <= bound, "S004-010, S004-017, X-01: {} of {}", next, bound);
         }
     }
 }

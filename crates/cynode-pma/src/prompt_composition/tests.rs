@@ -89,6 +89,13 @@ fn every_combination_of_parts_is_composed_in_the_one_order() {
         );
     }
     insta::assert_snapshot!(all.join("\n"));
+    let whole = compose_system_prompt(&bundle(), &context(31, PLAIN));
+    let numbers: Vec<&str> = whole
+        .lines()
+        .filter_map(|line| line.strip_prefix("# Part ")?.split_once(':'))
+        .map(|(number, _)| number)
+        .collect();
+    assert_eq!(numbers, ["1", "2", "3", "4", "5", "6"], "X-01: six parts in their order");
 }
 
 #[test]

@@ -328,7 +328,7 @@ async fn calls_that_do_not_fit_or_were_not_offered_do_not_reach_the_gate() {
         .into_iter()
         .filter(|seen| !["model", "tools/list"].contains(&seen.what.as_str()))
         .collect();
-    assert_eq!(others, [], "CYNAI.PMAGNT.PolicyAndTools");
+    assert_eq!(others, [], "B001-04, CYNAI.PMAGNT.PolicyAndTools: nothing of such a step runs");
 }
 
 #[tokio::test]

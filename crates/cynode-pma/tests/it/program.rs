@@ -201,6 +201,6 @@ async fn logs_hold_no_secret_and_nothing_of_what_was_asked_or_answered() {
     assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{text}");
     for secret in ["cyn_svc_token_of_manager", TOKEN, "ASKED-FOR-THIS", "ANSWERED-THAT", "hunter2"]
     {
-        assert!(!text.contains(secret), "S000-080: {secret}: {text}");
+        assert!(!text.contains(secret), "S000-080, X-16: {secret}: {text}");
     }
 }

@@ -65,7 +65,11 @@ async fn an_answer_is_asked_with_the_handoffs_token_and_recorded_with_the_hosts_
         "S004-124, S004-125, S004-141: a question in, a structured answer out"
     );
     let seen = fake.seen();
-    assert_eq!(whats(&seen), ["model", "think.record"], "S004-125, S004-141, S004-164");
+    assert_eq!(
+        whats(&seen),
+        ["model", "think.record"],
+        "S004-125, S004-141, S004-164, X-01: one request for one decision"
+    );
     let question = json!({
         "model": "cynodeai.standard",
         "messages": [{ "role": "system", "content": "SYSTEM" }, { "role": "user", "content": "Which?" }],

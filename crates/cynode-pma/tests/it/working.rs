@@ -370,7 +370,10 @@ async fn the_same_question_has_the_same_size_however_many_came_before() {
     fake.until("handoff.complete", 6).await;
     let questions: Vec<Value> = fake.asked("model").into_iter().map(|asked| asked.body).collect();
     let is_same = questions.iter().all(|question| *question == questions[0]);
-    assert!(is_same, "S004-009, S004-010, S004-017: each question begins anew: {questions:?}");
+    assert!(
+        is_same,
+        "X-01, S004-009, S004-010, S004-017: each question begins anew: {questions:?}"
+    );
 }
 
 #[tokio::test]

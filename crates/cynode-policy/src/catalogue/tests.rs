@@ -35,7 +35,7 @@ fn a_native_tool_outside_the_namespaces_and_a_foreign_one_inside_are_not_registe
         assert_eq!(
             refused(vec![tool]),
             [CatalogueError::Namespace(name)],
-            "S001-37, S001-38, S001-79"
+            "S001-37, S001-38, S001-79, X-14"
         );
     }
 }

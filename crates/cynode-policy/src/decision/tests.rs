@@ -52,7 +52,7 @@ fn every_question_refuses_with_its_own_reason_in_the_fixed_order() {
     let unbound = AgentIdentity { task: None, ..agent(AgentRole::ProjectManager) };
     let all = gate(vec![entry(definition("db.task.get", IdBinding::TASK))], &[]);
     let missing = Some(RefusalReason::MissingId("task_id"));
-    assert_eq!(verdict(&unbound, &all, "db__task__get", &json!({})), missing);
+    assert_eq!(verdict(&unbound, &all, "db__task__get", &json!({})), missing, "B023-11");
     let wrong = json!({ "task_id": "tsk_00000000000000000000000000000009" });
     assert_eq!(ask(entry(tool()), &wrong), Some(RefusalReason::WrongId("task_id")));
     let odd = json!({ "task_id": [TASK] });
@@ -89,7 +89,7 @@ fn a_role_that_the_caller_claims_is_checked_and_never_believed() {
         verdict(&agent(AgentRole::Reviewer), &gate, "pm__report", &arguments)
     };
     assert_eq!(ask("reviewer"), None);
-    assert_eq!(ask("project_manager"), Some(RefusalReason::WrongRole));
+    assert_eq!(ask("project_manager"), Some(RefusalReason::WrongRole), "B004-65, X-06");
 }
 
 #[test]
@@ -106,14 +106,15 @@ fn managing_sandboxes_and_being_in_one_are_different_things() {
     assert_eq!(ask(AgentRole::ProjectManager, "sandbox.exec"), None);
     assert_eq!(
         ask(AgentRole::Developer, "sandbox.exec"),
-        Some(RefusalReason::WrongScope(ToolScope::Pm))
+        Some(RefusalReason::WrongScope(ToolScope::Pm)),
+        "X-07"
     );
     assert_eq!(ask(AgentRole::Developer, "agent.complete"), None);
     for role in [AgentRole::ProjectManager, AgentRole::ProjectAnalyst] {
         assert_eq!(
             ask(role, "agent.complete"),
             Some(RefusalReason::WrongScope(ToolScope::Sandbox)),
-            "S000-086, S000-087: {role:?}"
+            "S000-086, S000-087, X-07: {role:?}"
         );
     }
 }

@@ -541,9 +541,9 @@ async fn a_result_is_collected_a_failure_tried_again_and_silence_waited_for() {
             .await
             .verdict
     };
-    assert_eq!(verdict(JobState::Failed, 1).await, StepVerdict::Redo);
-    assert_eq!(verdict(JobState::Lost, 2).await, StepVerdict::Redo);
-    assert_eq!(verdict(JobState::Failed, 3).await, StepVerdict::Fail);
+    assert_eq!(verdict(JobState::Failed, 1).await, StepVerdict::Redo, "B004-51, X-11");
+    assert_eq!(verdict(JobState::Lost, 2).await, StepVerdict::Redo, "B004-51");
+    assert_eq!(verdict(JobState::Failed, 3).await, StepVerdict::Fail, "B004-51");
     assert_eq!(verdict(JobState::Running, 1).await, StepVerdict::Wait);
     assert_eq!(
         Set::unit(UnitState::Done, JobState::Succeeded, 1)

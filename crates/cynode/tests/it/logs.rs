@@ -128,7 +128,7 @@ async fn every_line_is_json_and_no_line_holds_a_secret_or_a_person() {
         assert!(parsed["level"].is_string() && parsed["timestamp"].is_string(), "S001-66: {line}");
     }
     for secret in secrets {
-        assert!(!log.contains(secret), "S001-68: {secret} is in the log");
+        assert!(!log.contains(secret), "S001-68, X-16: {secret} is in the log");
     }
     for personal in persons {
         assert!(!log.contains(personal), "S001-67: {personal} is in the log");
@@ -165,7 +165,7 @@ async fn the_trace_of_a_request_is_in_its_log_lines_down_to_the_query() {
         "app.sessions.authenticate_caller",
         "db.authentication.find_session_callers",
     ];
-    assert!(of_request.iter().any(|line| spans(line) == deepest), "{of_request:?}");
+    assert!(of_request.iter().any(|line| spans(line) == deepest), "X-15: {of_request:?}");
     let answered = of_request.iter().find(|line| line["message"] == "answered").unwrap();
     assert_eq!(answered["http.status"], 401);
 }

@@ -66,7 +66,11 @@ fn the_guardrail_document_has_its_eleven_anchors_and_every_rule_names_a_proof_th
         .flat_map(|rule| rule.proofs.iter().map(move |proof| (&rule.id, proof)))
         .filter(|(_, proof)| !exists(proof, &tests))
         .collect();
-    assert_eq!(missing, Vec::new(), "S001-02: a check holds each rule of the document");
+    assert_eq!(
+        missing,
+        Vec::new(),
+        "S001-02, B001-30, X-22: a check holds each rule of the document"
+    );
 }
 
 #[test]
@@ -96,7 +100,10 @@ fn a_document_without_an_anchor_or_with_a_rule_without_proof_is_refused() {
     assert_eq!(rules(&whole).unwrap().len(), 11);
     for anchor in ANCHORS {
         let without = whole.replace(&format!("## {anchor}\n"), "");
-        assert!(rules(&without).is_err(), "S001-82: {anchor} is not asked for");
+        assert!(
+            rules(&without).is_err(),
+            "S001-82, B001-20, X-22: {anchor} is not asked for; {anchor} is missing"
+        );
     }
     assert!(rules(&whole.replace("- **R-3** Do. [cynode::x]", "- Do. [cynode::x]")).is_err());
     assert!(rules(&whole.replace("- **R-3** Do. [cynode::x]", "- **R-3** Do.")).is_err());
@@ -114,7 +121,7 @@ fn one_document_is_canonical_and_a_local_one_can_only_add() {
     let documents: Vec<_> = files(".").into_iter().filter(|path| path.ends_with(".md")).collect();
     let canonical: Vec<_> =
         documents.iter().filter(|path| claims_to_be_canonical(&read(path))).collect();
-    assert_eq!(canonical, ["AGENTS.md"], "S001-03: one document claims to be canonical");
+    assert_eq!(canonical, ["AGENTS.md"], "S001-03, B001-20: one document claims to be canonical");
     let second = "This page is the single\nnormative source, too.";
     assert!(claims_to_be_canonical(second), "S001-03: a second claim is found");
     let root_rules = rules(&read("AGENTS.md")).unwrap();
@@ -223,7 +230,7 @@ fn a_change_that_touches_one_side_only_is_found() {
     assert_eq!(
         lacks(&files(&["AGENTS.md"]), "", ""),
         [NEEDS_CHANGELOG, NEEDS_SUMMARY, NEEDS_REASONS, NEEDS_TESTS],
-        "S001-04, S001-05, S001-06, S001-84, S001-85: a change of the document alone lacks all"
+        "S001-04, S001-05, S001-06, S001-84, S001-85, B001-20, X-22: a change of the document alone lacks all"
     );
     let both = files(&["AGENTS.md", "CHANGELOG.md"]);
     assert_eq!(lacks(&both, summary, ""), [NEEDS_REASONS, NEEDS_TESTS], "S001-06");
@@ -387,7 +394,11 @@ fn no_code_is_evaluated_at_run_time_and_nothing_is_unsafe() {
         ["mlua", "rhai", "rquickjs", "pyo3", "deno_core", "boa_engine", "wasmtime", "libloading"];
     let linked: Vec<_> =
         interpreters.iter().filter(|name| lock.contains(&format!("name = \"{name}\"\n"))).collect();
-    assert_eq!(linked, Vec::<&&str>::new(), "S001-12, S001-41: nothing here can evaluate code");
+    assert_eq!(
+        linked,
+        Vec::<&&str>::new(),
+        "S001-12, S001-41, X-14: nothing here can evaluate code; no tool is loaded into a process of ours"
+    );
     let shell = ["Command::new(\"sh\")", "Command::new(\"bash\")", "Command::new(\"/bin/sh\")"];
     for path in
         files("crates").iter().filter(|path| path.ends_with(".rs") && path.contains("/src/"))

@@ -38,7 +38,7 @@ fn every_class_and_scope_has_the_workflow_of_the_table() {
             "quick_fix medium: fix",
             "quick_fix large: fix",
         ],
-        "S004-129, S004-142"
+        "S004-129, S004-142, B004-45"
     );
 }
 
@@ -201,7 +201,7 @@ fn whoever_is_sent_works_in_a_sandbox_and_has_a_kind_of_unit() {
     for kind in UnitKind::ALL {
         for scope in IssueScope::ALL {
             let role = assign_unit(scope, kind).role;
-            assert_eq!(role.agent_kind(), AgentKind::Sandbox);
+            assert_eq!(role.agent_kind(), AgentKind::Sandbox, "X-17: {role:?}");
             assert!(unit_kind_for_role(role).is_some());
         }
     }
@@ -211,6 +211,15 @@ fn whoever_is_sent_works_in_a_sandbox_and_has_a_kind_of_unit() {
             role.agent_kind() == AgentKind::Sandbox,
             "{role:?}"
         );
+    }
+    // The table is total: whoever is in no sandbox is one of these.
+    let outside: Vec<&str> = AgentRole::ALL
+        .into_iter()
+        .filter(|role| role.agent_kind() != AgentKind::Sandbox)
+        .map(AgentRole::as_str)
+        .collect();
+    for role in ["project_manager", "project_analyst"] {
+        assert!(outside.contains(&role), "X-17: {role} is of the control plane: {outside:?}");
     }
 }
 
@@ -227,6 +236,9 @@ fn classes_and_scopes_have_one_name_each_and_a_bug_fix_is_a_quick_fix() {
     }
     for worker in WorkerKind::ALL {
         assert_eq!(serde_json::to_value(worker).unwrap(), worker.as_str());
+    }
+    for name in ["spec", "design", "implementation", "review", "test"] {
+        assert!(UnitKind::ALL.iter().any(|kind| kind.as_str() == name), "B004-04: {name}");
     }
     let read = |name: &str| serde_json::from_value::<WorkClass>(name.into()).ok();
     let written = serde_json::to_value(WorkClass::QuickFix).unwrap();

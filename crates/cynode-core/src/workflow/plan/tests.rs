@@ -30,11 +30,14 @@ fn a_plan_that_does_not_hold_together_is_refused_with_the_place() {
     let twice = vec![unit("a", &[]), unit("a", &[])];
     assert_eq!(refused(twice), "the plan has two units called `a`");
     let missing = vec![unit("a", &["b"])];
-    assert_eq!(refused(missing), "unit `a` depends on `b`, which is not in the plan");
+    let told = "unit `a` depends on `b`, which is not in the plan";
+    assert_eq!(refused(missing), told, "B004-34");
     let circle = vec![unit("a", &[]), unit("b", &["d", "a"]), unit("c", &["b"]), unit("d", &["c"])];
-    assert_eq!(refused(circle), "units depend on each other in a circle: b → d → c → b");
+    let told = "units depend on each other in a circle: b → d → c → b";
+    assert_eq!(refused(circle), told, "B004-34: the path of the circle is named");
     let itself = vec![unit("a", &["a"])];
-    assert_eq!(refused(itself), "units depend on each other in a circle: a → a");
+    let told = "units depend on each other in a circle: a → a";
+    assert_eq!(refused(itself), told, "B004-34, B004-38: no unit depends on itself");
 }
 
 #[test]
@@ -63,6 +66,8 @@ fn every_ready_unit_is_sent_while_places_are_free() {
     assert_eq!(with([Dispatched, Dispatched, Pending, Pending], 2), "await");
     assert_eq!(with([Done, Dispatched, Pending, Pending], 2), "c");
     assert_eq!(with([Collected, Done, Pending, Done], 2), "await");
+    assert_eq!(with([Done, Done, Done, Done], 2), "done", "B004-11");
+    assert_eq!(with([Done, Done, Done, Dispatched], 2), "await", "B004-11: not before the last");
     assert_eq!(with([Done, Done, Done, Cancelled], 2), "done");
     assert_eq!(with([Failed, Done, Pending, Done], 2), "stuck at a");
     assert_eq!(with([Cancelled, Done, Pending, Done], 2), "stuck at c");
@@ -115,7 +120,7 @@ proptest! {
             };
             for key in send {
                 let unit = plan.planned_units().iter().find(|unit| unit.key == key).unwrap();
-prop_assert ! ( unit . depends_on . iter ( ) . all ( | key | states [ key ] == UnitState :: Done ) , "S001-21, S001-59, S004-136, S004-165: {} was sent before a unit that it depends on; a unit is sent after its dependencies" , unit . key ) ; prop_assert ! ( sent . insert ( key . clone ( ) ) , "S004-136, S004-165: {key} was sent twice" ) ;
+let ready = unit . depends_on . iter ( ) . all ( | key | states [ key ] == UnitState :: Done ) ; prop_assert ! ( ready , "S001-21, S001-59, S004-136, S004-165, B004-09, B004-34: {} was sent before a unit that it depends on; a unit is sent after its dependencies; {key} was sent before what it depends on" ) ; prop_assert ! ( sent . insert ( key . clone ( ) ) , "S004-136, S004-165, B004-63: {key} was sent twice" ) ;
                 states.insert(key, UnitState::Dispatched);
             }
             let out: Vec<_> = states

@@ -430,7 +430,7 @@ async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>, slack: 
             "not reached"
         } else if !outcome.ended {
             stuck += 1;
-            "STUCK"
+            "STUCK (X-03)"
         } else if outcome.differences.is_empty() {
             "exact"
         } else {
@@ -440,7 +440,7 @@ async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>, slack: 
             } else {
                 lost += 1;
             }
-            "DIFFERS"
+            "DIFFERS (X-02, X-03, B023-06)"
         };
         let took = outcome.recovery.unwrap_or_default();
         slowest = slowest.max(took);
@@ -484,7 +484,7 @@ async fn compare(stage: &ChaosStage, tasks: &[String], expected: &Facts) -> usiz
         if !differences.is_empty() {
             wrong += 1;
             if wrong <= 5 {
-                println!("task {task} differs: {differences:#?}");
+                println!("task {task} differs (X-03): {differences:#?}");
             }
         }
     }

@@ -29,7 +29,9 @@ async fn a_dead_server_is_left_alone_while_another_works() {
     let error = say(&upstreams, &dead, "echo", "{}").await.unwrap_err();
     assert!(matches!(error, UpstreamError::Unreachable(_)), "{error:?}");
     let error = say(&upstreams, &dead, "echo", "{}").await.unwrap_err();
-    let UpstreamError::CircuitOpen { retry_after } = error else { panic!("{error:?}") };
+    let UpstreamError::CircuitOpen { retry_after } = error else {
+        panic!("B001-19: an open circuit answers with an error: {error:?}")
+    };
     assert!(retry_after <= Duration::from_millis(500));
     say(&upstreams, &alive, "echo", "{}").await.unwrap();
 

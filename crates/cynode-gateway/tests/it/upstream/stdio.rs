@@ -94,8 +94,8 @@ async fn the_environment_is_what_was_configured_and_nothing_else() {
             "LANG": "C.UTF-8",
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "TOKEN": "of-the-server",
-        }),
-        "S001-10: the keys that were configured and no other"
+} ),
+        "S001-10, B001-15: the keys that were configured and no other; nothing of our environment passes"
     );
 }
 

@@ -191,6 +191,20 @@ fn every_role_is_told_of_one_unit_who_it_is_and_how_to_report() {
 }
 
 #[test]
+
+fn two_roles_with_one_kind_of_worker_have_prompts_of_their_own() {
+    let mut assignment = assignment(StructuredContext::default());
+    for (role, words) in [
+        (AgentRole::Architect, "You are the architect:"),
+        (AgentRole::Designer, "You are the designer:"),
+    ] {
+        assignment.work.role = role;
+        let told = build_prompt(&assignment, None, SessionContinuity::First);
+        assert!(told.contains(words), "B004-55: {told}");
+    }
+}
+
+#[test]
 fn where_commits_do_not_fit_the_agent_is_told_which_and_where() {
     let context = StructuredContext { task_summary: "Greet.".into(), ..Default::default() };
     let assignment = assignment(context);

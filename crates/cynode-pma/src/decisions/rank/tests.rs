@@ -80,9 +80,38 @@ fn equal_scores_are_in_the_order_of_the_names_whatever_the_order_of_the_tools() 
 fn punctuation_case_and_endings_do_not_matter() {
     let tools = [RankableTool { name: "echo.say", description: "Repeating texts." }];
     for goal in ["Echo!", "ECHO", "repeats", "a (repeated) text", "texts"] {
-        assert_eq!(rank_tools(goal, &tools, 1).len(), 1, "{goal}");
+        assert_eq!(rank_tools(goal, &tools, 1).len(), 1, "B001-25: {goal}");
     }
     assert!(rank_tools("ech", &tools, 1).is_empty());
+}
+
+#[test]
+fn a_score_is_the_share_of_the_goals_words_and_the_highest_comes_first() {
+    let tools = [
+        RankableTool { name: "b.write", description: "Writes." },
+        RankableTool { name: "files.read", description: "Reads files, and reads them again." },
+        RankableTool { name: "c.other", description: "Something else." },
+    ];
+    let ranked = rank_tools("Read and write the files, read them", &tools, 3);
+    let wanted = [
+        RankedTool { name: "files.read", score: 2.0 / 3.0 },
+        RankedTool { name: "b.write", score: 1.0 / 3.0 },
+    ];
+    assert_eq!(ranked, wanted, "B001-02");
+}
+
+#[test]
+fn punctuation_and_stop_words_select_no_tool() {
+    let tools = [
+        RankableTool { name: "echo.say", description: "Says the text. And what of it?" },
+        RankableTool { name: "web.open", description: "Opens a page: the one in the text." },
+    ];
+    for goal in ["!", "?! .", "..."] {
+        assert_eq!(rank_tools(goal, &tools, 2), [], "B001-25: {goal} matches nothing");
+    }
+    for goal in ["the", "and what of it", "in the one"] {
+        assert_eq!(rank_tools(goal, &tools, 2), [], "B001-26: {goal} selects no tool");
+    }
 }
 
 #[test]

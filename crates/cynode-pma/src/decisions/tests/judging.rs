@@ -420,7 +420,8 @@ async fn evidence_against_a_result_sends_it_back_twice_and_then_asks_a_person() 
         else {
             panic!("no judgement")
         };
-        assert_eq!((judged.outcome, judged.findings), (VerifyOutcome::Redo, vec![found.clone()]));
+        let judged = (judged.outcome, judged.findings);
+        assert_eq!(judged, (VerifyOutcome::Redo, vec![found.clone()]), "X-18");
     }
     let HandoffAnswer::Ask { question } = weighed(shown(CheckTally::Failed), 3, None).await else {
         panic!("no question")
@@ -684,10 +685,7 @@ proptest! {
         most in 0_u32..=5,
     ) {
         let fixes = wait(rounds(&verdicts, most));
-        prop_assert!(
-            fixes <= usize::try_from(most).unwrap(),
-            "S004-118, S004-135, S004-144: {} fixes, at most {}", fixes, most
-        );
+prop_assert ! ( fixes <= usize :: try_from ( most ) . unwrap ( ) , "S004-118, S004-135, S004-144, X-18: {} fixes, at most {}; {fixes} of {most}" , fixes , most ) ;
     }
 
     #[test]

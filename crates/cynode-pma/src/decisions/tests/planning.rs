@@ -200,9 +200,17 @@ async fn a_tool_that_finds_nothing_is_no_failure_and_one_that_is_refused_ends_th
     let tools = Tools::default().answering("git.tree", Err(refused.clone()));
     let script = Script::default();
     let outcome = run(&handoff("It crashes", planning()), &script, &tools).await;
-    assert_eq!(outcome, Err(refused), "S001-26: the refusal of a tool ends the plan");
+    assert_eq!(
+        outcome,
+        Err(refused),
+        "S001-26, X-11: the refusal of a tool ends the plan; the attempt ends"
+    );
     assert!(script.kinds().is_empty(), "S001-26: no decision follows a refusal");
-    assert_eq!(tools.names(), ["git.tree"], "S001-26: no tool is called after a refusal");
+    assert_eq!(
+        tools.names(),
+        ["git.tree"],
+        "S001-26, X-11: no tool is called after a refusal; and the planner tries nothing again"
+    );
 }
 
 #[tokio::test]
@@ -990,7 +998,7 @@ prop_assert_eq ! ( & one , & two , "S001-07, S004-014: the same plan, trace and 
             let planned = planned(Ok(outcome));
             let steps = planned.plan.planned_units().len();
             let most = usize::try_from(max_steps).unwrap().clamp(1, 50);
-            prop_assert!((1..=most).contains(&steps), "{} of {}", steps, most);
+            prop_assert!((1..=most).contains(&steps), "X-19: {} of {}", steps, most);
             // Whoever builds on several builds on one that puts them together, and the whole leaves one thing.
             let units = planned.plan.planned_units();
             let graph = || -> Vec<_> {

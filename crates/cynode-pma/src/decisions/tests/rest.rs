@@ -60,8 +60,12 @@ async fn a_failure_is_tried_again_or_planned_smaller_or_brought_to_a_person() {
     let of = async |left, decision: &str| {
         answer(run(&failure(left, None), &thinks(decision), &tools).await)
     };
-    let retried = decided(FailureDecision::Retry, "smaller steps", false);
-    assert_eq!(of(1, "retry").await, retried, "S004-024: retry");
+    let retry = decided(FailureDecision::Retry, "smaller steps", false);
+    assert_eq!(
+        of(1, "retry").await,
+        retry,
+        "S004-024, B004-31, X-11: the workflow asks what follows"
+    );
     assert_eq!(
         of(1, "reduce_scope").await,
         decided(FailureDecision::ReduceScope, "smaller steps", false),
@@ -381,7 +385,8 @@ async fn a_machine_that_people_name_is_kept_and_otherwise_the_registry_chooses()
         ("agents.project_manager.placement.labels", json!(["gpu", 7, ""])),
     ];
     let named = sent("fix", "small", &prefers).await.work.placement;
-    assert_eq!(serde_json::to_value(named).unwrap(), json!({"node": "big-box", "labels": ["gpu"]}));
+    let wanted = json!({"node": "big-box", "labels": ["gpu"]});
+    assert_eq!(serde_json::to_value(named).unwrap(), wanted, "X-12");
 }
 
 #[tokio::test]

@@ -157,7 +157,7 @@ pub(super) async fn all(stage: &Stage, unbroken: &Unbroken, places: &[KillPoint]
         println!(
             "{:<62}{row}  {}",
             place.to_string(),
-            if wrong.is_empty() { "the same" } else { "OTHERWISE" }
+            if wrong.is_empty() { "the same" } else { "OTHERWISE (X-03)" }
         );
         for text in &wrong {
             println!("    WRONG S004-161: {text}");
@@ -186,7 +186,7 @@ async fn one(stage: &Stage, unbroken: &Unbroken, place: &KillPoint) -> (Vec<Stri
         tell_more(stage, &task, &fired).await;
     }
     if !stage.ends(&task, STUCK).await {
-        wrong.push(format!("it does not end; see {}", world.logs().display()));
+        wrong.push(format!("it does not end (X-03); see {}", world.logs().display()));
     }
     let took = begun.elapsed();
     if world.faults.disarm() {

@@ -219,7 +219,7 @@ pub(crate) async fn run(review: Review) -> bool {
         .unwrap();
     for (case, task) in all.iter().zip(&tasks) {
         let Some(gone) = follow(&stage, case, task).await else {
-            println!("WRONG  {}: it does not end", case.name);
+            println!("WRONG  {}: it does not end (X-18)", case.name);
             good = false;
             continue;
         };
@@ -357,7 +357,7 @@ fn compared(review: &Review, table: &str) -> bool {
     }
     let same = there == table;
     println!(
-        "{}     the table of {} says the same (S004-108, S004-109, S004-110, S004-115, S004-116, S004-117, S004-119)",
+        "S004-108, S004-109, S004-110, S004-115, S004-116, S004-117, S004-119, X-18: {}     the table of {} says the same (S004-108, S004-109, S004-110, S004-115, S004-116, S004-117, S004-119); {}     the table of {} says the same (X-18)",
         if same { "ok   " } else { "WRONG" },
         review.page.display()
     );

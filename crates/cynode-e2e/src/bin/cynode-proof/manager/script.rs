@@ -152,6 +152,8 @@ struct TaskRecords {
     calls: Vec<Value>,
     audit: Vec<Value>,
     made: Vec<Made>,
+    /// The checkpoints of the run, each with its trace.
+    checkpoints: Vec<Value>,
     /// The pull requests of the task.
     offered: Vec<Value>,
 }
@@ -173,6 +175,8 @@ impl TaskRecords {
         }
         let thoughts = "SELECT t.kind, t.cost_micros, t.latency_ms, t.trace_id, t.model_call_ids, t.validation_errors FROM think_calls t
             JOIN handoffs h USING (handoff_id) WHERE t.task_id = $1 ORDER BY handoff_id, step";
+        let checkpoints = "SELECT trace_id FROM workflow_checkpoints WHERE task_id = $1
+            UNION ALL SELECT trace_id FROM workflow_transitions WHERE task_id = $1";
         let mut offered =
             stage.list(&format!("/v1/projects/{}/pull-requests", world.project)).await;
         offered.retain(|it| it["task_id"] == task);
@@ -188,6 +192,7 @@ impl TaskRecords {
             calls: stage.list(&format!("/v1/usage/calls?task_id={task}")).await,
             audit: stage.list(&format!("/v1/audit?task_id={task}&limit=1000")).await,
             made: commits(stage, task).await,
+            checkpoints: rows(pool, checkpoints, task).await,
         }
     }
 
@@ -232,7 +237,11 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     let manager = |kind: &str| json!([kind, "project_manager", "done"]);
 
     checks.step(" 1 receives", "the words are kept as they were given");
-    checks.that("S004-148: description", &seen.task["description"], &json!(WORDS));
+    checks.that(
+        "S004-148, B004-56: description (B004-56)",
+        &seen.task["description"],
+        &json!(WORDS),
+    );
     let all = json!([
         manager("plan"),
         manager("dispatch"),
@@ -266,7 +275,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
 
     checks.step(" 4 assesses", "small");
     let thoughts = json!([said("classify"), said("assess_scope"), said("plan")]);
-    checks.that("thoughts", &seen.decisions_of(PLAN), &thoughts);
+    checks.that("thoughts (X-10)", &seen.decisions_of(PLAN), &thoughts);
     checks.that("S004-151: scope", &planned["scope"], &json!("small"));
 
     checks.step(" 5 plans", "no architect: implementation, then review");
@@ -293,7 +302,11 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     let summary = "Added toggle with localStorage persistence";
     checks.step(" 7 hears", "work_completed, with the files and a summary");
     let built = json!({ "by": "developer", "unit": UNIT, "kind": "work_completed", "summary": summary, "details": files });
-    checks.that("S004-154: first report", &seen.reported()[0], &built);
+    checks.that(
+        "S004-154, B004-17: first report of a developer (B004-17)",
+        &seen.reported()[0],
+        &built,
+    );
     checks.that(
         "the analyst's thoughts",
         &seen.decisions_of(ANALYSED),
@@ -355,7 +368,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     let summary = format!("{words}\n\n{counted}\n\n{named}");
     checks.that("summary", &seen.timeline["summary"], &json!(summary));
     checks.that("commits", &delivered(stage, seen), &expected_commits(&sample.workers["fixer"]));
-    checks.that("pull requests", &json!(seen.offered.len()), &json!(1));
+    checks.that("pull requests (X-23)", &json!(seen.offered.len()), &json!(1));
     let done = "- Add dark mode toggle to settings\n- Review the change";
     let unable = |command| {
         format!(
@@ -372,7 +385,11 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
         offered["task_id"]
     ]);
     let expected = json!(["open", "local", WORDS, body, seen.task["id"]]);
-    checks.that("S004-152, S004-159: pull request", &shown, &expected);
+    checks.that(
+        "S004-152, S004-159, X-23: pull request at the local forge (X-23)",
+        &shown,
+        &expected,
+    );
     let id = seen.task["id"].as_str().unwrap_or_default();
     let says =
         format!("{WORDS}\n\n{body}\n\nCyNode-Task: {id}\nSigned-off-by: CyNode <cynode@localhost>");
@@ -582,7 +599,7 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
         ["developer", ["pm.report"]],
         ["reviewer", ["pm.report"]],
     ]);
-    checks.that("S001-60: tools of every agent, in order", &of_roles, &expected);
+    checks . that ( "S001-60, X-23: tools of every agent, in order; tools, the pull request's among them (X-23)" , & of_roles , & expected ) ;
     checks.that("records", &json!(seen.audit.len()), &json!(12));
     checks.that("decisions", &json!(texts(&seen.audit, "decision")), &json!(["allow"]));
 
@@ -595,9 +612,11 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
         ("model calls", &seen.calls),
         ("tool calls", &seen.audit),
         ("jobs", &jobs),
+        ("checkpoints", &seen.checkpoints),
     ];
     for (name, rows) in places {
-        let what = format!("S001-19, S001-20, S001-69: trace of {name}");
+        let what =
+            format!("S001-19, S001-20, S001-69, X-15, B001-23: trace of {name} (X-15, B001-23)");
         checks.that(&what, &json!(texts(rows, "trace_id")), &trace);
     }
 }
