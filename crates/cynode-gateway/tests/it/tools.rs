@@ -622,10 +622,10 @@ async fn agents_report_to_the_manager_and_cannot_address_each_other() {
             "S004-058: {role} reports to the manager"
         );
         assert!(!shown.contains(&"pm__instruct".to_owned()), "S004-058: {role} instructs nobody");
-        let to_developer = json ! ( { "task_id" : bench . task , "toAgent" : "developer" , "instructionType" : "revise" , "instructions" : "Do it as I do." } );
+        let to_developer = json!({ "task_id": bench.task, "toAgent": "developer", "instructionType": "revise", "instructions": "Do it as I do." });
         let refusal = verdict(&agent, "apmas_pm_instruct", to_developer).await;
         assert_eq!(refusal, "refused wrong_scope", "S004-059: {role} instructs no other agent");
-        let report = json ! ( { "task_id" : bench . task , "kind" : "work_completed" , "summary" : "done" , "toAgent" : "developer" } );
+        let report = json!({ "task_id": bench.task, "kind": "work_completed", "summary": "done", "toAgent": "developer" });
         let refusal = verdict(&agent, "pm.report", report).await;
         assert_eq!(refusal, "refused invalid_arguments", "S004-059: {role} reports to no other");
     }
@@ -648,14 +648,14 @@ async fn the_tools_of_the_specification_take_its_arguments() {
         "work_completed",
     ];
     for kind in kinds {
-        let report = json ! ( { "task_id" : bench . task , "agentRole" : "tester" , "messageType" : kind , "component" : "the pager" , "payload" : { } } );
+        let report = json!({ "task_id": bench.task, "agentRole": "tester", "messageType": kind, "component": "the pager", "payload": {} });
         given(&tester, "apmas_report_to_pm", report).await;
     }
     let stored = "SELECT agent_role || ' ' || summary FROM agent_reports ORDER BY kind";
     let reported = kinds.map(|kind| format!("tester {kind}: the pager"));
     assert_eq!(bench.app.db.texts(stored).await, reported, "S004-002, S004-060, S004-079");
     let manager = manager(&bench).await;
-    let instruct = |kind: &str, to_agent: &str| json ! ( { "task_id" : bench . task , "toAgent" : to_agent , "instructionType" : kind , "instructions" : "the docs" , "context" : { "page" : 3 } } );
+    let instruct = |kind: &str, to_agent: &str| json!({ "task_id": bench.task, "toAgent": to_agent, "instructionType": kind, "instructions": "the docs", "context": { "page": 3 } });
     let refusal = verdict(&manager, "apmas_pm_instruct", instruct("pause", "somebody")).await;
     assert_eq!(refusal, "failed invalid", "S004-082: `toAgent` is a role that works");
     for kind in ["continue", "pause", "revise", "expand_scope", "reduce_scope", "abort"] {
