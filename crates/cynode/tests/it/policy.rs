@@ -5,9 +5,10 @@ use std::{
     process::Command,
 };
 
+use regex::Regex;
 use serde::Deserialize;
 
-use crate::source::{exists, files, read, root, tests};
+use crate::source::{exists, files, read, root, test_bodies, tests};
 
 /// The sections that `AGENTS.md` must have, in this order.
 const ANCHORS: [&str; 11] = [
@@ -254,78 +255,191 @@ const DOCUMENTS: [(&str, usize); 9] = [
     ("X", 23),
 ];
 
-/// One row of `docs/conformance.toml`. It has proofs, or it is planned.
+/// One row of `docs/conformance.toml`. Without a status it is proven.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConformanceRow {
     #[serde(default)]
     statement: String,
-    proofs: Option<Vec<String>>,
-    status: Option<String>,
+    #[serde(default)]
+    proofs: Vec<String>,
+    status: Option<RowStatus>,
+    reason: Option<String>,
 }
 
-/// How many rows of each document are proven and planned, or the errors of the table.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RowStatus {
+    Partial,
+    Deviates,
+    Planned,
+}
+
+/// How many rows are proven, partial, deviate and are planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RowCounts {
+    proven: usize,
+    partial: usize,
+    deviates: usize,
+    planned: usize,
+}
+
+impl RowCounts {
+    const fn total(self) -> usize {
+        self.proven + self.partial + self.deviates + self.planned
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            proven: self.proven + other.proven,
+            partial: self.partial + other.partial,
+            deviates: self.deviates + other.deviates,
+            planned: self.planned + other.planned,
+        }
+    }
+}
+
+/// Returns what is wrong with a row: a status without its sentence, no proofs where there must be some, a proof that does not exist or
+/// does not name the row in what it asserts.
+fn check_row(
+    id: &str,
+    row: &ConformanceRow,
+    tests: &BTreeSet<String>,
+    asserted: &dyn Fn(&str) -> BTreeSet<String>,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if row.statement.trim().is_empty() {
+        wrong.push(format!("{id} has no statement"));
+    }
+    let reasoned = row.reason.as_deref().is_some_and(|reason| reason.trim().ends_with('.'));
+    match row.status {
+        None if row.reason.is_some() => wrong.push(format!("{id} has a reason and no status")),
+        None => {}
+        Some(_) if !reasoned => wrong.push(format!("{id} needs a sentence as its `reason`")),
+        Some(_) => {}
+    }
+    match (row.status, row.proofs.is_empty()) {
+        (Some(RowStatus::Planned), false) => wrong.push(format!("{id} is planned and has proofs")),
+        (None | Some(RowStatus::Partial), true) => wrong.push(format!("{id} needs proofs")),
+        _ => {}
+    }
+    for name in &row.proofs {
+        if !exists(name, tests) {
+            wrong.push(format!("{id} names {name}, which does not exist"));
+        } else if !asserted(name).contains(id) {
+            wrong
+                .push(format!("{id} names {name}, which does not name the row in what it asserts"));
+        }
+    }
+    wrong
+}
+
+/// How many rows of each document have which status, or the errors of the table.
 fn count_rows(
     table: &str,
     tests: &BTreeSet<String>,
-) -> Result<BTreeMap<String, (usize, usize)>, Vec<String>> {
+    asserted: &dyn Fn(&str) -> BTreeSet<String>,
+) -> Result<BTreeMap<String, RowCounts>, Vec<String>> {
     let documents: BTreeMap<String, BTreeMap<String, ConformanceRow>> =
         toml::from_str(table).map_err(|e| vec![e.to_string()])?;
-    let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    let mut counts: BTreeMap<String, RowCounts> = BTreeMap::new();
     let mut wrong = Vec::new();
     for (document, rows) in documents {
-        let (proven, planned) = counts.entry(document.clone()).or_default();
+        let count = counts.entry(document.clone()).or_default();
         for (id, row) in rows {
             if !id.starts_with(&format!("{document}-")) {
                 wrong.push(format!("{id} does not belong under {document}"));
             }
-            if row.statement.trim().is_empty() {
-                wrong.push(format!("{id} has no statement"));
-            }
-            match (row.proofs, row.status.as_deref()) {
-                (None, Some("planned")) => *planned += 1,
-                (Some(proofs), None) if !proofs.is_empty() => {
-                    *proven += 1;
-                    let missing = proofs.iter().filter(|name| !exists(name, tests));
-                    wrong.extend(
-                        missing.map(|name| format!("{id} names {name}, which does not exist")),
-                    );
-                }
-                _ => wrong.push(format!("{id} needs a list of proofs or `status = \"planned\"`")),
+            wrong.extend(check_row(&id, &row, tests, asserted));
+            match row.status {
+                None => count.proven += 1,
+                Some(RowStatus::Partial) => count.partial += 1,
+                Some(RowStatus::Deviates) => count.deviates += 1,
+                Some(RowStatus::Planned) => count.planned += 1,
             }
         }
     }
     if wrong.is_empty() { Ok(counts) } else { Err(wrong) }
 }
 
+/// The ids of rows in string literals of a text. A row is named in the text that a check says, never in a comment.
+fn ids_in_strings(text: &str) -> BTreeSet<String> {
+    let id = Regex::new(r"\b(?:S00[0-4]-\d{2,3}|B0\d\d-\d\d|X-\d\d)\b").unwrap();
+    let quoted = Regex::new(r#""(?:[^"\\]|\\.)*"|'[^'\n]*'"#).unwrap();
+    let lines = text.lines().filter(|line| {
+        let line = line.trim_start();
+        !line.starts_with("//") && !line.starts_with('#')
+    });
+    let code = lines.collect::<Vec<_>>().join("\n");
+    let ids = |text: &str| id.find_iter(text).map(|it| it.as_str().to_owned()).collect::<Vec<_>>();
+    quoted.find_iter(&code).flat_map(|found| ids(found.as_str())).collect()
+}
+
+/// The rows that each proof names in what it asserts: for a test its own body; for a proof its script, the scripts of `prove/support`
+/// and the programs of `cynode-e2e` that it runs; for a stage the script of CI.
+fn asserted_rows() -> BTreeMap<String, BTreeSet<String>> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, body) in test_bodies() {
+        found.entry(name).or_default().extend(ids_in_strings(&body));
+    }
+    let shared: Vec<(String, String)> = files("prove/support")
+        .into_iter()
+        .chain(files("crates/cynode-e2e/src"))
+        .map(|path| (path.clone(), read(&path)))
+        .collect();
+    for path in files("prove") {
+        let parts: Vec<&str> = path.split('/').collect();
+        if parts.len() != 3 || matches!(parts[1], "support" | "data") {
+            continue;
+        }
+        let script = read(&path);
+        let rows = found.entry(path.clone()).or_default();
+        rows.extend(ids_in_strings(&script));
+        // The command of a proof has a module of its own, or a directory.
+        let words: BTreeSet<&str> =
+            script.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_').collect();
+        for (path, text) in &shared {
+            let used = path.split('/').any(|part| {
+                let name = part.split('.').next().unwrap_or_default();
+                words.contains(name) || words.contains(name.replace('_', "-").as_str())
+            });
+            if used {
+                rows.extend(ids_in_strings(text));
+            }
+        }
+    }
+    found
+}
+
 /// The counts as a table of Markdown, as `docs/reference/conformance.md` has it.
-fn render_counts(counts: &BTreeMap<String, (usize, usize)>) -> String {
-    let line = |name: &str, (proven, planned): (usize, usize)| {
-        format!("| {name} | {} | {proven} | {planned} |", proven + planned)
+fn render_counts(counts: &BTreeMap<String, RowCounts>) -> String {
+    let line = |name: &str, count: RowCounts| {
+        let RowCounts { proven, partial, deviates, planned } = count;
+        format!("| {name} | {} | {proven} | {partial} | {deviates} | {planned} |", count.total())
     };
-    let mut lines = vec!["| document | rows | proven | planned |\n|---|---|---|---|".to_owned()];
-    let mut total = (0, 0);
+    let head =
+        "| document | rows | proven | partial | deviates | planned |\n|---|---|---|---|---|---|";
+    let mut lines = vec![head.to_owned()];
+    let mut total = RowCounts::default();
     for (document, _) in DOCUMENTS {
-        let (proven, planned) = counts.get(document).copied().unwrap_or_default();
-        total = (total.0 + proven, total.1 + planned);
-        lines.push(line(document, (proven, planned)));
+        let count = counts.get(document).copied().unwrap_or_default();
+        total = total.plus(count);
+        lines.push(line(document, count));
     }
     lines.push(line("total", total));
     lines.join("\n")
 }
 
 #[test]
-fn every_row_of_the_conformance_table_names_proofs_that_exist_or_is_planned() {
-    let counts = count_rows(&read("docs/conformance.toml"), &tests()).unwrap();
-    for (document, (proven, planned)) in &counts {
-        println!("{document}: {proven} proven, {planned} planned");
-    }
+fn every_row_of_the_conformance_table_names_proofs_that_assert_it_or_says_what_is_missing() {
+    let rows = asserted_rows();
+    let asserted = |name: &str| rows.get(name).cloned().unwrap_or_default();
+    let counts = count_rows(&read("docs/conformance.toml"), &tests(), &asserted)
+        .unwrap_or_else(|wrong| panic!("{} rows are wrong:\n{}", wrong.len(), wrong.join("\n")));
     // No row can quietly go missing.
-    let rows: BTreeMap<&str, usize> = counts
-        .iter()
-        .map(|(document, (proven, planned))| (document.as_str(), proven + planned))
-        .collect();
-    assert_eq!(rows, BTreeMap::from(DOCUMENTS));
+    let rows: BTreeMap<&str, usize> =
+        counts.iter().map(|(document, count)| (document.as_str(), count.total())).collect();
+    assert_eq!(rows, BTreeMap::from(DOCUMENTS), "S000-002");
     let page = read("docs/reference/conformance.md");
     let (_, written) = page.split_once("<!-- counts -->\n").unwrap();
     let (written, _) = written.split_once("<!-- end of counts -->").unwrap();
@@ -333,37 +447,55 @@ fn every_row_of_the_conformance_table_names_proofs_that_exist_or_is_planned() {
 }
 
 #[test]
-fn a_row_without_a_statement_or_with_neither_proofs_nor_a_status_is_refused() {
-    let tests = BTreeSet::from(["cynode::x".to_owned()]);
-    let count = |table: &str| count_rows(table, &tests);
+fn a_row_without_a_statement_a_proof_that_asserts_it_or_a_sentence_is_refused() {
+    let tests = BTreeSet::from(["cynode::x".to_owned(), "cynode::z".to_owned()]);
+    let asserted = |name: &str| {
+        let own = if name == "cynode::x" { "X-01" } else { "X-09" };
+        BTreeSet::from([own.to_owned()])
+    };
+    let count = |table: &str| count_rows(table, &tests, &asserted);
     let whole = r#"[X]
-X-1.statement = "The gateway fails closed."
-X-1.proofs = ["cynode::x"]
-X-2.statement = "The gateway has an edge mode."
-X-2.status = "planned"
+X-01.statement = "The gateway fails closed."
+X-01.proofs = ["cynode::x"]
+X-02.statement = "The gateway has an edge mode."
+X-02.status = "planned"
+X-02.reason = "There is no edge mode."
 "#;
     let counts = count(whole).unwrap();
-    assert_eq!(counts, BTreeMap::from([("X".to_owned(), (1, 1))]));
+    let one = RowCounts { proven: 1, planned: 1, ..RowCounts::default() };
+    assert_eq!(counts, BTreeMap::from([("X".to_owned(), one)]));
     let table = render_counts(&counts);
-    assert!(table.ends_with("| X | 2 | 1 | 1 |\n| total | 2 | 1 | 1 |"), "{table}");
-    let both = "X-2.status = \"planned\"\nX-2.proofs = [\"cynode::x\"]";
+    assert!(table.ends_with("| X | 2 | 1 | 0 | 0 | 1 |\n| total | 2 | 1 | 0 | 0 | 1 |"), "{table}");
+    let both = "X-02.status = \"planned\"\nX-02.proofs = [\"cynode::x\"]";
     let broken = [
-        ("X-1.statement = \"The gateway fails closed.\"\n", ""),
+        ("X-01.statement = \"The gateway fails closed.\"\n", ""),
         ("The gateway fails closed.", " "),
-        ("X-1.proofs = [\"cynode::x\"]\n", ""),
+        ("X-01.proofs = [\"cynode::x\"]\n", ""),
         ("[\"cynode::x\"]", "[]"),
         ("cynode::x", "cynode::y"),
+        ("cynode::x", "cynode::z"),
         ("planned", "done"),
-        ("X-2.status = \"planned\"", both),
-        ("X-2.status", "X-2.state"),
-        ("X-2.", "Y-2."),
-        ("X-2.", "X-1."),
+        ("planned", "partial"),
+        ("X-02.status = \"planned\"", both),
+        ("X-02.reason = \"There is no edge mode.\"\n", ""),
+        ("There is no edge mode.", "no edge mode"),
+        ("X-02.status = \"planned\"\n", ""),
+        ("X-02.status", "X-02.state"),
+        ("X-02.", "Y-02."),
+        ("X-02.", "X-01."),
     ];
     for (from, to) in broken {
         let table = whole.replace(from, to);
         assert_ne!(table, whole, "{from}");
         assert!(count(&table).is_err(), "{table}");
     }
+}
+
+#[test]
+fn a_row_counts_as_asserted_only_where_a_string_names_it() {
+    let body = "// S000-001\n    assert!(ok, \"S000-002, S000-003: it holds\");\n    let S000 = 4; // \"S000-004\" ";
+    let found: Vec<_> = ids_in_strings(body).into_iter().collect();
+    assert_eq!(found, ["S000-002", "S000-003", "S000-004"]);
 }
 
 #[test]

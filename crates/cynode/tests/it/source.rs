@@ -30,22 +30,35 @@ pub(crate) fn files(folder: &str) -> Vec<String> {
 
 /// Every test, as `crate::name`: a function under `#[test]` or `#[tokio::test]`.
 pub(crate) fn tests() -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
+    test_bodies().into_iter().map(|(name, _)| name).collect()
+}
+
+/// Every test, as `crate::name`, with the text of its body: what stands between its name and the next line that closes a block at the
+/// same depth.
+pub(crate) fn test_bodies() -> Vec<(String, String)> {
+    let mut found = Vec::new();
     for path in files("crates") {
         let mut parts = path.split('/');
         let (Some("crates"), Some(krate)) = (parts.next(), parts.next()) else { continue };
         if !path.ends_with(".rs") {
             continue;
         }
+        let text = read(&path);
+        let lines: Vec<&str> = text.lines().collect();
         let mut marked = false;
-        for line in read(&path).lines().map(str::trim) {
-            if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+        for (number, line) in lines.iter().enumerate() {
+            let trimmed = line.trim();
+            if trimmed.starts_with("#[test]") || trimmed.starts_with("#[tokio::test") {
                 marked = true;
             } else if marked
-                && let Some(rest) = line.trim_start_matches("async ").strip_prefix("fn ")
+                && let Some(rest) = trimmed.trim_start_matches("async ").strip_prefix("fn ")
             {
                 let name = rest.split(['(', '<']).next().unwrap();
-                found.insert(format!("{krate}::{name}"));
+                let depth = line.len() - line.trim_start().len();
+                let close = format!("{}}}", " ".repeat(depth));
+                let body = lines[number..].iter().take_while(|line| **line != close);
+                let body = body.copied().collect::<Vec<_>>().join("\n");
+                found.push((format!("{krate}::{name}"), body));
                 marked = false;
             }
         }
