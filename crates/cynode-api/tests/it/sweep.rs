@@ -61,8 +61,10 @@ impl Listener {
 async fn the_engine_is_told_of_a_task_as_soon_as_it_is_asked_for() {
     let (drive, engine) = (Drive::new().await, Listener::default());
     let blocked = drive.another(json!([drive.task])).await;
-    assert_eq!(engine.hears(&drive, LATER).await, vec![drive.task.clone()]);
-    assert_eq!(engine.hears(&drive, LATER).await, Vec::<String>::new());
+    let heard = engine.hears(&drive, LATER).await;
+    assert_eq!(heard, vec![drive.task.clone()], "S002-22, S002-52: the ready task and no other");
+    let again = engine.hears(&drive, LATER).await;
+    assert_eq!(again, Vec::<String>::new(), "S002-22: one workflow for a task");
     // It was told, and nothing came of it.
     assert_eq!(engine.hears(&drive, Duration::ZERO).await, vec![drive.task.clone()]);
     crate::workflow::complete(&drive, &drive.task).await;
