@@ -19,11 +19,12 @@ fn entries() -> Vec<CatalogueEntry> {
 #[test]
 fn every_tool_has_a_schema_a_namespace_of_ours_and_asks_for_what_it_is_tied_to() {
     let (catalogue, refused) = ToolCatalogue::from_entries(entries());
-    assert_eq!(refused, []);
+    assert_eq!(refused, [], "S003-02, S003-08, REQ-MCPGAT-0103: each tool has its `task_id`");
     assert_eq!(catalogue.iter_tools().count(), tool_definitions().len());
     for tool in catalogue.iter_tools() {
         let definition = &tool.definition;
-        assert_eq!(definition.missing_id_arguments(), Vec::<&str>::new(), "{}", definition.name);
+        let missing = definition.missing_id_arguments();
+        assert_eq!(missing, Vec::<&str>::new(), "S003-09, S003-10: {}", definition.name);
         assert!(NATIVE_NAMESPACES.contains(&definition.name.namespace()), "{}", definition.name);
         assert!(!definition.title.is_empty() && !definition.description.is_empty());
         assert_eq!(definition.input["additionalProperties"], false, "{}", definition.name);
