@@ -553,7 +553,7 @@ fn workflow(seen: &TaskRecords, heard: &[Trigger], checks: &mut Checks) {
         manager("verify"),
         manager("summarise"),
     ]);
-    checks.that("S002-29, S002-32, S002-42, S002-65: who is asked", &asked, &expected);
+    checks.that("S002-01, S002-29, S002-32, S002-42, S002-65: who is asked", &asked, &expected);
     let sent = |by: &str| heard.iter().any(|trigger| trigger.message.starts_with(by));
     let senders = json!([sent("manager:"), sent("analyst:"), sent("checkpoint:")]);
     let all = json!([true, true, true]);
