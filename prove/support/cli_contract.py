@@ -412,9 +412,10 @@ def _():
     assert {it["state"] for it in call("tool server", "echo")["tools"]} == {"accepted"}
     assert len(call("tool servers")["items"]) == 1
     assert any(it["name"] == "echo" for it in call("tool list")["items"])
-    call("tool disable", "fail")
-    call("tool enable", "fail")
-    assert call("tool scope", "fail", "sandbox")["scope"] == "sandbox"
+    view = lambda: next(it for it in call("tool list")["items"] if it["name"] == "fail")  # noqa: E731
+    assert not call("tool disable", "fail")["enabled"] and not view()["enabled"], "S003-28: switch a tool off, and see it"
+    assert call("tool enable", "fail")["enabled"] and view()["enabled"], "S003-28: switch a tool on, and see it"
+    assert call("tool scope", "fail", "sandbox")["scope"] == "sandbox" == view()["scope"], "S003-36: set the scope of a tool, and see it"
     call("tool allowlists")
     call("tool enable", "no.such.tool", code=4)
     call("rule set", "ask", "approve", "--text", 'forbid (principal, action == Action::"echo", resource);')

@@ -157,7 +157,7 @@ def task_of_a_chat(ask):
     create = ["db__task__create", {"project_id": project, "name": name, "description": "Write a greeting."}]
     text = ask(order_message("Please create a task that writes a greeting.", calls=[create], gap=0.05)[0])
     found = [task for task in get(f"/v1/tasks?project_id={project}")["items"] if task["name"] == name]
-    assert len(found) == 1 and "› db.task.create …" in text and found[0]["id"] in text, (found, text)
+    assert len(found) == 1 and "› db.task.create …" in text and found[0]["id"] in text, ("S002-34, S002-52", found, text)
     task = found[0]["id"]
     watch = [["db__task__get", {"task_id": task}], ["db__task__result", {"task_id": task}], ["db__task__logs", {"task_id": task}]]
     text = ask(order_message("How is the task? Read the task's result and its story, and its logs.", calls=watch, gap=0.05)[0])
@@ -167,7 +167,7 @@ def task_of_a_chat(ask):
     assert get(f"/v1/tasks/{task}")["state"] in ("queued", "running"), get(f"/v1/tasks/{task}")
     text = ask(order_message("Cancel the task: stop it.", calls=[["db__task__cancel", {"task_id": task}]])[0])
     after = get(f"/v1/tasks/{task}")
-    assert "› db.task.cancel …" in text and after["state"] == "cancelled", ("S000-018", text, after)
+    assert "› db.task.cancel …" in text and after["state"] == "cancelled", ("S000-018, S002-34", text, after)
     return task
 
 

@@ -83,7 +83,8 @@ async fn a_result_is_taken_once_and_only_from_whoever_has_the_job() {
     let first = worker.post(&result_path(&job), done(&job)).await.expect(200).json();
     let again = worker.post(&result_path(&job), done(&job)).await.expect(200).json();
     assert_eq!(first, again);
-    assert_eq!(drive.app.db.number("SELECT wake_count FROM workflow_runs").await, 1);
+    let wakes = drive.app.db.number("SELECT wake_count FROM workflow_runs").await;
+    assert_eq!(wakes, 1, "S002-27: a result of the job API wakes the run that collects it");
     // What was said cannot be unsaid.
     let mut failed = done(&job);
     failed["outcome"] = json!("failed");

@@ -272,7 +272,11 @@ async fn jobs_are_shared_in_turns_and_given_once() {
     assert_eq!(again.iter().map(unit).collect::<Vec<_>>(), ["a", "c", "e"]);
     let second = right.claim(2, 10).await;
     let turns: Vec<_> = second.iter().map(unit).collect();
-    assert_eq!(turns, ["b", "d", "f"], "S001-56, X-12: in turns among those that can");
+    assert_eq!(
+        turns,
+        ["b", "d", "f"],
+        "S001-56, S002-26, S002-63, X-12: in turns among those that can"
+    );
     // Whoever works without a sandbox gets none of them.
     let worker =
         drive.app.service(cynode_app::identity::service_tokens::ServiceKind::Worker, "w").await;
@@ -362,8 +366,9 @@ async fn a_node_that_is_asked_for_gets_the_job_and_nobody_else_does() {
     let left = Machine::join(&drive.app, &drive.admin, 1, 3).await;
     assert_eq!(left.claim(1, 1).await, Vec::<Value>::new());
     let right = Machine::join(&drive.app, &drive.admin, 2, 3).await;
-    assert_eq!(left.claim(2, 1).await, Vec::<Value>::new(), "X-12: a named node is kept");
-    assert_eq!(right.claim(3, 1).await.len(), 1);
+    assert_eq!(left.claim(2, 1).await, Vec::<Value>::new(), "X-12, S002-28: a named node is kept");
+    let given = right.claim(3, 1).await.len();
+    assert_eq!(given, 1, "S002-26, S002-28: the registry gives the job to the wanted node");
 }
 
 #[tokio::test]

@@ -122,9 +122,11 @@ async fn a_schedule_makes_its_task_at_its_time_and_says_what_came_of_it() {
     assert_eq!(task["acceptance_criteria"][0]["text"], "it builds");
     assert_eq!(task["created_by"], json!(scene.ada.user.unwrap()));
     let runs = scene.app.db.number("SELECT count(*) FROM workflow_runs").await;
-    assert_eq!(runs, 1, "X-04: a schedule asks for a run as people do");
+    assert_eq!(runs, 1, "S002-21, X-04: a schedule asks for a run as people do");
     let handoffs = scene.app.db.number("SELECT count(*) FROM handoffs").await;
     assert_eq!(handoffs, 0, "B023-16: what is whole needs no project manager");
+    let jobs = scene.app.db.number("SELECT count(*) FROM jobs").await;
+    assert_eq!(jobs, 0, "S002-21: jobs come from the run alone");
     let events = "SELECT kind FROM events WHERE kind LIKE 'schedule.%' ORDER BY xact, seq";
     assert_eq!(scene.app.db.texts(events).await, ["schedule.set", "schedule.fired"]);
 }
@@ -289,13 +291,13 @@ async fn words_are_handed_to_the_project_manager_and_nothing_else_is_done() {
     let last = &fired["last_firing"];
     let outcome = (&last["outcome"], &last["handoff_state"]);
     assert_eq!(outcome, (&json!("handoff"), &json!("queued")), "B023-16");
-    assert_eq!(last["tasks"], json!([]));
+    assert_eq!(last["tasks"], json!([]), "S002-49");
     let handoff = format!("/v1/handoffs/{}", last["handoff_id"].as_str().unwrap());
     let handoff = scene.read(&handoff).await;
     let kind = (&handoff["kind"], &handoff["category"]);
     assert_eq!(kind, (&json!("schedule"), &json!("other")), "S000-028");
     assert_eq!(handoff["user_id"], json!(scene.ada.user.unwrap()));
-    assert_eq!(handoff["request"]["text"], text);
+    assert_eq!(handoff["request"]["text"], text, "S002-47");
     let told = handoff["request"]["schedule"].as_str().unwrap();
     assert!(
         told.starts_with("updates, due at `0 9 * * 1` by the clock of Europe/Berlin"),
@@ -303,8 +305,9 @@ async fn words_are_handed_to_the_project_manager_and_nothing_else_is_done() {
     );
     assert!(told.ends_with("Monday 2026-11-02 09:00 +01:00"), "{told}");
     // The scheduler makes no task and asks for no workflow.
-    assert_eq!(scene.tasks().await, Vec::<String>::new());
-    assert_eq!(scene.app.db.number("SELECT count(*) FROM workflow_runs").await, 0);
+    assert_eq!(scene.tasks().await, Vec::<String>::new(), "S002-49");
+    let runs = scene.app.db.number("SELECT count(*) FROM workflow_runs").await;
+    assert_eq!(runs, 0, "S002-49");
 }
 
 #[tokio::test]

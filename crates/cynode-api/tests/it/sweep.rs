@@ -61,13 +61,14 @@ impl Listener {
 async fn the_engine_is_told_of_a_task_as_soon_as_it_is_asked_for() {
     let (drive, engine) = (Drive::new().await, Listener::default());
     let blocked = drive.another(json!([drive.task])).await;
-    let told = engine.hears(&drive, LATER).await;
+    let heard = engine.hears(&drive, LATER).await;
     assert_eq!(
-        told,
+        heard,
         vec![drive.task.clone()],
-        "S000-035, B023-03, X-04: people's tasks are started"
+        "S000-035, S002-22, S002-52, B023-03, X-04: the ready task and no other"
     );
-    assert_eq!(engine.hears(&drive, LATER).await, Vec::<String>::new());
+    let again = engine.hears(&drive, LATER).await;
+    assert_eq!(again, Vec::<String>::new(), "S002-22: one workflow for a task");
     // It was told, and nothing came of it.
     assert_eq!(engine.hears(&drive, Duration::ZERO).await, vec![drive.task.clone()]);
     crate::workflow::complete(&drive, &drive.task).await;

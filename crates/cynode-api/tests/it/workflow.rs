@@ -1,5 +1,7 @@
 //! The contract with whoever drives tasks. (REQ-AGENTS-0004, 0116, 0117, 0118)
 
+use std::collections::BTreeSet;
+
 use cynode_core::ids::TaskId;
 use cynode_testkit::{Client, Reply, TestApp, TestDb};
 use insta::assert_json_snapshot;
@@ -194,6 +196,12 @@ async fn a_start_gives_the_lease_the_task_and_the_first_node() {
       }
     }
     "#);
+    assert_eq!(started["status"], "started", "S002-09, S002-39, S002-62: a start is answered");
+    assert_eq!(started["position"]["task_id"], json!(drive.task), "S002-10");
+    let first = json!({ "do": "run", "node": "load_task_context" });
+    assert_eq!(started["position"]["next"], first, "S002-24");
+    let loaded = &started["position"]["state"]["acceptance_criteria"];
+    assert_eq!(*loaded, json!([]), "S002-24: nothing is loaded before the first step");
     let task = drive.admin.get(&format!("/v1/tasks/{}", drive.task)).await.expect(200).json();
     assert_eq!(task["state"], "running");
     let state = started["position"]["state"].as_object().unwrap();
@@ -223,8 +231,10 @@ async fn the_same_holder_and_key_get_the_same_lease_and_another_holder_is_refuse
     }
     for (holder, key) in [("other", "key"), ("other", "other"), ("runner", "other")] {
         let refused = drive.start_as(&drive.task, holder, key).await.expect(409);
-        assert_eq!(refused.text("code"), "lease_held", "B023-01: {holder} {key}");
+        assert_eq!(refused.text("code"), "lease_held", "B023-01, S002-14: {holder} {key}");
     }
+    let stored = "SELECT lease_id || ' ' || holder || ' ' || fencing_token FROM workflow_leases";
+    assert_eq!(drive.app.db.texts(stored).await, ["key runner 1"], "S002-45, S002-64");
     drive.start_as("tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708", "runner", "key").await.expect(404);
 }
 
@@ -239,9 +249,14 @@ async fn of_many_starts_at_once_one_gets_the_lease() {
     let mut statuses = futures::future::join_all(starts).await;
     statuses.sort_unstable();
     assert_eq!(statuses[0], 200);
-    assert!(statuses[1..].iter().all(|status| *status == 409), "{statuses:?}");
+    let others_wait = statuses[1..].iter().all(|status| *status == 409);
+    assert!(others_wait, "S002-13, S002-14: {statuses:?}");
     let runs = "SELECT count(*) FROM workflow_runs";
-    assert_eq!(drive.app.db.number(runs).await, 1, "X-02: one task has one workflow");
+    assert_eq!(
+        drive.app.db.number(runs).await,
+        1,
+        "X-02, S002-12, S002-14, S002-35: one task has one workflow"
+    );
     let fencing = drive.app.db.number("SELECT fencing_token FROM workflow_leases").await;
     assert_eq!(fencing, 1, "X-04: the lease guards every start");
 }
@@ -259,7 +274,7 @@ async fn a_lease_that_has_ended_is_free_and_its_holder_is_shut_out() {
     assert_eq!(taken["position"]["sequence"], 1);
     assert_eq!(taken["position"]["next"], json!({ "do": "run", "node": "plan_steps" }));
     let refused = drive.step(&late, "pass", json!({})).await.expect(409);
-    assert_eq!(refused.text("code"), "fenced", "B004-53");
+    assert_eq!(refused.text("code"), "fenced", "B004-53, S002-13: the crashed holder is shut out");
     let renew = drive.runner.post("/v1/workflow/renew", late.lease.clone()).await.expect(409);
     assert_eq!(renew.text("code"), "fenced");
     // Giving back what is not one's own changes nothing.
@@ -302,13 +317,24 @@ async fn nothing_is_stored_without_the_lease_the_number_and_the_node_that_follow
     ];
     for (field, value) in wrong {
         let refused = drive.step(&held, "pass", json!({ field: value })).await;
-        assert_eq!(refused.status, 409, "{field}");
+        assert_eq!(refused.status, 409, "S002-17, S002-46: {field}");
     }
     drive.step(&held, "wait", json!({})).await.expect(422);
     drive.step(&held, "pass", json!({ "wait": { "reason": "job" } })).await.expect(422);
     drive.step(&held, "pass", json!({ "state": { "anything": 1 } })).await.expect(400);
     let count = "SELECT count(*) FROM workflow_transitions";
-    assert_eq!(drive.app.db.number(count).await, 0);
+    assert_eq!(drive.app.db.number(count).await, 0, "S002-17, S002-46");
+}
+
+#[tokio::test]
+async fn without_the_store_no_step_is_started_and_none_is_taken() {
+    let drive = Drive::new().await;
+    let held = drive.start().await;
+    drive.app.db.pool().close().await;
+    let taken = drive.step(&held, "pass", json!({})).await;
+    assert_eq!(taken.status, 503, "S002-17: without a checkpoint there is no next step");
+    let started = drive.start_as(&drive.task, "runner", "key").await;
+    assert_eq!(started.status, 503, "S002-17: without the store there is no first step");
 }
 
 #[tokio::test]
@@ -586,17 +612,58 @@ async fn a_run_is_resumed_after_the_node_that_was_checkpointed_last() {
         "plan": plan, "verification": judged });
     drive.go(&mut held, "pass", json!({ "state": state })).await;
     drive.expire().await;
+    let stored = "SELECT 'tsk_' || replace(task_id::text, '-', '') || ' ' || last_step
+        FROM workflow_checkpoints";
+    let own = format!("{} load_task_context", drive.task);
+    assert_eq!(drive.app.db.texts(stored).await, [own], "S002-15, S002-16: saved by task");
     let resumed = drive.resume().await;
-    assert_eq!(resumed["last_node"], "load_task_context", "B023-02, B023-06");
+    assert_eq!(
+        resumed["last_node"], "load_task_context",
+        "S002-16, S002-39, B023-02, B023-06: loaded by task"
+    );
     let next = json!({ "do": "run", "node": "plan_steps" });
-    assert_eq!(resumed["position"]["next"], next, "B023-02");
+    assert_eq!(resumed["position"]["next"], next, "S002-03, S002-11, S002-62, B023-02");
     let kept = &resumed["position"]["state"];
-    assert_eq!(kept["node_failures"], 2);
+    assert_eq!(kept["node_failures"], 2, "S002-03, S002-11");
     assert_eq!(kept["plan"]["steps"][0]["key"], "a", "B023-05");
     assert_eq!(kept["plan"]["assumptions"], json!(["it builds"]), "B023-05");
     assert_eq!(kept["verification"], judged, "B023-05");
     let again = drive.start().await;
-    assert_eq!(again.position["state"], resumed["position"]["state"]);
+    assert_eq!(again.position["state"], resumed["position"]["state"], "S002-11");
+}
+
+/// The tests of this file are those of the checkpoints; its first line says which requirements they come from.
+#[test]
+fn the_tests_of_checkpoints_name_the_requirements_that_they_come_from() {
+    let first = include_str!("workflow.rs").lines().next().unwrap();
+    let named = first.split_once("REQ-AGENTS-").map(|(_, rest)| rest.trim_end_matches(')'));
+    assert_eq!(named, Some("0004, 0116, 0117, 0118"), "S002-66");
+}
+
+/// The document of the port for runners, workers and nodes.
+fn internal_document() -> Value {
+    serde_json::from_str(include_str!("../../../../docs/openapi-internal.json")).unwrap()
+}
+
+#[test]
+fn the_page_of_the_contract_lists_exactly_the_fields_of_the_state() {
+    let document = internal_document();
+    let state = document["components"]["schemas"]["RunState"]["properties"].as_object().unwrap();
+    let fields: BTreeSet<&str> = state.keys().map(String::as_str).collect();
+    let page = include_str!("../../../../docs/explanation/workflow.md");
+    let (_, section) = page.split_once("\n## State\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let listed: BTreeSet<&str> = rows.filter_map(|row| row.split([' ', '`']).next()).collect();
+    assert_eq!(listed, fields, "S002-40, S002-41, S002-55: docs/explanation/workflow.md, State");
+}
+
+#[test]
+fn the_orchestrator_has_no_endpoint_that_verifies_a_result() {
+    let document = internal_document();
+    let paths = document["paths"].as_object().unwrap().keys();
+    let verifying: Vec<_> = paths.filter(|path| path.contains("verif")).collect();
+    assert_eq!(verifying, ["/v1/nodes/verify"], "S002-43: only nodes are verified at this port");
 }
 
 #[tokio::test]

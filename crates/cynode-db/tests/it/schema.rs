@@ -212,8 +212,12 @@ async fn the_page_of_the_contract_says_the_exact_shape_of_every_table() {
         let shape = format!("```text\n{table}\n  {}\n```", columns.join("\n  "));
         assert!(
             page.contains(&shape),
-            "B023-07, B023-08: docs/explanation/workflow.md must hold:\n{shape}"
+            "S002-40, S002-41, S002-45, S002-55, S002-57, S002-61, B023-07, B023-08: docs/explanation/workflow.md must \
+             hold:\n{shape}"
         );
+        let by_task = columns.iter().any(|column| column == "task_id uuid not null");
+        let by_thread = columns.iter().any(|column| column.contains("thread"));
+        assert!(by_task && !by_thread, "S002-35: {table}");
     }
 }
 

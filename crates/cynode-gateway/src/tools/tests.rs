@@ -22,12 +22,13 @@ fn every_tool_has_a_schema_a_namespace_of_ours_and_asks_for_what_it_is_tied_to()
     assert_eq!(
         refused,
         [],
-        "S001-39, B001-31: every tool declares a schema that is accepted; no tool hides another"
+        "S001-39, B001-31, S003-02, S003-08: every tool declares a schema that is accepted; no tool hides another; REQ-MCPGAT-0103: each tool has its `task_id`"
     );
     assert_eq!(catalogue.iter_tools().count(), tool_definitions().len(), "B001-31");
     for tool in catalogue.iter_tools() {
         let definition = &tool.definition;
-        assert_eq!(definition.missing_id_arguments(), Vec::<&str>::new(), "{}", definition.name);
+        let missing = definition.missing_id_arguments();
+        assert_eq!(missing, Vec::<&str>::new(), "S003-09, S003-10: {}", definition.name);
         assert!(
             NATIVE_NAMESPACES.contains(&definition.name.namespace()),
             "S001-37: {}",

@@ -176,7 +176,7 @@ async fn what_a_run_asks_is_stored_with_its_step_answered_once_and_wakes_it() {
     assert_eq!(
         json!(facts),
         json!(["plan", "planning", "project_manager", "done", "m", 1]),
-        "S000-007, S000-011, S000-013"
+        "S000-007, S000-011, S000-013, S002-29"
     );
     assert_eq!(seen["user_id"], json!(bench.admin.user.unwrap()), "S000-011: in whose name");
     assert_eq!(seen["trace_id"].as_str().unwrap().len(), 32, "S000-011: the correlation id");
@@ -365,6 +365,9 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
     let wanted = json!({ "project_id": bench.project, "name": "updates-1", "description": "Mend what is behind." });
     let made = given(&agent, "db.task.create", wanted).await;
     assert_eq!(made["created_by"], json!(bench.admin.user.unwrap()));
+    let runs = "SELECT count(*) FROM workflow_runs r JOIN tasks t USING (task_id) WHERE t.name = 'updates-1' AND r.due_at IS NOT NULL";
+    let requested = bench.app.db.number(runs).await;
+    assert_eq!(requested, 1, "S002-48, S002-50: the task comes with its run, nothing is enqueued");
     let asked = given(&agent, "workflow.start", json!({ "task_id": made["id"] })).await;
     assert_eq!(asked["requested"], true);
     let answer =
@@ -378,7 +381,6 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
         last["tasks"],
         json!([{ "task_id": made["id"], "name": "updates-1", "state": "queued" }])
     );
-    let runs = "SELECT count(*) FROM workflow_runs r JOIN tasks t USING (task_id) WHERE t.name = 'updates-1' AND r.due_at IS NOT NULL";
     assert_eq!(bench.app.db.number(runs).await, 1);
 }
 
@@ -597,7 +599,11 @@ async fn a_judgement_is_shared_with_an_analyst_and_comes_back_with_its_findings(
     given(&manager, "handoff.delegate", share(&verify)).await;
     assert_eq!(claim(&manager).await, Value::Null, "the manager waits for the analyst");
     let analyse = claim(&analyst).await;
-    assert_eq!(analyse["request"]["kind"], "analyse", "S000-013, S000-025");
+    let asked = &analyse["request"]["kind"];
+    assert_eq!(
+        asked, "analyse",
+        "S000-013, S000-025, S002-31, S002-32, S002-42, S002-65: the manager tasks an analyst"
+    );
     assert_eq!(analyse["request"]["unit"], "a");
     assert_eq!(analyse["context"]["task"]["id"], json!(bench.task), "S000-025");
     let found = |task: &str| {
@@ -618,7 +624,8 @@ async fn a_judgement_is_shared_with_an_analyst_and_comes_back_with_its_findings(
     let judged = json!({ "answer": "judged", "outcome": "redo", "findings": [], "recommended_actions": [], "note": "" });
     given(&manager, "handoff.complete", complete(&back, judged)).await;
     run.take().await;
-    assert_eq!(run.position["handoff"]["answer"]["outcome"], "redo", "S000-026");
+    let outcome = &run.position["handoff"]["answer"]["outcome"];
+    assert_eq!(outcome, "redo", "S000-026, S002-43: the run gets what the manager decided");
 }
 
 #[tokio::test]

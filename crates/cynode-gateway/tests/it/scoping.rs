@@ -36,7 +36,7 @@ async fn a_call_for_another_task_is_refused_and_leaves_nothing_behind() {
             assert_eq!(
                 agent.call(tool, arguments).await.verdict(),
                 "refused wrong_id",
-                "{tool} {wrong}"
+                "S003-02, S003-12, REQ-MCPGAT-0001, REQ-MCPGAT-0106: {tool} {wrong}"
             );
         }
     }
@@ -46,7 +46,7 @@ async fn a_call_for_another_task_is_refused_and_leaves_nothing_behind() {
         "SELECT count(*) FROM agent_states",
         "SELECT count(*) FROM verifications",
     ] {
-        assert_eq!(bench.app.db.number(table).await, 0, "{table}");
+        assert_eq!(bench.app.db.number(table).await, 0, "S003-12: {table}");
     }
     let refused = bench.records().await;
     assert_eq!(refused.len(), writes.len() * 5);
@@ -61,7 +61,8 @@ async fn ids_that_the_token_has_may_be_left_out_and_the_schema_says_so() {
         ("pm.report", json!({ "kind": "work_completed", "summary": "done" })),
         ("agent.complete", json!({ "summary": "done", "task_id": null })),
     ] {
-        assert_eq!(agent.call(tool, arguments).await.verdict(), "ok", "{tool}");
+        let verdict = agent.call(tool, arguments).await.verdict();
+        assert_eq!(verdict, "ok", "S003-11: the gateway fills in what the token has: {tool}");
     }
     let told = "SELECT 'tsk_' || replace(task_id::text, '-', '') FROM agent_reports";
     assert_eq!(bench.app.db.texts(told).await, [bench.task.clone(), bench.task.clone()]);
@@ -92,7 +93,10 @@ async fn every_tool_that_is_tied_to_a_task_refuses_another_task_for_every_role_t
         for tool in tied.iter().filter(|tool| shown.contains(tool)) {
             asked += 1;
             let wrong = agent.call(tool, json!({ "task_id": other })).await.verdict();
-            assert_eq!(wrong, "refused wrong_id", "{role} {tool}");
+            assert_eq!(
+                wrong, "refused wrong_id",
+                "S003-02, S003-12, REQ-MCPGAT-0106: {role} {tool}"
+            );
             // The task is the token's, so that nobody has to name it.
             let schema = &listed.iter().find(|it| it["name"] == **tool).unwrap()["inputSchema"];
             let required = schema["required"].as_array().cloned().unwrap_or_default();
@@ -124,7 +128,8 @@ async fn ids_of_other_runs_jobs_and_projects_are_refused_wherever_they_stand() {
     assert_eq!(manager.call("db.job.get", job).await.verdict(), "failed not_found");
     // A run is checked although no tool of ours asks for one: whoever names one must mean their own.
     let named = json!({ "task_id": bench.task, "run_id": "run_0192d5c8b6f07cc1a1a3c2b4d5e6f708" });
-    assert_eq!(analyst.call("db.task.get", named).await.verdict(), "refused wrong_id");
+    let verdict = analyst.call("db.task.get", named).await.verdict();
+    assert_eq!(verdict, "refused wrong_id", "S003-12, REQ-MCPGAT-0106: another run");
 }
 
 #[tokio::test]
@@ -138,7 +143,8 @@ async fn an_agent_that_is_a_job_is_held_to_that_job() {
     // What the tool then says is for `tools` to test: here it is only not refused.
     let own = get(&jobs[0]).await.verdict();
     assert!(!own.starts_with("refused"), "{own}");
-    assert_eq!(get(&jobs[1]).await.verdict(), "refused wrong_id");
+    let other = get(&jobs[1]).await.verdict();
+    assert_eq!(other, "refused wrong_id", "S003-12, REQ-MCPGAT-0106: another job");
     let own = analyst.call("db.job.get", json!({})).await.verdict();
     assert!(!own.starts_with("refused"), "{own}");
     let records = bench.records().await;
@@ -199,6 +205,8 @@ async fn a_manager_works_on_any_task_of_its_project_and_on_none_outside_even_for
     for task in [&bench.task, &second] {
         assert_eq!(get("db.task.get", task).await.value()["id"], json!(task));
     }
+    let nameless = manager.call("db.task.get", json!({})).await.verdict();
+    assert_eq!(nameless, "refused missing_id", "S003-11, REQ-MCPGAT-0106");
     for tool in [
         "db.task.get",
         "db.task.cancel",

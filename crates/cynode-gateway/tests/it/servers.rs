@@ -37,7 +37,7 @@ async fn a_person_installs_a_server_for_their_own_agents_and_nobody_else_sees_it
         .expect(201)
         .json();
     assert_eq!((&made["audience"], &made["prefix"]), (&json!("user"), &json!("ext.todo")));
-    assert_eq!(made["owner_id"], json!(person.user.unwrap()));
+    assert_eq!(made["owner_id"], json!(person.user.unwrap()), "S003-33, REQ-MCPGAT-0115");
     let path = format!("/v1/tool-servers/{}", made["server_id"].as_str().unwrap());
     assert_eq!(person.get("/v1/tool-servers").await.expect(200).json()["items"], json!([made]));
     assert_eq!(other.get("/v1/tool-servers").await.expect(200).json()["items"], json!([]));
@@ -95,7 +95,7 @@ async fn the_tools_of_a_new_server_can_be_called_when_a_person_has_accepted_them
     let seen = bench.admin.post(&path, accept).await.expect(200).json();
     assert_eq!(states(&seen), ["echo accepted", "other new"]);
     promised().await;
-    assert_eq!(call("ext.todo.echo").await, "ok");
+    assert_eq!(call("ext.todo.echo").await, "ok", "S003-33, REQ-MCPGAT-0115");
     assert_eq!(call("ext.todo.other").await, "error -32602");
     assert_eq!(offering.calls().len(), 1);
 }
@@ -162,10 +162,11 @@ async fn the_scope_of_a_tool_is_kept_and_enforced() {
         }
         all.join(", ")
     };
+    let sandbox_only = verdicts("ext.todo.echo").await;
+    let wanted = "ok, refused wrong_scope, refused wrong_scope";
     assert_eq!(
-        verdicts("ext.todo.echo").await,
-        "ok, refused wrong_scope, refused wrong_scope",
-        "S000-086, S000-087: neither manager nor analyst calls what is for sandboxes"
+        sandbox_only, wanted,
+        "S000-086, S000-087, S003-30, S003-32: neither manager nor analyst calls what is for sandboxes; REQ-MCPGAT-0114"
     );
     bench
         .admin
@@ -173,18 +174,23 @@ async fn the_scope_of_a_tool_is_kept_and_enforced() {
         .await
         .expect(200);
     let seen = verdicts("ext.todo.echo").await;
-    assert_eq!(seen, "refused wrong_scope, ok, ok", "S000-086: the scope of managers");
+    assert_eq!(
+        seen, "refused wrong_scope, ok, ok",
+        "S000-086, S003-30, S003-31, REQ-MCPGAT-0114: the scope of managers"
+    );
     // One tool may be set apart from the others.
     bench.set_tool("ext.todo.echo", json!({ "scope": "both" })).await;
     assert_eq!(verdicts("ext.todo.echo").await, "ok, ok, ok", "S000-086: the scope of both");
     assert_eq!(verdicts("ext.todo.honest").await, "refused wrong_scope, ok, ok");
     let kept = "SELECT name || ' ' || scope FROM tool_overrides UNION ALL SELECT name || ' ' || scope FROM tool_servers ORDER BY 1";
-    assert_eq!(bench.app.db.texts(kept).await, ["ext.todo.echo both", "todo pm"]);
+    let kept = bench.app.db.texts(kept).await;
+    assert_eq!(kept, ["ext.todo.echo both", "todo pm"], "S003-29, S003-34, REQ-MCPGAT-0114");
     // A gate that starts now knows it too.
     let second = bench.app.another_gateway().await;
     let there = developer.at(&second);
     assert_eq!(there.call("ext.todo.echo", json!({})).await.verdict(), "ok");
-    assert_eq!(there.call("ext.todo.honest", json!({})).await.verdict(), "refused wrong_scope");
+    let verdict = there.call("ext.todo.honest", json!({})).await.verdict();
+    assert_eq!(verdict, "refused wrong_scope", "S003-34, REQ-MCPGAT-0115: it is enforced");
     second.close().await;
 }
 
@@ -209,7 +215,7 @@ async fn the_owner_sets_the_scope_of_their_own_tools_and_nobody_elses() {
     person.put("/v1/tools/db.task.get", set).await.expect(403);
     let seen = person.get("/v1/tools").await.expect(200).json();
     let own = seen["items"].as_array().unwrap().iter().find(|tool| tool["origin"] == json!(server));
-    assert_eq!(own.unwrap()["scope"], "sandbox");
+    assert_eq!(own.unwrap()["scope"], "sandbox", "S003-34, REQ-MCPGAT-0115");
     let hidden = other.get("/v1/tools").await.expect(200).json();
     assert!(
         !hidden["items"].as_array().unwrap().iter().any(|tool| tool["origin"] == json!(server))
@@ -421,7 +427,8 @@ async fn servers_and_agents_of_both_eras_understand_each_other() {
         let agent = agent.clone().in_era(era);
         for server in ["old", "new"] {
             let answer = agent.call(&format!("ext.{server}.echo"), json!({ "text": "a" })).await;
-            assert_eq!(answer.text(), r#"RESULT-MARKER {"text":"a"}"#, "{era:?} {server}");
+            let wanted = r#"RESULT-MARKER {"text":"a"}"#;
+            assert_eq!(answer.text(), wanted, "S003-04, REQ-MCPGAT-0100: {era:?} {server}");
             let kind = answer.result()["resultType"].clone();
             assert_eq!(kind, if era == Era::Modern { json!("complete") } else { Value::Null });
             let failed = agent.call(&format!("ext.{server}.fail"), json!({})).await;
@@ -443,19 +450,18 @@ async fn only_standard_fields_reach_a_server() {
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-";
     let agent = agent.with_header("traceparent", &format!("{trace}00f067aa0ba902b7-01"));
     let more = json!({ "vendor": 1, "_meta": { "vendor/x": 1, "task_id": bench.task } });
-    assert_eq!(
-        agent.call_with("ext.todo.echo", json!({ "text": "a" }), more).await.verdict(),
-        "ok"
-    );
+    let verdict = agent.call_with("ext.todo.echo", json!({ "text": "a" }), more).await.verdict();
+    assert_eq!(verdict, "ok", "S003-07, REQ-MCPGAT-0102: other fields change nothing");
     let call = offering.calls().remove(0);
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let mut params = keys(&call.body["params"]);
     params.sort();
-    assert_eq!(params, ["_meta", "arguments", "name"]);
+    let standard = ["_meta", "arguments", "name"];
+    assert_eq!(params, standard, "S003-04, S003-05, REQ-MCPGAT-0100, REQ-MCPGAT-0101");
     for key in keys(&call.body["params"]["_meta"]) {
         let standard = key.starts_with("io.modelcontextprotocol/")
             || ["traceparent", "tracestate", "progressToken"].contains(&key.as_str());
-        assert!(standard, "{key}");
+        assert!(standard, "S003-04, S003-05, REQ-MCPGAT-0101: {key}");
     }
     assert_eq!(call.body["params"]["name"], "echo");
     let got = call.body["params"]["_meta"]["traceparent"].as_str().unwrap_or_default();
@@ -512,7 +518,8 @@ async fn a_document_of_a_registry_is_understood() {
     } });
     let body = json!({ "name": "todo", "server_json": document, "scope": "pm" });
     let made = bench.admin.post("/v1/tool-servers", body.clone()).await.expect(201).json();
-    assert_eq!(made["transport"], json!({ "type": "http", "url": "https://tools.example/mcp" }));
+    let transport = json!({ "type": "http", "url": "https://tools.example/mcp" });
+    assert_eq!(made["transport"], transport, "S003-33, REQ-MCPGAT-0115");
     bench.admin.post("/v1/tool-servers", body.clone()).await.expect(409);
     let mut wrong = body.clone();
     wrong["name"] = json!("other");

@@ -24,7 +24,8 @@ async fn a_token_is_issued_for_each_role_and_its_kind_follows_from_the_role() {
         let prefix = token.split('_').nth(1).unwrap();
         kinds.push(format!("{role} {} {prefix}", issued["kind"].as_str().unwrap()));
         let seen = bench.holding(&issued).await.call("help.overview", json!({})).await.value();
-        assert_eq!((&seen["you"]["role"], &seen["you"]["kind"]), (&json!(role), &issued["kind"]));
+        let you = (&seen["you"]["role"], &seen["you"]["kind"]);
+        assert_eq!(you, (&json!(role), &issued["kind"]), "S003-37, S003-40, REQ-MCPGAT-0116");
     }
     assert_eq!(
         kinds,
@@ -38,7 +39,7 @@ async fn a_token_is_issued_for_each_role_and_its_kind_follows_from_the_role() {
             "tester sandbox sbx",
             "fixer sandbox sbx",
         ],
-        "S000-084: a token is for one kind of agent"
+        "S000-084, S003-38, S003-39: a token is for one kind of agent; REQ-MCPGAT-0116"
     );
 }
 
@@ -139,7 +140,7 @@ async fn what_is_no_working_token_of_an_agent_opens_nothing_and_is_recorded_with
         for era in [Era::Modern, Era::Legacy] {
             let agent = bench.at_gateway(&token).await.in_era(era);
             let answer = agent.call("help.overview", json!({})).await.0;
-            assert_eq!(answer.status, status, "S000-085: {token}");
+            assert_eq!(answer.status, status, "S000-085, S003-41: REQ-MCPGAT-0116: {token}");
             let challenge = answer.headers["www-authenticate"].to_str().unwrap();
             assert!(challenge.starts_with(&format!("Bearer error=\"{error}\"")), "{challenge}");
             assert!(challenge.contains("resource_metadata="), "{challenge}");
@@ -154,7 +155,8 @@ async fn what_is_no_working_token_of_an_agent_opens_nothing_and_is_recorded_with
             "fixer - decision deny token_revoked not_forwarded",
             "- - decision deny invalid_token not_forwarded",
             "- - decision deny not_granted_by_token not_forwarded",
-        ]
+        ],
+        "S003-41, REQ-MCPGAT-0116"
     );
     let facts = bench.records().await[0].clone();
     assert_eq!((&facts["task_id"], &facts["agent_kind"]), (&json!(bench.task), &json!("sandbox")));
@@ -180,7 +182,7 @@ async fn records_say_who_the_token_is_whatever_the_arguments_say() {
             ("run_id", &issued["run_id"]),
             ("job_id", &Value::Null),
         ] {
-            assert_eq!(&record[fact], said, "{fact}");
+            assert_eq!(&record[fact], said, "S003-43, S003-44, S003-45, REQ-MCPGAT-0116: {fact}");
         }
     }
 }
@@ -214,7 +216,8 @@ async fn a_revoked_token_is_refused_and_ends_the_call_that_is_under_way() {
         bench.admin.delete(&path).await.expect(204);
     })
     .await;
-    assert_eq!(words, ["refused token_revoked", "401 error 401"]);
+    let wanted = ["refused token_revoked", "401 error 401"];
+    assert_eq!(words, wanted, "S003-41, REQ-MCPGAT-0116");
     assert_eq!(
         records,
         [
@@ -231,7 +234,8 @@ async fn a_tool_that_is_switched_off_is_refused_and_ends_the_call_that_is_under_
         bench.admin.put("/v1/tools/ext.todo.hang", json!({ "enabled": false })).await.expect(200);
     })
     .await;
-    assert_eq!(words, ["refused disabled", "200 refused disabled"]);
+    let wanted = ["refused disabled", "200 refused disabled"];
+    assert_eq!(words, wanted, "S003-26, REQ-MCPGAT-0113");
     assert_eq!(
         records,
         [
@@ -240,6 +244,22 @@ async fn a_tool_that_is_switched_off_is_refused_and_ends_the_call_that_is_under_
             "developer ext.todo.hang decision deny disabled not_forwarded",
         ]
     );
+}
+
+#[tokio::test]
+async fn an_admin_turns_a_tool_off_and_on_again_and_nobody_else_does() {
+    let bench = Bench::new().await;
+    let agent = bench.agent("tester").await;
+    let person = bench.app.user("person", None).await;
+    let mut verdicts = Vec::new();
+    for enabled in [false, true] {
+        bench.set_tool("help.overview", json!({ "enabled": enabled })).await;
+        verdicts.push(agent.call("help.overview", json!({})).await.verdict());
+        let other = json!({ "enabled": !enabled });
+        let refused = person.put("/v1/tools/help.overview", other).await.status;
+        assert_eq!(refused, 403, "S003-25, REQ-MCPGAT-0113");
+    }
+    assert_eq!(verdicts, ["refused disabled", "ok"], "S003-25, REQ-MCPGAT-0113");
 }
 
 #[tokio::test]

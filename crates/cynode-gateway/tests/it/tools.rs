@@ -204,6 +204,14 @@ async fn the_program_that_drives_tasks_comes_through_the_same_gate() {
         (&json!("started"), &json!("k"))
     );
     let lease = json!({ "task_id": bench.task, "lease_id": "k", "fencing_token": 1 });
+    let checkpoint = json!({
+        "lease": lease, "sequence": 1, "node": "load_task_context", "verdict": "pass", "state": {},
+        "seen_wakes": started["position"]["wakes"], "attempt": 1, "duration_ms": 5,
+    });
+    let checkpoint = json!({ "task_id": bench.task, "checkpoint": checkpoint });
+    let stored = given(&runner, "workflow.checkpoint", checkpoint).await;
+    let next = json!({ "do": "run", "node": "plan_steps" });
+    assert_eq!(stored["next"], next, "S002-07, S002-20, S002-63: checkpoints come through MCP");
     let resumed = given(&runner, "workflow.resume", json!({ "task_id": bench.task })).await;
     assert!(resumed.to_string().contains("next"), "{resumed}");
     given(&runner, "workflow.release", lease).await;
@@ -217,7 +225,8 @@ async fn the_program_that_drives_tasks_comes_through_the_same_gate() {
     );
     assert_eq!(
         verdict(&runner, "artifact.list", json!({ "task_id": bench.task })).await,
-        "refused not_allowlisted"
+        "refused not_allowlisted",
+        "S002-18"
     );
     let kept = bench.records().await;
     assert!(

@@ -57,7 +57,7 @@ async fn without_a_token_nothing_is_answered() {
             for method in ["tools/list", "tools/call", "server/discover", "initialize", "ping", "x"]
             {
                 let answer = agent.send(method, json!({ "name": "help.overview" })).await.0;
-                assert_eq!(answer.status, 401, "{header:?} {method}");
+                assert_eq!(answer.status, 401, "S003-40, REQ-MCPGAT-0116: {header:?} {method}");
                 let challenge = answer.headers["www-authenticate"].to_str().unwrap();
                 assert!(challenge.starts_with("Bearer error=\"invalid_token\""), "{challenge}");
                 assert_eq!(answer.json()["result"], Value::Null);
@@ -151,7 +151,8 @@ async fn refused_and_failed_calls_are_recorded_like_those_that_succeed() {
             "developer pm.instruct decision deny wrong_scope not_forwarded",
             "developer - decision deny unknown_tool not_forwarded",
             "- - decision deny invalid_token not_forwarded",
-        ]
+        ],
+        "S003-03, S003-13, S003-14, S003-15, REQ-MCPGAT-0107, REQ-MCPGAT-0108"
     );
 }
 
@@ -193,10 +194,11 @@ async fn what_a_token_a_role_and_a_scope_permit_is_what_all_of_them_permit() {
     let agent = bench.agent_with("developer", tools).await;
     let task = json!({ "task_id": bench.task });
     // In the token and not on the role's list; on the list and not in the token; in both.
-    bench.set_tool("db.task.get", json!({ "enabled": true, "scope": "both" })).await;
+    bench.set_tool("db.task.get", json ! ( { "enabled" : true , "scope" : "both" } )).await;
     let refused = agent.call("db.task.get", task.clone()).await.verdict();
     assert_eq!(refused, "refused not_allowlisted", "S000-085, S000-093: a switch does not widen");
-    assert_eq!(agent.call("artifact.list", task).await.verdict(), "refused not_granted_by_token");
+    let verdict = agent.call("artifact.list", task).await.verdict();
+    assert_eq!(verdict, "refused not_granted_by_token", "S003-37, REQ-MCPGAT-0116");
     assert_eq!(agent.call("help.overview", json!({})).await.verdict(), "ok");
     assert_eq!(agent.tools().await, ["help__overview", "skills__list"]);
     bench.set_tool("help.overview", json!({ "scope": "pm" })).await;
@@ -321,7 +323,7 @@ async fn ids_and_roles_that_a_caller_puts_beside_its_arguments_change_nothing() 
     let verdict = async |tool: &str, arguments: &Value| {
         let claimed = agent.call_with(tool, arguments.clone(), claims.clone()).await.verdict();
         let plain = agent.call(tool, arguments.clone()).await.verdict();
-        assert_eq!(claimed, plain);
+        assert_eq!(claimed, plain, "S003-07, S003-42, REQ-MCPGAT-0102, REQ-MCPGAT-0116");
         claimed
     };
     assert_eq!(verdict("db.task.get", &mine).await, "refused wrong_scope");
@@ -452,7 +454,8 @@ async fn a_call_writes_no_line_of_log() {
     assert_eq!(agent.call("db.task.list", json!({})).await.verdict(), "refused wrong_scope");
     agent.tools().await;
     bench.app.recorded().await;
-    assert_eq!(*loud.0.lock().unwrap(), Vec::<String>::new());
+    let lines = loud.0.lock().unwrap().clone();
+    assert_eq!(lines, Vec::<String>::new(), "S003-18, S003-19, REQ-MCPGAT-0111");
 }
 
 /// Trap: every look at a server's tools opens a new session (metamcp #324).

@@ -13,7 +13,8 @@ fn a_tool_that_is_tied_to_a_task_and_does_not_ask_for_it_is_not_registered() {
     let mut tool = definition("db.task.get", IdBinding::TASK);
     tool.input = json!({ "type": "object", "properties": { "task_id": { "type": "string" } } });
     let name = tool.name.clone();
-    assert_eq!(refused(vec![tool]), [CatalogueError::Unbound(name, "task_id")]);
+    let unbound = [CatalogueError::Unbound(name, "task_id")];
+    assert_eq!(refused(vec![tool]), unbound, "S003-08, REQ-MCPGAT-0103");
 }
 
 #[test]
@@ -21,7 +22,8 @@ fn a_tool_that_should_ask_for_its_run_or_job_and_does_not_is_pointed_out() {
     let mut tool = definition("agent.heartbeat", IdBinding { task: true, run: true, job: true });
     assert_eq!(tool.missing_id_arguments(), Vec::<&str>::new());
     tool.input["required"] = json!(["task_id"]);
-    assert_eq!(tool.missing_id_arguments(), ["run_id", "job_id"]);
+    let missing = tool.missing_id_arguments();
+    assert_eq!(missing, ["run_id", "job_id"], "S003-09, S003-10, REQ-MCPGAT-0104, REQ-MCPGAT-0105");
     assert_eq!(refused(vec![tool]), []);
 }
 

@@ -52,7 +52,8 @@ fn every_question_refuses_with_its_own_reason_in_the_fixed_order() {
     let unbound = AgentIdentity { task: None, ..agent(AgentRole::ProjectManager) };
     let all = gate(vec![entry(definition("db.task.get", IdBinding::TASK))], &[]);
     let missing = Some(RefusalReason::MissingId("task_id"));
-    assert_eq!(verdict(&unbound, &all, "db__task__get", &json!({})), missing, "B023-11");
+    let nameless = verdict(&unbound, &all, "db__task__get", &json!({}));
+    assert_eq!(nameless, missing, "B023-11, S003-11: REQ-MCPGAT-0106");
     let wrong = json!({ "task_id": "tsk_00000000000000000000000000000009" });
     assert_eq!(ask(entry(tool()), &wrong), Some(RefusalReason::WrongId("task_id")));
     let odd = json!({ "task_id": [TASK] });
@@ -89,7 +90,8 @@ fn a_role_that_the_caller_claims_is_checked_and_never_believed() {
         verdict(&agent(AgentRole::Reviewer), &gate, "pm__report", &arguments)
     };
     assert_eq!(ask("reviewer"), None);
-    assert_eq!(ask("project_manager"), Some(RefusalReason::WrongRole), "B004-65, X-06");
+    let claimed = ask("project_manager");
+    assert_eq!(claimed, Some(RefusalReason::WrongRole), "B004-65, X-06, S003-42: REQ-MCPGAT-0116");
 }
 
 #[test]
@@ -107,14 +109,14 @@ fn managing_sandboxes_and_being_in_one_are_different_things() {
     assert_eq!(
         ask(AgentRole::Developer, "sandbox.exec"),
         Some(RefusalReason::WrongScope(ToolScope::Pm)),
-        "X-07"
+        "X-07, S003-31: REQ-MCPGAT-0114"
     );
     assert_eq!(ask(AgentRole::Developer, "agent.complete"), None);
     for role in [AgentRole::ProjectManager, AgentRole::ProjectAnalyst] {
         assert_eq!(
             ask(role, "agent.complete"),
             Some(RefusalReason::WrongScope(ToolScope::Sandbox)),
-            "S000-086, S000-087, X-07: {role:?}"
+            "S000-086, S000-087, X-07, S003-32: {role:?}; REQ-MCPGAT-0114"
         );
     }
 }
@@ -296,7 +298,8 @@ proptest! {
         for tool in gate.catalogue.iter_tools() {
             let mut arguments = arguments(tool);
             arguments["task_id"] = json!(foreign);
-            prop_assert!(verdict(&agent(role), &gate, &tool.definition.name.to_wire_name(), &arguments).is_some());
+            let refusal = verdict(&agent(role), &gate, &tool.definition.name.to_wire_name(), &arguments);
+            prop_assert!(refusal.is_some(), "S003-02, S003-12, REQ-MCPGAT-0001, REQ-MCPGAT-0106");
         }
     }
 }

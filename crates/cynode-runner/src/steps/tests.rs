@@ -250,7 +250,7 @@ async fn what_could_not_be_thought_through_is_put_before_a_person_and_tried_once
     };
     let asking = play(&set).await;
     let [StepEffect::HandOff { about, request }] = asking.effects.as_slice() else {
-        panic!("{asking:?}")
+        panic!("S002-43: the step asks the project manager to verify: {asking:?}")
     };
     let failed = RunHandoff {
         state: HandoffState::Failed,
@@ -529,10 +529,20 @@ async fn work_that_nobody_wants_delivered_ends_also_for_want_of_words() {
 }
 
 #[tokio::test]
+async fn the_first_step_loads_the_context_of_the_task_into_the_state() {
+    let mut set = Set::new();
+    set.task.acceptance_criteria =
+        vec![Criterion { text: "it holds".parse().unwrap(), check: None }];
+    let step = set.play(WorkflowStep::FIRST).await;
+    assert_eq!(step.state.acceptance_criteria, set.task.acceptance_criteria, "S002-24");
+}
+
+#[tokio::test]
 async fn a_result_is_collected_a_failure_tried_again_and_silence_waited_for() {
     let set = Set::unit(UnitState::Dispatched, JobState::Succeeded, 1);
     let step = set.play(WorkflowStep::CollectResult).await;
-    assert_eq!(step.effects, [StepEffect::CollectJob { unit: key(), attempt: 1 }]);
+    let collects = [StepEffect::CollectJob { unit: key(), attempt: 1 }];
+    assert_eq!(step.effects, collects, "S002-27");
     assert_eq!(step.state.last_result.unwrap().output, json!({ "n": 1 }));
 
     let verdict = |job, attempt| async move {
@@ -640,10 +650,11 @@ async fn a_judgement_is_written_into_the_state_and_decides() {
         set.mind.judgement = Ok(status);
         set.state.last_result = Some(StepResult { unit: key(), attempt, output: Value::Null });
         let step = set.play(WorkflowStep::VerifyStepResult).await;
-        assert_eq!(step.verdict, verdict);
+        assert_eq!(step.verdict, verdict, "S002-05, S002-33, S002-44: the step decides");
         assert_eq!(*set.mind.left.lock().unwrap(), [left]);
         let written = step.state.verification.unwrap();
-        assert_eq!((written.status, written.findings.len()), (status, 1));
+        let found = (written.status, written.findings.len());
+        assert_eq!(found, (status, 1), "S002-33, S002-44: findings are in the state");
         assert_eq!(step.effects.len(), 1);
     }
     let set = Set::new();

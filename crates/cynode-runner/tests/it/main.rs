@@ -54,7 +54,7 @@ async fn the_runner_serves_no_chat() {
         let status = sent.unwrap().status();
         assert!(
             status == StatusCode::NOT_FOUND || status == StatusCode::UNAUTHORIZED,
-            "S000-037: {path}: {status}"
+            "S000-037, S002-53: {path}: {status}"
         );
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-use crate::source::root;
+use crate::source::{files, read, root};
 
 /// The crates, lowest first, and what of ours each may use. A crate that is not here needs a page in
 /// `docs/decisions/` and a line here.
@@ -223,6 +223,7 @@ fn the_database_and_the_policy_never_link_requests_and_views() {
 
 #[test]
 fn agents_runners_nodes_and_the_command_line_never_link_the_database() {
+    let crates = named();
     for name in ["cynode-pma", "cynode-runner", "cynode-node", "cynork"] {
         let (_, allowed) = ALLOWED.iter().find(|(known, _)| *known == name).unwrap();
         assert!(
@@ -230,5 +231,26 @@ fn agents_runners_nodes_and_the_command_line_never_link_the_database() {
             "S000-034: {name}"
         );
         assert!(!ONLY[0].1.contains(&name), "{name}");
+        let database = ["sqlx", "cynode-db", "cynode-app"];
+        let linked = database.iter().any(|library| crates[name].contains(*library));
+        assert!(!linked, "S002-19, S002-20, S002-28: {name}");
     }
+}
+
+#[test]
+fn the_runner_connects_to_the_gateway_and_to_nothing_else() {
+    let client = "crates/cynode-runner/src/client.rs";
+    let connects = |path: &String| {
+        let text = read(path);
+        ["reqwest", "TcpStream", "UnixStream", "UdpSocket"].iter().any(|it| text.contains(it))
+    };
+    let connecting: Vec<_> =
+        files("crates/cynode-runner/src").into_iter().filter(connects).collect();
+    assert_eq!(connecting, [client], "S002-18, S002-20, S002-63: one client in the runner");
+    let addresses: Vec<_> = read(client)
+        .lines()
+        .filter(|line| line.contains("format!(\"{}/"))
+        .map(|line| line.contains("{}/mcp"))
+        .collect();
+    assert_eq!(addresses, [true], "S002-18, S002-20: the client knows one address, the gateway");
 }

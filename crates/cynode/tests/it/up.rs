@@ -83,21 +83,25 @@ fn postmaster(dir: &Path) -> Pid {
     Pid::from_raw(text.lines().next().unwrap().parse().unwrap()).unwrap()
 }
 
+/// The processes of that program that `up` keeps running.
+fn helpers(up: &Child, program: &str) -> Vec<Pid> {
+    let found = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let status = std::fs::read_to_string(entry.path().join("status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"))?;
+        let command = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let name = String::from_utf8_lossy(command.split(|byte| *byte == 0).next()?).into_owned();
+        let ours = parent == up.id().to_string() && name.ends_with(program);
+        ours.then(|| Pid::from_raw(pid)).flatten()
+    });
+    found.collect()
+}
+
 /// The process of that program that `up` keeps running, waited for.
 fn helper(up: &Child, program: &str) -> Pid {
     loop {
-        let found = std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
-            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-            let status = std::fs::read_to_string(entry.path().join("status")).ok()?;
-            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"))?;
-            let command = std::fs::read(entry.path().join("cmdline")).ok()?;
-            let name =
-                String::from_utf8_lossy(command.split(|byte| *byte == 0).next()?).into_owned();
-            let ours = parent == up.id().to_string() && name.ends_with(program);
-            ours.then(|| Pid::from_raw(pid)).flatten()
-        });
-        if let Some(pid) = found {
-            return pid;
+        if let Some(pid) = helpers(up, program).first() {
+            return *pid;
         }
         std::thread::yield_now();
     }
@@ -467,12 +471,14 @@ async fn up_drives_a_task_and_starts_again_whatever_is_killed() {
     let (child, said) = up(dir.path());
     let installation = Installation::set_up(&said).await;
     installation.task_is_driven().await;
+    assert_eq!(helpers(&child, "restate-server").len(), 1, "S002-04: there is one engine");
     for program in ["cynode-runner", "restate-server"] {
         let old = helper(&child, program);
         kill_process(old, Signal::KILL).unwrap();
         let driven = tokio::time::timeout(DRIVEN_WITHIN, installation.task_is_driven()).await;
         driven.expect("S000-035: the runner is started for the task and drives it");
-        assert_ne!(helper(&child, program), old, "{program}");
+        let new = helper(&child, program);
+        assert_ne!(new, old, "S002-38, S002-52: {program} is a process of its own, started again");
     }
     end(child);
 }

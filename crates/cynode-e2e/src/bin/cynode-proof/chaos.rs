@@ -399,6 +399,27 @@ async fn break_at(stage: &ChaosStage, point: &Point, expected: &Facts) -> Outcom
     Outcome { ended, fired: at.is_some(), differences, recovery }
 }
 
+/// Checks that the orchestrator called the engine, that the runner stored checkpoints, and that the run took every step of a
+/// task that succeeds.
+fn check_execution_model(facts: &Facts, heard: &[Trigger]) {
+    for message in ["engine:send", "workflow:start", "checkpoint:plan_steps:pass"] {
+        let sent = heard.iter().any(|trigger| trigger.message == message);
+        assert!(sent, "S002-07, S002-38: nobody sent {message}");
+    }
+    for step in [
+        "load_task_context",
+        "plan_steps",
+        "dispatch_step",
+        "collect_result",
+        "verify_step_result",
+        "finalize_summary",
+    ] {
+        let fact = format!("step {step} ");
+        let taken = facts.keys().any(|it| it.starts_with(&fact));
+        assert!(taken, "S002-01, S002-05: the engine's run has no step {step}");
+    }
+}
+
 /// Coprime to every number of points.
 const STRIDE: usize = 97;
 
@@ -408,8 +429,10 @@ async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>, slack: 
     assert!(until_ended(&stage, &task, STUCK).await, "the unbroken run did not end");
     let expected = stage.facts(&task).await;
     println!("the unbroken run: {} facts, such as {:?}", expected.len(), expected.iter().next());
+    stage.world.faults.start_recording();
     let again = stage.world.task("six-units").await;
     assert!(until_ended(&stage, &again, STUCK).await, "the second unbroken run did not end");
+    check_execution_model(&expected, &stage.world.faults.stop_recording());
     assert_eq!(differences(&expected, &stage.facts(&again).await), Vec::<String>::new());
 
     let all: Vec<_> = points()
@@ -464,6 +487,9 @@ async fn matrix(places: &Where, take: Option<usize>, only: Option<&str>, slack: 
         limit.as_secs_f64()
     );
     let good = lost + doubled + stuck + missed + slow == 0;
+    if !good {
+        println!("WRONG S002-03, S002-11, S002-17: a run did not go on from its last checkpoint");
+    }
     stage.end(good).await;
     good
 }
@@ -639,6 +665,9 @@ async fn wipe(places: &Where, count: usize) -> bool {
         begun.elapsed().as_secs_f64()
     );
     let good = left == 0 && wrong == 0 && open > 0;
+    if !good {
+        println!("WRONG S002-15: checkpoints in PostgreSQL alone did not suffice to go on");
+    }
     stage.end(good).await;
     good
 }
@@ -692,6 +721,9 @@ async fn split_brain(places: &Where, count: usize) -> bool {
          of the first one's late writes {refused} were refused and {accepted} accepted; {left} stuck, {wrong} differ"
     );
     let good = left == 0 && wrong == 0 && accepted == 0 && refused > 0 && taken_over > 0;
+    if accepted > 0 || refused == 0 {
+        println!("WRONG S002-13, S002-46: a runner without the lease could write");
+    }
     let _ = second.kill();
     let _ = second.wait();
     stage.end(good).await;

@@ -269,7 +269,8 @@ async fn a_schedule_makes_its_tasks_under_names_that_are_the_same_each_time_it_i
                 "description": "Update the dependencies",
                 "acceptance_criteria": [{"text": "It builds"}],
             })
-        )]
+        )],
+        "S002-48, S002-50: the task is made, and nothing else is asked for"
     );
     // Somebody began it before and made the task, in other words.
     let taken = DecisionError::Permanent(
@@ -543,7 +544,8 @@ async fn an_analyst_looks_at_its_own_task_only() {
     {
         let (script, tools) = (Script::default(), Tools::default());
         let outcome = run(&handoff, &script, &tools).await;
-        assert!(matches!(outcome, Err(DecisionError::Permanent(_))), "S000-041: {outcome:?}");
+        let refused = matches!(outcome, Err(DecisionError::Permanent(_)));
+        assert!(refused, "S000-041, S002-31: {outcome:?}");
         assert!(script.kinds().is_empty() && tools.calls().is_empty(), "S000-041");
     }
 }
@@ -580,7 +582,8 @@ async fn a_manager_never_analyses_and_an_analyst_does_nothing_else() {
     for other in &others {
         let desk = DecisionContext::new(other, String::new(), 20, &script, &tools, &tools);
         let refused: Result<HandoffOutcome, _> = analyst::process_analyst_handoff(&desk).await;
-        assert_eq!(refused, Err(DecisionError::Permanent("an analyst only analyses".into())));
+        let why = DecisionError::Permanent("an analyst only analyses".into());
+        assert_eq!(refused, Err(why), "S002-31");
     }
     assert!(script.kinds().is_empty() && tools.calls().is_empty());
 }

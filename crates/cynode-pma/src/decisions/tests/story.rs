@@ -231,7 +231,8 @@ async fn completed_work_is_given_to_an_analyst_and_accepted_when_it_passes() {
     handoff.context.reports = vec![done];
     handoff.context.planned = Some(Box::new(planned));
     let (script, tools) = (Script::default(), Tools::default());
-    assert_eq!(run(&handoff, &script, &tools).await, Ok(HandoffOutcome::Delegate), "S000-024");
+    let asked = run(&handoff, &script, &tools).await;
+    assert_eq!(asked, Ok(HandoffOutcome::Delegate), "S000-024, S002-32");
 
     handoff.delegated = vec![AnalysisAnswer {
         task_id: task_id(),

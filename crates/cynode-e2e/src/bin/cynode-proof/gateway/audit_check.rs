@@ -79,7 +79,7 @@ pub(crate) async fn run(check: AuditCheck) -> anyhow::Result<bool> {
         let mut found = compare(&lines, &table);
         for outcome in check.expect.iter().filter(|outcome| !found.outcomes.contains_key(*outcome))
         {
-            found.problems.push(format!("no call ended as {outcome}"));
+            found.problems.push(format!("S003-15: no call ended as {outcome}"));
         }
         if found.problems.is_empty() || Instant::now() > end {
             println!("{}", found.report());
@@ -212,12 +212,12 @@ fn answered(line: &CallLine, table: &Table, named: &mut HashSet<Uuid>) -> Result
         return if may {
             Ok(Recorded::CouldNot)
         } else {
-            Err(format!("{answer}, and no record of {id}"))
+            Err(format!("S003-03, S003-13: {answer}, and no record of {id}"))
         };
     };
     let wrong = || {
         format!(
-            "{:?} was answered with {answer}, and recorded is {}",
+            "S003-14, S003-15: {:?} was answered with {answer}, and recorded is {}",
             line.kind,
             describe_records(records)
         )

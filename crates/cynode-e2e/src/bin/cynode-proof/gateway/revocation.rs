@@ -331,7 +331,8 @@ impl RevocationBench {
             problems.push("the load does not show the change".to_owned());
         }
         if last_accepted > self.options.max_ms {
-            problems.push(format!("a call went through {last_accepted:.1} ms after"));
+            problems
+                .push(format!("S003-26, S003-41: a call went through {last_accepted:.1} ms after"));
         }
         if in_flight > self.options.max_ms {
             problems.push(format!("a call under way went on for {in_flight:.1} ms"));

@@ -64,6 +64,7 @@ pub(super) async fn tell(stage: &Stage) -> (Unbroken, bool) {
     checks.step("   events", "execution starts and stops once");
     checks.that("S001-74: events", &json!(events), &expected);
     manager_part(&seen, &mut checks);
+    workflow(&seen, &heard, &mut checks);
     let before = activity(stage).await;
     pause(IDLE).await;
     let (calls, handoffs) = activity(stage).await;
@@ -619,4 +620,25 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
             format!("S001-19, S001-20, S001-69, X-15, B001-23: trace of {name} (X-15, B001-23)");
         checks.that(&what, &json!(texts(rows, "trace_id")), &trace);
     }
+}
+
+/// Checks who took part in the steps of the workflow.
+fn workflow(seen: &TaskRecords, heard: &[Trigger], checks: &mut Checks) {
+    checks.step("   workflow", "its steps ask the manager, and the manager asks the analyst");
+    let asked: Value = seen.handoffs.iter().map(|it| json!([it["kind"], it["role"]])).collect();
+    let manager = |kind: &str| json!([kind, "project_manager"]);
+    let expected = json!([
+        manager("plan"),
+        manager("dispatch"),
+        manager("verify"),
+        ["analyse", "project_analyst"],
+        manager("dispatch"),
+        manager("verify"),
+        manager("summarise"),
+    ]);
+    checks.that("S002-01, S002-29, S002-32, S002-42, S002-65: who is asked", &asked, &expected);
+    let sent = |by: &str| heard.iter().any(|trigger| trigger.message.starts_with(by));
+    let senders = json!([sent("manager:"), sent("analyst:"), sent("checkpoint:")]);
+    let all = json!([true, true, true]);
+    checks.that("S002-51: manager, analyst and runner send by themselves", &senders, &all);
 }

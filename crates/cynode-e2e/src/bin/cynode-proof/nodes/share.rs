@@ -241,6 +241,9 @@ impl ShareStage {
             Err(traces) => println!("LEFT {traces:?}"),
         }
         let done = stuck == 0 && completed == share.tasks && tally("succeeded") == total + 1;
+        if !done {
+            println!("WRONG S002-26: not every dispatched unit was done by a node");
+        }
         done && wrongs.is_empty() && clean.is_ok() && fair && absence.is_as_meant(share)
     }
 
