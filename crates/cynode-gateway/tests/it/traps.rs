@@ -194,7 +194,7 @@ async fn what_a_token_a_role_and_a_scope_permit_is_what_all_of_them_permit() {
     let agent = bench.agent_with("developer", tools).await;
     let task = json!({ "task_id": bench.task });
     // In the token and not on the role's list; on the list and not in the token; in both.
-    bench.set_tool("db.task.get", json ! ( { "enabled" : true , "scope" : "both" } )).await;
+    bench.set_tool("db.task.get", json!({"enabled": true, "scope": "both"})).await;
     let refused = agent.call("db.task.get", task.clone()).await.verdict();
     assert_eq!(refused, "refused not_allowlisted", "S000-085, S000-093: a switch does not widen");
     let verdict = agent.call("artifact.list", task).await.verdict();

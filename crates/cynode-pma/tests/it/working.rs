@@ -305,7 +305,7 @@ async fn a_share_for_the_analyst_is_delegated() {
     let delegated = fake.until("handoff.delegate", 1).await;
     assert_eq!(
         delegated[0].body,
-        json ! ( { "handoff_id" : "hof_00000000000000000000000000000001" , "fencing_token" : 7 } ),
+        json!({"handoff_id": "hof_00000000000000000000000000000001", "fencing_token": 7}),
         "S000-024, S002-42"
     );
 }
