@@ -25,6 +25,7 @@ use cynode_core::{
 };
 use cynode_db::{
     DbError,
+    manager::reports,
     nodes::{self, ClaimedNodeJob, NewNode, NodeRecord, PendingInstruction, TokenPurpose},
     workflow::jobs,
 };
@@ -688,6 +689,7 @@ async fn build_assignment(
     };
     let (agent_token_id, agent_token): (_, SecretText) =
         agent_tokens::issue_for_job(&mut ctx, for_job).await?;
+    let checkpoint = reports::last_checkpoint(ctx.conn(), job.task, Some(job.job)).await?;
     app.commit_operation(ctx).await?;
     Ok(JobAssignment {
         job_id: job.job,
@@ -706,6 +708,7 @@ async fn build_assignment(
         agent_token_id,
         seconds_left,
         trace_id: job.trace_id,
+        checkpoint,
     })
 }
 

@@ -15,7 +15,6 @@ mod repository;
 mod schedules;
 mod schema;
 mod skills;
-mod unavailable;
 mod web;
 mod workflow;
 
@@ -140,18 +139,13 @@ type ToolHandler = Box<dyn Fn(ToolInvocation) -> ToolFuture + Send + Sync>;
 /// A native tool.
 pub struct NativeTool {
     definition: McpToolDefinition,
-    run: Option<ToolHandler>,
+    run: ToolHandler,
 }
 
 impl NativeTool {
     /// Runs the tool.
     pub(crate) fn run_tool(&self, invocation: ToolInvocation) -> ToolFuture {
-        match &self.run {
-            Some(run) => run(invocation),
-            None => {
-                Box::pin(async { Err(ToolError::invalid_arguments("the tool cannot work here")) })
-            }
-        }
+        (self.run)(invocation)
     }
 }
 
@@ -194,7 +188,6 @@ fn list_native_tools() -> Vec<NativeTool> {
         delivery::delivery_tools(),
         help::help_tools(),
         web::web_tools(),
-        unavailable::unavailable_tools(),
     ]
     .into_iter()
     .flatten()
@@ -227,7 +220,6 @@ impl ToolSpec {
             annotations: self.annotations,
             origin: ToolOrigin::Native,
             network: false,
-            missing: None,
         }
     }
 
@@ -254,7 +246,7 @@ impl ToolSpec {
             })
         };
         let definition = self.into_definition(schema::tool_schema_of::<T>());
-        NativeTool { definition, run: Some(Box::new(run)) }
+        NativeTool { definition, run: Box::new(run) }
     }
 }
 

@@ -44,8 +44,6 @@ pub struct McpToolDefinition {
     pub origin: ToolOrigin,
     /// Whether it reaches into the network.
     pub network: bool,
-    /// Why it cannot work in this installation, if it cannot.
-    pub missing: Option<&'static str>,
 }
 
 /// The ids that tie a call to what the caller works on.
@@ -301,7 +299,6 @@ impl ToolCatalogue {
                     definition.binding,
                     definition.annotations,
                     definition.network,
-                    definition.missing,
                 ])
             })
             .collect();

@@ -173,9 +173,6 @@ fn check_static_policy(
     if !tool.enabled {
         return Err(RefusalReason::Disabled);
     }
-    if let Some(why) = tool.definition.missing {
-        return Err(RefusalReason::Unavailable(why));
-    }
     if !tool.scope.allows_kind(agent.agent_kind()) {
         return Err(RefusalReason::WrongScope(tool.scope));
     }

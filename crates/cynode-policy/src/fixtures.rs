@@ -43,7 +43,6 @@ pub(crate) fn definition(name: &str, binding: IdBinding) -> McpToolDefinition {
         annotations: ToolAnnotations::READ_ONLY,
         origin: ToolOrigin::Native,
         network: false,
-        missing: None,
     }
 }
 

@@ -141,8 +141,6 @@ refusal_reasons! {
     DefinitionChanged = "definition_changed", Tool, FINAL_REFUSAL;
     /// An admin disabled the tool.
     Disabled = "disabled", Enabled, FINAL_REFUSAL;
-    /// A part of the installation that the tool needs is missing.
-    Unavailable(&'static str) = "unavailable", Enabled, FINAL_REFUSAL;
     /// The tool is for the other side: for agents of the orchestrator, or for agents in sandboxes.
     WrongScope(ToolScope) = "wrong_scope", Scope, FINAL_REFUSAL;
     /// The allowlist of the caller's role does not have the tool.
@@ -223,7 +221,6 @@ impl fmt::Display for RefusalReason {
                 "the tool's definition changed on its server and no person has accepted the change",
             ),
             Self::Disabled => f.write_str("an admin switched this tool off"),
-            Self::Unavailable(why) => write!(f, "the tool cannot work here: {why}"),
             Self::WrongScope(scope) => {
                 let side = match scope {
                     ToolScope::Pm => "agents of the orchestrator",

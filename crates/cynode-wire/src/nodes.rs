@@ -256,6 +256,9 @@ pub struct JobAssignment {
     pub seconds_left: u32,
     /// The trace that everything about it carries.
     pub trace_id: String,
+    /// What the last attempt of the unit wrote down with `agent.checkpoint`, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Value>,
 }
 
 /// Says what the node is at: one message for all its jobs.

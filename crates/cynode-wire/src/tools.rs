@@ -129,9 +129,6 @@ pub struct ToolView {
     pub origin: String,
     /// Whether its definition is the one that was accepted.
     pub accepted: bool,
-    /// Why it cannot work in this installation, if it cannot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unavailable: Option<String>,
     /// The ids that tie a call to a task, run or job.
     pub bound_to: Vec<String>,
     /// Whether it reaches into the network.

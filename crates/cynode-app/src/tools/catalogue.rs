@@ -282,7 +282,6 @@ fn to_tool_view(tool: &CatalogueTool, switches: EnabledSwitches) -> ToolView {
             ToolOrigin::Server { id, .. } => id.to_string(),
         },
         accepted: tool.pin == DefinitionPin::Accepted,
-        unavailable: definition.missing.map(str::to_owned),
         bound_to: definition.binding.id_arguments().map(str::to_owned).collect(),
         network: definition.network,
         annotations: json!(definition.annotations),

@@ -150,7 +150,6 @@ pub(crate) fn to_definition(
             audience: server.audience,
         },
         network: reaches,
-        missing: None,
     };
     (definition, if unchanged { DefinitionPin::Accepted } else { DefinitionPin::Quarantined })
 }

@@ -89,7 +89,8 @@ pub async fn record_completion(
     Ok(())
 }
 
-/// The checkpoint that was kept last for this task and job, by whichever agent worked on it.
+/// The checkpoint that was kept last for this task and job, by whichever agent worked on it; else the last one of an earlier attempt of
+/// the same unit.
 #[tracing::instrument(name = "db.agents.last_checkpoint", skip_all)]
 pub async fn last_checkpoint(
     conn: &mut Conn,
@@ -98,9 +99,10 @@ pub async fn last_checkpoint(
 ) -> Result<Option<Value>, DbError> {
     let found = sqlx::query_scalar!(
         "
-        SELECT checkpoint FROM agent_states
-        WHERE task_id = $1 AND job_id IS NOT DISTINCT FROM $2 AND checkpoint IS NOT NULL
-        ORDER BY checkpoint_at DESC LIMIT 1
+        SELECT s.checkpoint FROM agent_states s LEFT JOIN jobs j ON j.job_id = s.job_id
+        WHERE s.task_id = $1 AND s.checkpoint IS NOT NULL
+            AND (s.job_id IS NOT DISTINCT FROM $2 OR j.unit_id = (SELECT own.unit_id FROM jobs own WHERE own.job_id = $2))
+        ORDER BY s.job_id IS NOT DISTINCT FROM $2 DESC, s.checkpoint_at DESC LIMIT 1
         ",
         task.as_uuid(),
         job.map(JobId::as_uuid),

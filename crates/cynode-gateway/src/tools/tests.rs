@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
+use cynode_core::agents::AgentRole;
 use cynode_policy::{
+    allowlists::{AllowlistVerdict, EnabledSwitches, check_allowlist},
     catalogue::{CatalogueEntry, DefinitionPin, ToolCatalogue, ToolOverride},
     tool_names::NATIVE_NAMESPACES,
 };
@@ -40,11 +42,30 @@ fn every_tool_has_a_schema_a_namespace_of_ours_and_asks_for_what_it_is_tied_to()
 }
 
 #[test]
-fn what_can_be_called_can_be_carried_out_and_what_cannot_says_why() {
-    let tools = NativeTools::all_tools();
+fn every_tool_of_the_catalogue_can_be_called_by_some_role() {
+    let switches = EnabledSwitches { pm_allowed_images: true };
     for definition in tool_definitions().iter() {
-        let native = tools.find_tool(&definition.name).unwrap();
-        assert_eq!(native.run.is_some(), definition.missing.is_none(), "{}", definition.name);
+        let callable = AgentRole::ALL.into_iter().any(|role| {
+            definition.scope.allows_kind(role.agent_kind())
+                && check_allowlist(role, &definition.name, switches) == AllowlistVerdict::Yes
+        });
+        assert!(callable, "{} is in the catalogue, and no role can call it", definition.name);
+    }
+}
+
+#[test]
+fn the_default_skill_names_only_tools_that_the_manager_may_call() {
+    let skill = include_str!("../../../cynode-app/src/models/inference/default_skill.md");
+    let quoted = skill.split('`').skip(1).step_by(2);
+    let named: Vec<&str> = quoted.filter(|word| word.contains('.')).collect();
+    assert!(named.len() > 3, "{named:?}");
+    for name in named {
+        let tool = tool_definitions().iter().find(|tool| tool.name.as_str() == name);
+        let tool = tool.unwrap_or_else(|| panic!("S000-095: there is no tool `{name}`"));
+        let role = AgentRole::ProjectManager;
+        let verdict = check_allowlist(role, &tool.name, EnabledSwitches::default());
+        assert_eq!(verdict, AllowlistVerdict::Yes, "S000-095: {name}");
+        assert!(tool.scope.allows_kind(role.agent_kind()), "S000-095: {name}");
     }
 }
 

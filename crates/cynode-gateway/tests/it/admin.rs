@@ -155,7 +155,6 @@ async fn why_a_call_would_pass_or_not_is_explained_step_by_step_and_nothing_is_c
         ("help.overview", json!({}), "allow", "allowed", "ppppppppaa"),
         ("no.such", json!({}), "deny", "unknown_tool", "prnnnnnnnn"),
         ("skills.get", json!({}), "deny", "disabled", "pprnnnnnnn"),
-        ("git.push", json!({}), "deny", "unavailable", "pprnnnnnnn"),
         ("db.task.get", json!({}), "deny", "wrong_scope", "ppprnnnnnn"),
         ("web.fetch", json!({ "url": "x" }), "deny", "network_denied", "ppppprnnnn"),
         ("ext.todo.echo", json!({}), "deny", "network_denied", "ppppprnnnn"),

@@ -7,6 +7,7 @@ use cynode_core::{
     workflow::jobs::{CommitRule, StructuredContext},
 };
 use cynode_wire::nodes::{JobAssignment, MergeConflict};
+use serde_json::Value;
 
 /// How much an agent session remembers of earlier work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,10 @@ fn render_full_prompt(assignment: &JobAssignment, conflict: Option<&MergeConflic
     let mut text =
         format!("# {}\n\n{}\n", one_line(&assignment.title), role_instruction(work.role));
     render_context(&mut text, &work.context);
+    if let Some(checkpoint) = &assignment.checkpoint {
+        let told = truncate_text(&render_checkpoint(checkpoint), MAX_CHECKPOINT_CHARS);
+        push_section(&mut text, "What the last attempt wrote down before it ended", &told);
+    }
     if let Some(conflict) = conflict {
         render_conflict(&mut text, conflict);
     }
@@ -131,6 +136,23 @@ fn render_context(text: &mut String, context: &StructuredContext) {
     let ways = patterns.iter().map(|(name, how)| format!("{}: {how}", quote_name(name)));
     push_list(text, "How things are done here", ways);
     push_section(text, "An example to follow", pattern_reference.as_deref().unwrap_or_default());
+}
+
+/// Maximum length of a checkpoint in a prompt.
+const MAX_CHECKPOINT_CHARS: usize = 8_000;
+
+/// Renders a checkpoint: its members as lines.
+fn render_checkpoint(checkpoint: &Value) -> String {
+    let Value::Object(members) = checkpoint else { return checkpoint.to_string() };
+    let line = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => format!("{name}: {text}"),
+        other => format!("{name}: {other}"),
+    };
+    members.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn truncate_text(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
 }
 
 /// Renders a merge conflict and the instruction to resolve it.

@@ -253,6 +253,7 @@ fn assignment(worker: WorkerChoice) -> JobAssignment {
         agent_token_id: AgentTokenId::from_uuid(id(5)),
         seconds_left: 60,
         trace_id: "0af7651916cd43dd8448eb211c80319c".into(),
+        checkpoint: None,
     }
 }
 

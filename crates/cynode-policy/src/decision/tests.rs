@@ -45,8 +45,6 @@ fn every_question_refuses_with_its_own_reason_in_the_fixed_order() {
     let moved = ToolOverride { enabled: None, scope: Some(ToolScope::Pm) };
     let moved = CatalogueEntry { set: moved, ..entry(tool()) };
     assert_eq!(ask(moved, &good), Some(RefusalReason::WrongScope(ToolScope::Pm)));
-    let later = McpToolDefinition { missing: Some("there is no node"), ..tool() };
-    assert_eq!(ask(entry(later), &good), Some(RefusalReason::Unavailable("there is no node")));
     assert_eq!(ask(entry(tool()), &json!({})), None, "the token has it");
     assert_eq!(ask(entry(tool()), &json!({ "task_id": null })), None, "the token has it");
     let unbound = AgentIdentity { task: None, ..agent(AgentRole::ProjectManager) };

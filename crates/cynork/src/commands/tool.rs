@@ -153,10 +153,7 @@ async fn list_tools(context: &CliContext, role: Option<String>) -> Result<()> {
                 tool.scope.as_str().to_owned(),
                 origin,
                 look.format_yes_no(tool.network),
-                tool.unavailable.clone().map_or_else(
-                    || tool.title.clone(),
-                    |why| format!("{}: {why}", look.style_state("unavailable")),
-                ),
+                tool.title.clone(),
             ]
         },
     )

@@ -44,6 +44,7 @@ fn assignment(context: StructuredContext) -> JobAssignment {
         agent_token_id: AgentTokenId::from_uuid(id(5)),
         seconds_left: 600,
         trace_id: "0af7651916cd43dd8448eb211c80319c".into(),
+        checkpoint: None,
     }
 }
 
@@ -359,4 +360,19 @@ proptest! {
         let told = build_prompt(&assignment(context), None, SessionContinuity::First);
         prop_assert!(words.iter().all(|word| told.contains(word)), "S004-098, S004-123: {}", told);
     }
+}
+
+#[test]
+fn the_next_attempt_is_told_what_the_last_one_wrote_down() {
+    let first = assignment(StructuredContext::default());
+    let next = JobAssignment {
+        checkpoint: Some(serde_json::json!({ "done": "the parser", "open": ["the printer"] })),
+        ..first.clone()
+    };
+    let title = "What the last attempt wrote down before it ended";
+    let prompt = build_prompt(&first, None, SessionContinuity::First);
+    assert!(!prompt.contains(title), "B004-32: {prompt}");
+    let prompt = build_prompt(&next, None, SessionContinuity::First);
+    let told = format!("{title}\n\ndone: the parser\nopen: [\"the printer\"]\n");
+    assert!(prompt.contains(&told), "B004-32: {prompt}");
 }
