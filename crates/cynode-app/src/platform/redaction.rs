@@ -12,7 +12,8 @@ pub(crate) async fn redact_value(app: &App, value: &mut Value) -> Result<(), Err
 }
 
 /// Redacts a text.
-pub(crate) async fn redact_text(app: &App, text: String) -> Result<String, Error> {
+#[operation]
+pub async fn redact_text(app: &App, text: String) -> Result<String, Error> {
     let mut value = Value::String(text);
     redact_value(app, &mut value).await?;
     Ok(match value {

@@ -59,8 +59,9 @@ fn the_default_skill_names_only_tools_that_the_manager_may_call() {
     let quoted = skill.split('`').skip(1).step_by(2);
     let named: Vec<&str> = quoted.filter(|word| word.contains('.')).collect();
     assert!(named.len() > 3, "{named:?}");
+    let definitions = tool_definitions();
     for name in named {
-        let tool = tool_definitions().iter().find(|tool| tool.name.as_str() == name);
+        let tool = definitions.iter().find(|tool| tool.name.as_str() == name);
         let tool = tool.unwrap_or_else(|| panic!("S000-095: there is no tool `{name}`"));
         let role = AgentRole::ProjectManager;
         let verdict = check_allowlist(role, &tool.name, EnabledSwitches::default());

@@ -120,7 +120,15 @@ proptest! {
             };
             for key in send {
                 let unit = plan.planned_units().iter().find(|unit| unit.key == key).unwrap();
-let ready = unit . depends_on . iter ( ) . all ( | key | states [ key ] == UnitState :: Done ) ; prop_assert ! ( ready , "S001-21, S001-59, S004-136, S004-165, B004-09, B004-34: {} was sent before a unit that it depends on; a unit is sent after its dependencies; {key} was sent before what it depends on" ) ; prop_assert ! ( sent . insert ( key . clone ( ) ) , "S004-136, S004-165, B004-63: {key} was sent twice" ) ;
+                let ready = unit.depends_on.iter().all(|key| states[key] == UnitState::Done);
+                prop_assert!(
+                    ready,
+                    "S001-21, S001-59, S004-136, S004-165, B004-09, B004-34: {key} was sent before what it depends on"
+                );
+                prop_assert!(
+                    sent.insert(key.clone()),
+                    "S004-136, S004-165, B004-63: {key} was sent twice"
+                );
                 states.insert(key, UnitState::Dispatched);
             }
             let out: Vec<_> = states

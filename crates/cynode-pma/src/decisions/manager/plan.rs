@@ -273,7 +273,7 @@ async fn gather_facts(
             let facts =
                 format!("{}\n{}", prompts::render_project_facts(&project), tree.render_listing());
             let question = prompts::assess_scope_prompt(&task.description, &facts);
-            let Scoped { scope, reason } = desk.make_decision(&question).await?;
+            let Scoped { scope, reason, .. } = desk.make_decision(&question).await?;
             let kind = DecisionKind::AssessScope;
             trace.record_reason(kind, DecidedBy::Model, &json!(scope), &reason);
             scope

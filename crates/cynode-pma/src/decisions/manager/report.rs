@@ -43,6 +43,7 @@ pub(super) async fn answer_report(
         Err(
             trouble @ (DecisionError::Transient(_)
             | DecisionError::Late(_)
+            | DecisionError::Budget(_)
             | DecisionError::Paused
             | DecisionError::Refused { .. }),
         ) => return Err(trouble),

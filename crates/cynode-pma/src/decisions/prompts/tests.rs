@@ -28,6 +28,8 @@ fn list(items: &[&str]) -> Vec<String> {
 
 fn question<'a>(project: &'a ProjectContext, lists: &'a [Vec<String>; 3]) -> PlanQuestion<'a> {
     PlanQuestion {
+        observations: &[],
+        may_look: true,
         task: "Add dark mode toggle to settings page",
         criteria: &lists[0],
         class: WorkClass::FeatureRequest,

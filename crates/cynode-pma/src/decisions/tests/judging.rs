@@ -685,7 +685,8 @@ proptest! {
         most in 0_u32..=5,
     ) {
         let fixes = wait(rounds(&verdicts, most));
-prop_assert ! ( fixes <= usize :: try_from ( most ) . unwrap ( ) , "S004-118, S004-135, S004-144, X-18: {} fixes, at most {}; {fixes} of {most}" , fixes , most ) ;
+        let allowed = usize::try_from(most).unwrap();
+        prop_assert!(fixes <= allowed, "S004-118, S004-135, S004-144, X-18: {} of {}", fixes, most);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use cynode_core::{
     ids::ProjectId,
     tasks::TaskStateName,
     workflow::{
-        handoffs::{HandoffAnswer, HandoffKind, HandoffState, PlanAnswer},
+        handoffs::{HandoffAnswer, HandoffKind, HandoffState, PlanAnswer, TaskRefinement},
         reports::ReportView,
     },
 };
@@ -132,6 +132,7 @@ fn render_task(
             ("stands", timeline.map(draw::describe_standing).unwrap_or_default()),
             ("asked for", escape_for_terminal(task.description.as_str())),
             ("must hold", criteria.collect::<Vec<_>>().join("\n")),
+            ("understood as", task.refinement.as_ref().map(render_refinement).unwrap_or_default()),
             ("limit", budget_text(task, currency)),
             (
                 "cost",
@@ -147,6 +148,15 @@ fn render_task(
             ),
         ],
     )
+}
+
+/// Renders how the project manager understood a task.
+fn render_refinement(refinement: &TaskRefinement) -> String {
+    let TaskRefinement { class, scope, requirements, assumptions } = refinement;
+    let mut lines = vec![format!("{}, {}", class.as_str().replace('_', " "), scope.as_str())];
+    lines.extend(requirements.iter().map(|text| format!("needs: {text}")));
+    lines.extend(assumptions.iter().map(|text| format!("assumes: {text}")));
+    escape_for_terminal(&lines.join("\n"))
 }
 
 /// Returns the budget of a task as text.

@@ -357,7 +357,7 @@ fn compared(review: &Review, table: &str) -> bool {
     }
     let same = there == table;
     println!(
-        "S004-108, S004-109, S004-110, S004-115, S004-116, S004-117, S004-119, X-18: {}     the table of {} says the same (S004-108, S004-109, S004-110, S004-115, S004-116, S004-117, S004-119); {}     the table of {} says the same (X-18)",
+        "{}     the table of {} says the same (S004-108, S004-109, S004-110, S004-115, S004-116, S004-117, S004-119, X-18)",
         if same { "ok   " } else { "WRONG" },
         review.page.display()
     );

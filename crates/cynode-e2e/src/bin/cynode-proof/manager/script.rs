@@ -600,7 +600,8 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
         ["developer", ["pm.report"]],
         ["reviewer", ["pm.report"]],
     ]);
-    checks . that ( "S001-60, X-23: tools of every agent, in order; tools, the pull request's among them (X-23)" , & of_roles , & expected ) ;
+    let label = "S001-60, X-23: tools of every agent, in order, the pull request's among them";
+    checks.that(label, &of_roles, &expected);
     checks.that("records", &json!(seen.audit.len()), &json!(12));
     checks.that("decisions", &json!(texts(&seen.audit, "decision")), &json!(["allow"]));
 
