@@ -150,7 +150,7 @@ async fn a_yes_is_good_under_no_other_policy() {
     let agent = bench.agent("developer").await;
     store(&bench, &agent, "x").await;
     bench.answer(true).await;
-    let unrelated = "forbid (principal, action == Action::\"git.push\", resource);";
+    let unrelated = "forbid (principal, action == Action::\"git.diff\", resource);";
     bench.rule("later", "refuse", unrelated).await;
     assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused needs_approval");
     assert_eq!(bench.artifacts().await, 0);

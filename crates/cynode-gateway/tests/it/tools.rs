@@ -619,6 +619,13 @@ async fn reports_go_to_the_manager_and_instructions_to_the_task() {
         ["pause", "resume"],
         "S004-008, S004-083, S004-131, S004-143, S004-165: only the project manager instructs, by either name of the tool"
     );
+    let story = bench.story().await;
+    for line in ["tester pm.report", "project_manager pm.instruct"] {
+        let recorded = story.iter().filter(|it| it.starts_with(line) && it.contains("outcome"));
+        assert_ne!(recorded.count(), 0, "X-05: {line} is not in the records: {story:?}");
+    }
+    let scope = "tester pm.instruct decision deny wrong_scope not_forwarded";
+    assert!(story.iter().any(|it| it == scope), "X-05: each has its scope: {story:?}");
 }
 #[tokio::test]
 async fn agents_report_to_the_manager_and_cannot_address_each_other() {
@@ -674,13 +681,6 @@ async fn the_tools_of_the_specification_take_its_arguments() {
     let instructed = ["abort", "expand_scope", "pause", "reduce_scope", "resume", "revise"]
         .map(|kind| format!("{kind}: the docs\n\n{{\"page\":3}}"));
     assert_eq!(bench.app.db.texts(stored).await, instructed, "S004-002, S004-072, S004-082");
-    let story = bench.story().await;
-    for line in ["tester pm.report", "project_manager pm.instruct"] {
-        let recorded = story.iter().filter(|it| it.starts_with(line) && it.contains("outcome"));
-        assert_ne!(recorded.count(), 0, "X-05: {line} is not in the records: {story:?}");
-    }
-    let scope = "tester pm.instruct decision deny wrong_scope not_forwarded";
-    assert!(story.iter().any(|it| it == scope), "X-05: each has its scope: {story:?}");
 }
 
 #[tokio::test]

@@ -25,6 +25,8 @@ const MAX_LONG_CHARS: usize = 4_000;
 const MAX_LIST_ITEMS: usize = 30;
 /// Maximum number of units in one proposal.
 const MAX_PROPOSED_UNITS: usize = 50;
+/// Maximum number of files that a proposal asks for.
+const MAX_FILES_TO_LOOK_AT: usize = 5;
 
 /// Roles that work can be routed to.
 pub const ROUTES: [AgentRole; 6] = [
@@ -370,7 +372,12 @@ impl DecisionOutput for PlanProposal {
         check_length("question", &self.question, MAX_SHORT_CHARS)?;
         check_list("leave_out", &self.leave_out, MAX_PROPOSED_UNITS)?;
         check_list("assumptions", &self.assumptions, MAX_LIST_ITEMS)?;
-        if self.units.is_empty() && self.leave_out.is_empty() && self.question.trim().is_empty() {
+        check_list("look_at", &self.look_at, MAX_FILES_TO_LOOK_AT)?;
+        if self.units.is_empty()
+            && self.leave_out.is_empty()
+            && self.look_at.is_empty()
+            && self.question.trim().is_empty()
+        {
             return Err("give at least one unit, or a question".into());
         }
         if self.units.len() > MAX_PROPOSED_UNITS {

@@ -256,10 +256,10 @@ async fn what_the_egress_refuses_is_told_in_its_words_and_asked_once() {
         fake.reply("model", Reply::Status(status, error));
         let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
         let expected = "the words".to_owned();
-        let expected = if transient {
-            DecisionError::Transient(expected)
-        } else {
-            DecisionError::Permanent(expected)
+        let expected = match (code, transient) {
+            ("budget_exhausted" | "quota_exhausted", _) => DecisionError::Budget(expected),
+            (_, true) => DecisionError::Transient(expected),
+            (_, false) => DecisionError::Permanent(expected),
         };
         assert_eq!(trouble, expected, "{status} {code}");
         assert_eq!(whats(&fake.seen()), ["model"], "S000-079: nothing else is tried");

@@ -40,9 +40,12 @@ fn every_setting_is_read_by_code() {
         .iter()
         .map(|setting| setting.key)
         .filter(|key| {
-            let named = registry.lines().find(|line| line.contains(&format!("= \"{key}\"")));
-            let constant = named.and_then(|line| line.split_whitespace().nth(2));
-            let constant = constant.map_or(*key, |name| name.trim_end_matches(':'));
+            // A long constant has its value on the next line. Some stand beside what they configure.
+            let constant = registry
+                .split_once(&format!("\"{key}\";"))
+                .and_then(|(before, _)| before.rsplit_once("pub const "))
+                .and_then(|(_, constant)| constant.split_once(':'))
+                .map_or(*key, |(constant, _)| constant);
             !sources.iter().any(|text| text.contains(constant))
         })
         .collect();

@@ -19,7 +19,7 @@ pub(crate) enum RuleCommand {
     List,
     /// Create or replace a policy rule: one Cedar `forbid`, validated against the tools.
     #[command(
-        after_help = "Example: cynork rule set no-push refuse --text 'forbid (principal, action == Action::\"git.push\", resource);'"
+        after_help = "Example: cynork rule set no-fetch refuse --text 'forbid (principal, action == Action::\"web.fetch\", resource);'"
     )]
     Set(RuleSetArgs),
     /// Delete a policy rule.

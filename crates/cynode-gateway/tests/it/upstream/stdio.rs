@@ -141,7 +141,7 @@ async fn the_network_is_reached_when_it_is_allowed() {
 async fn no_process_is_left_after_shutdown_not_even_one_that_went_its_own_way() {
     let (upstreams, server) = (upstreams(), server("modern", "mark-shutdown"));
     say(&upstreams, &server, "linger", "{}").await.unwrap();
-    assert!(processes("mark-shutdown") >= 3);
+    assert!(processes("mark-shutdown") >= 3, "S001-43: the session keeps what it started");
     upstreams.shutdown_all().await;
     none_is_left("mark-shutdown").await;
 }

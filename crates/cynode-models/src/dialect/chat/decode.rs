@@ -30,7 +30,8 @@ pub fn decode_request(body: &Value) -> Result<CanonicalRequest, ModelError> {
     // `max_tokens` is the older name.
     let (new, old) = (fields.get_count("max_completion_tokens")?, fields.get_count("max_tokens")?);
     Ok(CanonicalRequest {
-        model: fields.require_string("model")?,
+        // Without one, the router has chosen the default.
+        model: fields.get_string("model")?.unwrap_or_default(),
         instructions,
         messages,
         tools: decode_tools(fields.get_list("tools")?)?,

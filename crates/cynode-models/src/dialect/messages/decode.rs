@@ -22,7 +22,8 @@ pub fn decode_request(body: &Value) -> Result<CanonicalRequest, ModelError> {
     let (tool_choice, parallel_tool_calls) = decode_tool_choice(fields.get_value("tool_choice"))?;
     let stream = fields.get_bool("stream")?.unwrap_or(false);
     Ok(CanonicalRequest {
-        model: fields.require_string("model")?,
+        // Without one, the router has chosen the default.
+        model: fields.get_string("model")?.unwrap_or_default(),
         instructions: decode_instructions(fields.get_value("system"))?,
         messages: decode_conversation(fields.get_list("messages")?)?,
         tools: decode_tools(fields.get_list("tools")?)?,

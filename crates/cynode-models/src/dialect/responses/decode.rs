@@ -40,7 +40,8 @@ pub fn decode_request(body: &Value) -> Result<CanonicalRequest, ModelError> {
     let include = include.map(|include| ("include".to_owned(), include.clone()));
     let stream = fields.get_bool("stream")?.unwrap_or(false);
     Ok(CanonicalRequest {
-        model: fields.require_string("model")?,
+        // Without one, the router has chosen the default.
+        model: fields.get_string("model")?.unwrap_or_default(),
         instructions: input.instructions,
         messages: input.messages,
         tools,

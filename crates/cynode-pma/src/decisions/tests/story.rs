@@ -101,7 +101,7 @@ async fn a_plain_sentence_becomes_a_feature_of_small_scope_for_developer_and_rev
         [DecisionKind::Classify, DecisionKind::AssessScope, DecisionKind::Plan],
         "S004-120, S004-142: it is classified first"
     );
-    assert_eq!(tools.names(), ["git.tree", "git.read CLAUDE.md"]);
+    assert_eq!(tools.names(), ["git.tree", "git.read CLAUDE.md", "db.task.refine"]);
     assert_eq!(planned.class, WorkClass::FeatureRequest, "S004-126, S004-142");
     assert_eq!(planned.scope, IssueScope::Small, "S004-128, S004-142");
     assert_eq!(
@@ -187,7 +187,8 @@ async fn a_sentence_is_classified_with_the_files_and_assessed_with_what_the_proj
         "review (review) after add-dark-mode-toggle-to-settings",
     ];
     assert_eq!(shape(&planned), units, "S004-006, S004-030, S004-044: not the full pipeline");
-    assert_eq!(tools.names(), ["git.tree", "git.read CLAUDE.md"], "S004-055: CLAUDE.md is read");
+    let called = ["git.tree", "git.read CLAUDE.md", "db.task.refine"];
+    assert_eq!(tools.names(), called, "S004-055: CLAUDE.md is read");
     let analysed = kinds.contains(&DecisionKind::AnalyseProject);
     assert!(!analysed, "S004-055: CLAUDE.md is parsed, and no model is asked about the project");
 }
@@ -215,7 +216,7 @@ async fn who_is_sent_is_an_answer_that_a_test_double_can_take() {
     let expected = json!(["add-dark-mode-toggle-to-settings", "developer", ["cynodeai.fast"]]);
     assert_eq!(worker, expected, "S004-019: the doubles of model, store and spawner are enough");
     let used = (script.kinds().len(), tools.names().len());
-    assert_eq!(used, (3, 2), "S004-019: both doubles were used");
+    assert_eq!(used, (3, 3), "S004-019: both doubles were used");
 }
 
 #[tokio::test]
