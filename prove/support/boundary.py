@@ -137,7 +137,7 @@ def is_in_memory(pid, word):
     with open(f"/proc/{pid}/maps") as maps:
         areas = [line.split()[0].split("-") for line in maps if line.split()[1].startswith("rw")]
     try:
-        memory = open(f"/proc/{pid}/mem", "rb", 0)  # noqa: SIM115
+        memory = open(f"/proc/{pid}/mem", "rb", 0)
     except PermissionError:
         return None
     with memory:

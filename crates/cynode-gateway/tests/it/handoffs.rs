@@ -1148,3 +1148,40 @@ async fn an_agent_ends_no_pause_of_a_person_and_writes_no_judgement() {
         .await;
     assert_eq!(told, ["use blue", "use red"], "whoever works is told both");
 }
+
+#[tokio::test]
+async fn events_of_planning_are_stored_once_and_shown_with_their_handoff() {
+    let bench = Bench::new().await;
+    let mut run = Run::start(&bench).await;
+    assert_eq!(run.checkpoint("pass", json!([]), Value::Null).await, 200);
+    run.ask("plan:1", plan_request()).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let handoff = claim(&manager).await;
+    let event = |number: u32, kind: &str, data: Value| json!({ "number": number, "event": kind, "trace_id": "", "step": 0, "profile": "default", "data": data });
+    let record = |fencing_token: &Value, events: Value| json!({ "handoff_id": handoff["handoff_id"], "fencing_token": fencing_token, "events": events });
+    let own = &handoff["fencing_token"];
+    let call = event(2, "plan:call", json!({ "tool": "git.tree" }));
+    let first = record(own, json!([event(1, "plan:start", json!({})), call]));
+    for _ in 0..2 {
+        given(&manager, "think.trace", first.clone()).await;
+    }
+    for (wrong, verdict_of) in [
+        (record(own, json!([event(2, "plan:stop", json!({}))])), "failed conflict"),
+        (record(own, json!([event(3, "plan:dance", json!({}))])), "failed invalid"),
+        (record(own, json!([])), "failed invalid"),
+        (record(&json!(0), json!([event(3, "plan:stop", json!({}))])), "failed fenced"),
+    ] {
+        assert_eq!(verdict(&manager, "think.trace", wrong.clone()).await, verdict_of, "{wrong}");
+    }
+    let path = format!("/v1/handoffs/{}", handoff["handoff_id"].as_str().unwrap());
+    let seen = bench.admin.get(&path).await.expect(200).json();
+    let shown: Vec<_> = seen["planning"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| json!([one["fencing_token"], one["number"], one["event"], one["data"]]))
+        .collect();
+    let wanted =
+        [json!([own, 1, "plan:start", {}]), json!([own, 2, "plan:call", { "tool": "git.tree" }])];
+    assert_eq!(shown, wanted);
+}
