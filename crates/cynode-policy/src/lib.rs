@@ -1,7 +1,6 @@
 //! Policy decisions, pure: which agent may call which tool with which arguments, and why not.
 //!
-//! **Invariant**: nothing here reads a clock, a file, a network or a database, so that the same code decides at the centre
-//! and on a node. [`decision::decide`] is the one function that says yes; its order of questions is fixed and no setting leaves
+//! **Invariant**: nothing here reads a clock, a file, a network or a database. [`decision::decide`] is the one function that says yes; its order of questions is fixed and no setting leaves
 //! one out. Rules of people ([`rules`]) are asked last and can only refuse.
 //!
 //! To add a native tool, describe it as a [`catalogue::McpToolDefinition`] inside one of the [`tool_names::NATIVE_NAMESPACES`] namespaces; to give a

@@ -132,8 +132,8 @@ fn the_page_of_nodes_says_that_every_job_is_placed_on_its_own() {
 fn the_page_says_that_words_of_a_schedule_are_handed_over_and_nothing_is_enqueued() {
     let page = include_str!("../../../../docs/guides/schedules.md").replace('\n', " ");
     for said in [
-        "Words are handed to the project manager as they are: it says which tasks they mean this time, makes them through the gate and \
-         asks for their start.",
+        "Words are handed to the project manager as they are: it says which tasks they mean this time, makes them through the gateway \
+         with `db.task.create`, which also requests their runs.",
         "The scheduler itself makes neither task nor run of words, and nothing is enqueued beside the handoff",
     ] {
         assert!(page.contains(said), "S002-58: docs/guides/schedules.md must hold: {said}");

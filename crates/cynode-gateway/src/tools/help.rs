@@ -56,6 +56,11 @@ async fn show_overview(
         .iter()
         .map(|tool| tool.definition.name.to_wire_name())
         .collect();
+    let blocked = if tools.iter().any(|tool| tool == "pm__report") {
+        "A refusal is final unless it says when to try again: report with pm__report that you are blocked."
+    } else {
+        "A refusal is final unless it says when to try again: say what you could not do, and why."
+    };
     Ok(json!({
         "you": {
             "role": agent.role, "kind": agent.agent_kind(), "profile": call.profile_name(), "project_id": agent.project,
@@ -65,7 +70,7 @@ async fn show_overview(
         "rules": [
             "Every call is decided by a gate and recorded, also the refused ones.",
             "Give the ids above wherever a tool asks for them; others are refused.",
-            "A refusal is final unless it says when to try again: report with pm__report that you are blocked.",
+            blocked,
             "A report is a claim: it will be checked.",
         ],
     }))

@@ -1152,9 +1152,7 @@ async fn an_agent_ends_no_pause_of_a_person_and_writes_no_judgement() {
 #[tokio::test]
 async fn events_of_planning_are_stored_once_and_shown_with_their_handoff() {
     let bench = Bench::new().await;
-    let mut run = Run::start(&bench).await;
-    assert_eq!(run.checkpoint("pass", json!([]), Value::Null).await, 200);
-    run.ask("plan:1", plan_request()).await;
+    let _run = asked(&bench).await;
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let handoff = claim(&manager).await;
     let event = |number: u32, kind: &str, data: Value| json!({ "number": number, "event": kind, "trace_id": "", "step": 0, "profile": "default", "data": data });
