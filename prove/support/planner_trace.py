@@ -8,6 +8,7 @@ PROJECT has a repository, EMPTY has none. DATABASE is only looked at. `--any-sto
 
 import argparse
 import collections
+import datetime
 import json
 import os
 import random
@@ -91,9 +92,9 @@ def audited_calls(task):
     while True:
         page = call("GET", f"/v1/audit?task_id={task}&limit=200" + (f"&cursor={cursor}" if cursor else ""))
         for record in page["items"]:
-            entry = record.get("entry", record)
-            if entry["phase"] == "decision" and entry["method"] == "tools/call" and entry["agent"]["role"] == "project_manager":
-                calls[entry["agent"]["token"]].append((entry["at"], entry["tool"]))
+            if record["phase"] == "decision" and record["method"] == "tools/call" and record["agent_role"] == "project_manager":
+                at = datetime.datetime.fromisoformat(record["at"])
+                calls[record["agent_token_id"]].append((at, record["tool"]))
         cursor = page.get("next_cursor")
         if not cursor:
             break
@@ -104,7 +105,7 @@ def check_claim(events, where):
     """One claim of a handoff: no gap, no double, times in order, and observe, reason, act in every step."""
     numbers = [event["number"] for event in events]
     assert numbers == list(range(1, len(events) + 1)), f"S001-23: {where}: gap or double: {numbers}"
-    times = [event["recorded_at"] for event in events]
+    times = [datetime.datetime.fromisoformat(event["recorded_at"]) for event in events]
     assert times == sorted(times), f"S001-23: {where}: the times are not in order"
     assert events[0]["event"] == "plan:start", f"S001-31: {where}"
     steps = collections.defaultdict(list)
@@ -122,7 +123,19 @@ def check_claim(events, where):
     return [event["data"]["tool"] for event in events if event["event"] == "plan:call"]
 
 
-def check_task(task, project):
+def check_task(task, project, seconds=15):
+    """Compares the traces of a task with the audit, as soon as its records have arrived where they are read."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return compare_task(task, project)
+        except AssertionError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)
+
+
+def compare_task(task, project):
     """Compares the traces of a task with the audit. Returns the stops, the number of calls and of claims that were cut off."""
     audited, stops, traced, cut = audited_calls(task), [], [], 0
     for handoff in reversed(handoffs_of(task, project)):
@@ -178,7 +191,7 @@ def main():
 
     # Every reason to stop, once.
     provoked = {}
-    for stop, words, more in [("question", "ASK which one", {}), ("max_steps", "LOOK ALWAYS", {}), ("nothing_new", "LOOK BROKEN", {})]:
+    for stop, words, more in [("question", "ASK which one", {}), ("max_steps", "LOOK ALWAYS", {}), ("nothing_new", "LOOK EMPTY", {})]:
         provoked[stop] = (submit(next(numbers), words, **more), options.project)
     provoked["no_relevant_tool"] = (submit(next(numbers), "Zebra", options.empty), options.empty)
     for task, project in provoked.values():
@@ -198,7 +211,8 @@ def main():
         time.sleep(0.2)
     for stop, (task, project) in provoked.items():
         stops = check_task(task, project)[0]
-        assert stop in stops, f"S001-24, S001-25, S001-26, S001-34: {stop} was provoked, the trace says {stops}"
+        told = [call("GET", f"/v1/handoffs/{handoff['handoff_id']}").get("planning") for handoff in handoffs_of(task, project)]
+        assert stop in stops, f"S001-24, S001-25, S001-26, S001-34: {stop} was provoked, the trace says {stops}: {json.dumps(told)[-1500:]}"
     print(f"each reason to stop was provoked: goal_met, {', '.join(sorted(provoked))}")
 
 

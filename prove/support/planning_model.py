@@ -4,9 +4,10 @@
     planning_model.py PORT [SECONDS]
 
 It speaks Chat Completions, without streams, and takes SECONDS for an answer. `ASK` in a task leads to a question, `LOOK ALWAYS` to a planner that wants to
-read one more file each time, `LOOK BROKEN` to one that wants a file that cannot be read, `LOOK ONCE` to one that reads one file.
+read one more file each time, `LOOK EMPTY` to one that wants a file in which nothing is, `LOOK ONCE` to one that reads one file.
 """
 
+import contextlib
 import json
 import re
 import sys
@@ -31,8 +32,8 @@ def plan(prompt):
         answer["look_at"] = unseen[:1]
     elif may_look and "LOOK ONCE" in prompt and not seen:
         answer["look_at"] = ["src/f01.py"]
-    elif may_look and "LOOK BROKEN" in prompt:
-        answer["look_at"] = ["broken.bin"]
+    elif may_look and "LOOK EMPTY" in prompt:
+        answer["look_at"] = ["empty.txt"]
     else:
         answer["units"] = [UNIT]
     return answer
@@ -71,7 +72,10 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(PAUSE)
         message = {"role": "assistant", "content": json.dumps(decide(prompt))}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        self.answer({"id": "c", "object": "chat.completion", "created": int(time.time()), "model": "planning", "choices": [choice], "usage": USAGE})
+        body = {"id": "c", "object": "chat.completion", "created": int(time.time()), "model": "planning", "choices": [choice], "usage": USAGE}
+        # Whoever asked may have been killed meanwhile.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.answer(body)
 
 
 ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()

@@ -374,7 +374,8 @@ async fn read_wanted_files(
             // It was recorded as failed; the plan is made without it.
             Err(_) => None,
         };
-        if let Some(text) = text {
+        // An empty file teaches nothing.
+        if let Some(text) = text.filter(|text| !text.trim().is_empty()) {
             let text = fence::truncate_middle(&text, MAX_FILE_CHARS);
             known.observations.push(Observation { source: path.clone(), text });
             count += 1;
