@@ -52,7 +52,7 @@ def query(text):
 
 
 def submit(number, description, project=None, **more):
-    body = {"project_id": project or options.project, "name": f"plan-{number}", "description": description, **more}
+    body = {"project_id": project or options.project, "name": f"z{number}", "description": description, **more}
     return call("POST", "/v1/tasks", body)["id"]
 
 
