@@ -29,7 +29,8 @@ const UNIT: &str = "add-dark-mode-toggle-to-settings";
 const FILES: [&str; 2] = ["Pages/Settings.razor", "Shared/ThemeProvider.razor"];
 
 /// The tools that the project manager calls, in order.
-const MANAGERS_TOOLS: [&str; 3] = ["git.tree", "git.read", "git.pull_request.open"];
+const MANAGERS_TOOLS: [&str; 4] =
+    ["git.tree", "git.read", "db.task.refine", "git.pull_request.open"];
 
 /// An undisturbed run.
 pub(super) struct Unbroken {
@@ -602,7 +603,7 @@ fn records(seen: &TaskRecords, checks: &mut Checks) {
     ]);
     let label = "S001-60, X-23: tools of every agent, in order, the pull request's among them";
     checks.that(label, &of_roles, &expected);
-    checks.that("records", &json!(seen.audit.len()), &json!(12));
+    checks.that("records", &json!(seen.audit.len()), &json!(14));
     checks.that("decisions", &json!(texts(&seen.audit, "decision")), &json!(["allow"]));
 
     checks.step("   trace", "one, everywhere");
