@@ -45,6 +45,8 @@ def read_order(talk):
 def unclear(schema, name=""):
     """An answer of that form that plans nothing and asks."""
     kind = schema.get("type")
+    # What may be left out may be null, too.
+    kind = kind[0] if isinstance(kind, list) else kind
     if "enum" in schema:
         return next((value for value in ("feature_request", "large") if value in schema["enum"]), schema["enum"][0])
     if kind == "object":

@@ -163,6 +163,17 @@ def compare_task(task, project):
     return stops, sum(len(called) for called, _ in traced), cut
 
 
+def kill_while_planning():
+    """Kills the project manager while it has recorded some events of plans that it has not ended."""
+    wanted, until = random.randint(1, 25), time.monotonic() + 60
+    begun = """SELECT count(*) FROM planning_events e JOIN handoffs h ON h.handoff_id = e.handoff_id AND h.fencing_token = e.fencing_token
+               WHERE h.state = 'claimed'"""
+    while int(query(begun)[0][0]) < wanted:
+        assert time.monotonic() < until, "nothing is being planned"
+    for process in managers():
+        os.kill(process, signal.SIGKILL)
+
+
 def main():
     random.seed(7)
     wanted, numbers = collections.Counter(), iter(range(10**6))
@@ -174,9 +185,7 @@ def main():
         for number in range(options.plans):
             tasks.append(submit(next(numbers), GOALS[number % len(GOALS)]))
         for _ in range(options.kills):
-            time.sleep(random.uniform(0.3, 1.5))
-            for process in managers():
-                os.kill(process, signal.SIGKILL)
+            kill_while_planning()
         wait_until_planned(tasks, options.project, options.seconds)
     calls = cut = 0
     for task in tasks:

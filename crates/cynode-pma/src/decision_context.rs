@@ -89,6 +89,9 @@ pub enum DecisionError {
     /// A budget or a quota is used up; a person may raise it.
     #[error("{0}")]
     Budget(String),
+    /// The trace of planning could not be stored: the attempt ends, and the error may pass.
+    #[error("{0}")]
+    Untraced(String),
     /// The error is permanent.
     #[error("{0}")]
     Permanent(String),
@@ -151,6 +154,9 @@ pub trait TraceRecorder: Send + Sync {
         events: &'a [TraceEvent],
     ) -> BoxedFuture<'a, Result<(), DecisionError>>;
 }
+
+/// Maximum size of the data of an event.
+const MAX_EVENT_BYTES: usize = 12 * 1024;
 
 /// Trace of planning that is being written.
 #[derive(Debug, Default)]
@@ -292,6 +298,8 @@ impl<'a> DecisionContext<'a> {
     pub(crate) fn trace_event(&self, event: &str, data: Value) {
         let mut journal = self.journal();
         let Some(profile) = journal.profile.clone() else { return };
+        let too_large = data.to_string().len() > MAX_EVENT_BYTES;
+        let data = if too_large { json!({ "left_out": "it is too large" }) } else { data };
         journal.number = journal.number.saturating_add(1);
         let (number, step) = (journal.number, journal.step);
         let trace_id = self.handoff.context.trace_id.clone();
@@ -312,7 +320,12 @@ impl<'a> DecisionContext<'a> {
         if pending.is_empty() {
             return Ok(());
         }
-        self.recorder.record_events(&pending).await
+        let stored = self.recorder.record_events(&pending).await;
+        if stored.is_err() {
+            // They are stored with those that follow, if the attempt gets so far.
+            self.journal().pending.splice(0..0, pending);
+        }
+        stored
     }
 }
 
@@ -322,8 +335,11 @@ fn call_outcome(answer: &Result<Value, DecisionError>) -> &'static str {
         Ok(_) => "answered",
         Err(DecisionError::Refused { .. }) => "refused",
         Err(DecisionError::Transient(_) | DecisionError::Late(_)) => "unanswered",
-        Err(DecisionError::Permanent(_) | DecisionError::Budget(_) | DecisionError::Paused) => {
-            "failed"
-        }
+        Err(
+            DecisionError::Permanent(_)
+            | DecisionError::Budget(_)
+            | DecisionError::Untraced(_)
+            | DecisionError::Paused,
+        ) => "failed",
     }
 }

@@ -218,7 +218,12 @@ async fn decide_handoff(
         Err(trouble) => {
             let timed_out = matches!(trouble, DecisionError::Late(_));
             let transient = timed_out
-                || matches!(trouble, DecisionError::Transient(_) | DecisionError::Budget(_));
+                || matches!(
+                    trouble,
+                    DecisionError::Transient(_)
+                        | DecisionError::Budget(_)
+                        | DecisionError::Untraced(_)
+                );
             HandoffResult::Fail { transient, timed_out, reason: trouble.to_string() }
         }
     }

@@ -733,6 +733,13 @@ pub async fn record_planning(
         if !TRACE_EVENT_KINDS.contains(&event.event.as_str()) {
             return Err(Error::Invalid(format!("there is no event `{}` of planning", event.event)));
         }
+        let bounded = (1..=9999).contains(&event.number)
+            && event.step <= 999
+            && (1..=200).contains(&event.profile.chars().count());
+        if !bounded {
+            let told = "an event of planning has a number up to 9999, a step up to 999 and a profile of 1 to 200 characters";
+            return Err(Error::Invalid(told.into()));
+        }
         if event.data.to_string().len() > MAX_PLANNING_EVENT_BYTES {
             return Err(Error::Invalid(format!(
                 "an event of planning has at most {MAX_PLANNING_EVENT_BYTES} bytes"

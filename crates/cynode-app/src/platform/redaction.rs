@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::{App, Error, platform::operation};
 
 /// Redacts a value. Without the secrets of the installation nothing can be redacted, and the value is rejected.
-pub(crate) async fn redact_value(app: &App, value: &mut Value) -> Result<(), Error> {
+#[operation]
+pub async fn redact_value(app: &App, value: &mut Value) -> Result<(), Error> {
     app.redactor().await?.redact_json(value);
     Ok(())
 }

@@ -1225,7 +1225,8 @@ pub async fn record_planning_events(
     let same = sqlx::query_scalar!(
         r#"
         SELECT count(*) AS "count!" FROM planning_events AS kept
-        JOIN unnest($3::integer[], $4::text[], $5::integer[]) AS new (number, event, step) USING (number, event, step)
+        JOIN unnest($3::integer[], $4::text[], $5::integer[], $6::jsonb[]) AS new (number, event, step, data)
+            USING (number, event, step, data)
         WHERE kept.handoff_id = $1 AND kept.fencing_token = $2
         "#,
         handoff.id.as_uuid(),
@@ -1233,6 +1234,7 @@ pub async fn record_planning_events(
         &numbers,
         &kinds,
         &steps,
+        &data,
     )
     .fetch_one(conn)
     .await?;

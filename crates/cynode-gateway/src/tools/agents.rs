@@ -242,9 +242,11 @@ async fn record_heartbeat(call: ToolInvocation, body: HeartbeatArgs) -> Result<V
 
 async fn save_checkpoint(
     call: ToolInvocation,
-    body: AgentCheckpointArgs,
+    mut body: AgentCheckpointArgs,
 ) -> Result<Value, ToolError> {
     let agent = call.agent.clone();
+    // The next attempt is told it, and its prompt goes to a model.
+    cynode_app::platform::redaction::redact_value(&call.app, &mut body.state).await?;
     let answer = call.app.mutate(&call.request, |ctx| {
         Box::pin(async move {
             reports::store_agent_checkpoint(ctx, &agent, body.task_id, &body.state).await?;

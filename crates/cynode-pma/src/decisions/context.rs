@@ -137,6 +137,7 @@ pub(super) fn failed_with(trouble: &DecisionError, tool: &str, code: &str) -> bo
         DecisionError::Transient(_)
         | DecisionError::Late(_)
         | DecisionError::Budget(_)
+        | DecisionError::Untraced(_)
         | DecisionError::Paused
         | DecisionError::Refused { .. } => false,
     }
@@ -252,7 +253,7 @@ pub(super) async fn gather_project_context(
         ))
         .await?;
     let context = to_project_context(analysed, tree);
-    let decided = json!({ "build_commands": context.build_commands });
+    let decided = json!({ "build_commands": context.build_commands.len() });
     trace.record_reason(kind, DecidedBy::Model, &decided, &context.architecture);
     Ok(context)
 }

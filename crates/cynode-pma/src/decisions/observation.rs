@@ -1,4 +1,4 @@
-//! Observation by tools: of the tools that the manager may call and that change nothing, those that share words with the goal are
+//! Observation by tools: of our own tools that the manager may call and that change nothing, those that share words with the goal are
 //! called, and their answers are shown to the planner.
 
 use serde_json::{Map, Value};
@@ -19,6 +19,22 @@ const MAX_ANSWER_CHARS: usize = 800;
 /// Tools with which the planner reads the repository in any case, as its steps need it.
 const REPOSITORY_TOOLS: [&str; 2] = ["git.tree", "git.read"];
 
+/// Tools whose answers change by themselves. With them in a prompt, a plan that is made again could not reuse its recorded decisions.
+const VOLATILE_TOOLS: [&str; 8] = [
+    "db.job.list",
+    "db.task.get",
+    "db.task.logs",
+    "db.task.result",
+    "db.work_unit.list",
+    "node.get",
+    "node.list",
+    "schedule.list",
+];
+
+/// Prefix of the names of tools that other programs serve. They are not called unasked: their words are not ours, and an id may mean
+/// something else to them.
+const FOREIGN_TOOL_PREFIX: &str = "ext.";
+
 /// Something that the planner looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Observation {
@@ -28,8 +44,8 @@ pub(super) struct Observation {
     pub(super) text: String,
 }
 
-/// Selects tools for the goal among those that this handoff may call, and calls them. An observation that fails is left out; a refusal
-/// ends the attempt.
+/// Selects tools for the goal among those that this handoff may call, and calls them. An observation that fails is left out, and after a
+/// refusal none follows: what nobody asked for does not end the planning.
 pub(super) async fn observe_by_tools(
     desk: &DecisionContext<'_>,
     goal: &str,
@@ -37,7 +53,6 @@ pub(super) async fn observe_by_tools(
 ) -> Result<Vec<Observation>, DecisionError> {
     let offered = match desk.list_tools().await {
         Ok(offered) => offered,
-        Err(trouble @ DecisionError::Refused { .. }) => return Err(trouble),
         Err(trouble) => {
             tracing::warn!(event = "planning.tools_unknown", error = %trouble, "the tools could not be listed");
             Vec::new()
@@ -45,7 +60,7 @@ pub(super) async fn observe_by_tools(
     };
     let callable: Vec<(&OfferedTool, Value)> = offered
         .iter()
-        .filter(|tool| tool.read_only && !REPOSITORY_TOOLS.contains(&tool.name.as_str()))
+        .filter(|tool| tool.read_only && is_observation(&tool.name))
         .filter_map(|tool| Some((tool, known_arguments(desk, tool)?)))
         .collect();
     let known: Vec<RankableTool<'_>> = callable
@@ -65,14 +80,22 @@ pub(super) async fn observe_by_tools(
                 source: tool.name.clone(),
                 text: fence::truncate_middle(&answer.to_string(), MAX_ANSWER_CHARS),
             }),
-            Err(trouble @ (DecisionError::Refused { .. } | DecisionError::Paused)) => {
+            Err(trouble @ (DecisionError::Untraced(_) | DecisionError::Paused)) => {
                 return Err(trouble);
             }
-            // It was recorded as failed; the plan is made without it.
+            // It is recorded as refused or failed; the plan is made without it.
+            Err(DecisionError::Refused { .. }) => break,
             Err(_) => {}
         }
     }
     Ok(observations)
+}
+
+/// Returns whether a tool may be called to observe something for a plan.
+fn is_observation(name: &str) -> bool {
+    !name.starts_with(FOREIGN_TOOL_PREFIX)
+        && !REPOSITORY_TOOLS.contains(&name)
+        && !VOLATILE_TOOLS.contains(&name)
 }
 
 /// Returns the arguments of a tool if the handoff knows all that it requires.

@@ -44,6 +44,7 @@ impl PlanningStop {
             DecisionError::Budget(_) => Self::Budget,
             DecisionError::Transient(_)
             | DecisionError::Late(_)
+            | DecisionError::Untraced(_)
             | DecisionError::Permanent(_)
             | DecisionError::Paused
             | DecisionError::Refused { .. } => Self::ToolFailure,

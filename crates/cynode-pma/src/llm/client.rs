@@ -332,8 +332,10 @@ impl LlmError {
             Self::Silent(why) => DecisionError::Transient(format!("no model answered: {why}")),
             Self::Late { .. } => DecisionError::Late(format!("no model answered: {self}")),
             Self::Refused { status, code, words } => match (status, code.as_str()) {
-                (_, "quota_exhausted" | "budget_exhausted") => DecisionError::Budget(words),
-                (_, "task_parked" | "rate_limit_exceeded") | (401 | 402 | 429, _) => {
+                (_, "quota_exhausted" | "budget_exhausted" | "task_parked") => {
+                    DecisionError::Budget(words)
+                }
+                (_, "rate_limit_exceeded") | (401 | 402 | 429, _) => {
                     DecisionError::Transient(words)
                 }
                 _ => DecisionError::Permanent(words),

@@ -173,7 +173,7 @@ impl TraceRecorder for PlanningRecorder<'_> {
                     }
                     Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
                         let why = format!("the planning could not be recorded: {why}");
-                        return Err(DecisionError::Transient(why));
+                        return Err(DecisionError::Untraced(why));
                     }
                     Err(OrchestratorError::Refused(why)) => {
                         let why = format!("the planning could not be recorded: {why}");

@@ -257,7 +257,9 @@ async fn what_the_egress_refuses_is_told_in_its_words_and_asked_once() {
         let trouble = think(&fake, &handoff(), LONG).await.unwrap_err();
         let expected = "the words".to_owned();
         let expected = match (code, transient) {
-            ("budget_exhausted" | "quota_exhausted", _) => DecisionError::Budget(expected),
+            ("budget_exhausted" | "quota_exhausted" | "task_parked", _) => {
+                DecisionError::Budget(expected)
+            }
             (_, true) => DecisionError::Transient(expected),
             (_, false) => DecisionError::Permanent(expected),
         };

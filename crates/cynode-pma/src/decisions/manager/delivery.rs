@@ -56,6 +56,7 @@ pub(super) async fn deliver_changes(
             trouble @ (DecisionError::Transient(_)
             | DecisionError::Late(_)
             | DecisionError::Budget(_)
+            | DecisionError::Untraced(_)
             | DecisionError::Paused),
         ) => Err(trouble),
         Err(trouble @ (DecisionError::Permanent(_) | DecisionError::Refused { .. })) => {

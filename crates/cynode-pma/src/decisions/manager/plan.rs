@@ -50,6 +50,12 @@ const MAX_REQUIREMENT_CHARS: usize = 500;
 const MAX_FILES_PER_STEP: usize = 3;
 /// Maximum length of such a file in a prompt.
 const MAX_FILE_CHARS: usize = 3_000;
+/// Maximum number of steps that begin with such files, and the maximum length of all observations in a prompt.
+const MAX_LOOKS: u32 = 4;
+const MAX_OBSERVED_CHARS: usize = 24_000;
+
+/// Maximum length of the name of a profile in the trace.
+const MAX_PROFILE_CHARS: usize = 100;
 
 /// Input of planning.
 pub(super) struct PlanningRequest<'a> {
@@ -85,9 +91,11 @@ pub(super) async fn plan_task(
     let profile = ["agents.project_manager.profile", "memory.profile"]
         .into_iter()
         .find_map(|key| find_preference(&desk.handoff.context.preferences, key)?.as_str())
-        .unwrap_or("default");
+        .map(|name| fence::sanitize_line(name, MAX_PROFILE_CHARS))
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "default".to_owned());
     let again = request.before.is_some();
-    let trace = PlanningTrace::start_trace(desk, profile, request.attempt, again);
+    let trace = PlanningTrace::start_trace(desk, &profile, request.attempt, again);
     let made = match make_plan(desk, task, &request, &trace).await {
         Ok(made) => made,
         Err(trouble) => {
@@ -259,7 +267,8 @@ async fn gather_facts(
     let goal = planning_goal(task);
     let observations = observation::observe_by_tools(desk, &goal, trace).await?;
     let project = context::gather_project_context(desk, task.id, &tree, trace).await?;
-    trace.record_action("keep_project_context", &json!(project.build_commands));
+    let commands = json!({ "build_commands": project.build_commands.len() });
+    trace.record_action("keep_project_context", &commands);
 
     trace.begin_step();
     trace.record_observation("nothing new is read: the scope follows from what is known");
@@ -298,6 +307,7 @@ async fn propose_in_steps(
     trace: &PlanningTrace<'_>,
 ) -> Result<(PlanProposal, Option<PlanningStop>), DecisionError> {
     let (mut round, mut wanted, mut forced) = (1, Vec::new(), None);
+    let max_rounds = desk.max_steps.min(MAX_LOOKS + 1);
     loop {
         trace.begin_step();
         let read = read_wanted_files(desk, task, known, &wanted).await?;
@@ -308,11 +318,11 @@ async fn propose_in_steps(
         trace.record_observation(&learned);
         if !wanted.is_empty() && read == 0 {
             forced = Some(PlanningStop::NothingNew);
-        } else if round >= desk.max_steps {
+        } else if round >= max_rounds {
             // A plan that is made with the last step is no forced one, unless the planner wanted another.
             forced = (round > 1).then_some(PlanningStop::MaxSteps);
         }
-        let may_look = forced.is_none() && round < desk.max_steps;
+        let may_look = forced.is_none() && round < max_rounds;
         let rule = |made: &PlanProposal| {
             let asks = open_question(made, request.answer).is_some();
             if made.units.is_empty()
@@ -327,7 +337,7 @@ async fn propose_in_steps(
         };
         let made = propose_units(desk, task, known, request, before, most, may_look, rule).await?;
         let decided = json!({
-            "units": made.units.len(), "leave_out": made.leave_out.len(), "look_at": made.look_at,
+            "units": made.units.len(), "leave_out": made.leave_out.len(), "look_at": made.look_at.len(),
         });
         trace.record_reason(DecisionKind::Plan, DecidedBy::Model, &decided, &made.reason);
         if open_question(&made, request.answer).is_some() {
@@ -368,15 +378,19 @@ async fn read_wanted_files(
     for path in wanted {
         let text = match context::read_file(desk, task.id, path).await {
             Ok(text) => text,
-            Err(trouble @ (DecisionError::Refused { .. } | DecisionError::Paused)) => {
-                return Err(trouble);
-            }
-            // It was recorded as failed; the plan is made without it.
+            Err(
+                trouble @ (DecisionError::Refused { .. }
+                | DecisionError::Untraced(_)
+                | DecisionError::Paused),
+            ) => return Err(trouble),
+            // It is recorded as failed; the plan is made without it.
             Err(_) => None,
         };
         // An empty file teaches nothing.
         if let Some(text) = text.filter(|text| !text.trim().is_empty()) {
-            let text = fence::truncate_middle(&text, MAX_FILE_CHARS);
+            let seen: usize = known.observations.iter().map(|seen| seen.text.len()).sum();
+            let room = MAX_OBSERVED_CHARS.saturating_sub(seen).min(MAX_FILE_CHARS);
+            let text = fence::truncate_middle(&text, room);
             known.observations.push(Observation { source: path.clone(), text });
             count += 1;
         }

@@ -44,6 +44,7 @@ pub(super) async fn answer_report(
             trouble @ (DecisionError::Transient(_)
             | DecisionError::Late(_)
             | DecisionError::Budget(_)
+            | DecisionError::Untraced(_)
             | DecisionError::Paused
             | DecisionError::Refused { .. }),
         ) => return Err(trouble),

@@ -338,7 +338,7 @@ fn offered() -> Tools {
         .offering("db.task.list", "Lists the tasks of the project.", &[], true)
         .offering("db.task.create", "Creates another task in the project.", &["project_id"], false)
         .offering("db.job.get", "Reads a job of a task.", &["task_id", "job_id"], true)
-        .offering("node.list", "Lists the machines.", &[], true)
+        .offering("skills.list", "Lists the skills.", &[], true)
         .answering("db.task.list", Ok(json!({"items": ["an earlier task"]})))
 }
 
@@ -512,26 +512,33 @@ async fn planning_stops_for_the_reason_that_the_trace_names() {
 }
 
 #[tokio::test]
-async fn an_observation_that_fails_does_not_end_planning_and_one_that_is_refused_does() {
-    let broken = DecisionError::Transient("`db.task.list` failed (internal): no".into());
-    let tools = offered().answering("db.task.list", Err(broken));
-    let script = Script::of(&[class("quick_fix"), plan(&[unit("Sort them")])]);
-    planned(run(&handoff("Sort the tasks", planning()), &script, &tools).await);
-    let observed = tools.trace().into_iter().find(|event| {
-        event.event == "plan:observe" && event.data["calls"][0]["tool"] == "db.task.list"
-    });
-    assert_eq!(observed.unwrap().data["calls"][0]["outcome"], "unanswered");
-
+async fn an_observation_that_fails_or_is_refused_does_not_end_planning() {
     let refused = DecisionError::Refused {
         tool: "db.task.list".into(),
         code: "tool_disabled".into(),
         reason: "switched off".into(),
     };
-    let tools = offered().answering("db.task.list", Err(refused.clone()));
-    let script = Script::of(&[class("quick_fix")]);
-    let outcome = run(&handoff("Sort the tasks", planning()), &script, &tools).await;
-    assert_eq!(outcome, Err(refused), "S001-26");
-    assert_eq!(tools.names(), ["git.tree", "db.task.list"], "S001-26: nothing follows a refusal");
+    let broken = DecisionError::Transient("`db.task.list` failed (internal): no".into());
+    for (trouble, outcome) in [(broken, "unanswered"), (refused, "refused")] {
+        let tools = offered().answering("db.task.list", Err(trouble));
+        let script = Script::of(&[class("quick_fix"), plan(&[unit("Sort them")])]);
+        planned(run(&handoff("Sort the tasks", planning()), &script, &tools).await);
+        let observed = tools.trace().into_iter().find(|event| {
+            event.event == "plan:observe" && event.data["calls"][0]["tool"] == "db.task.list"
+        });
+        assert_eq!(observed.unwrap().data["calls"][0]["outcome"], outcome);
+    }
+}
+
+#[tokio::test]
+async fn tools_of_others_and_answers_that_change_by_themselves_are_not_looked_at() {
+    let tools = offered()
+        .offering("ext.tracker.tasks", "Lists the tasks of the tracker.", &[], true)
+        .offering("db.work_unit.list", "Lists the units of the tasks.", &["task_id"], true);
+    let script = Script::of(&[class("quick_fix"), plan(&[unit("Sort them")])]);
+    planned(run(&handoff("Sort the tasks and units", planning()), &script, &tools).await);
+    let called = ["git.tree", "db.task.list", "git.read AGENTS.md", "db.task.refine"];
+    assert_eq!(tools.names(), called);
 }
 
 #[tokio::test]
