@@ -9,7 +9,7 @@ use cynode_core::{
     workflow::{
         handoffs::{
             AppliedPreference, HandoffAnswer, HandoffKind, HandoffRequest, HandoffState,
-            TRACE_EVENT_KINDS,
+            TRACE_EVENT_KINDS, TraceEvent,
         },
         reports::ReportView,
     },
@@ -880,12 +880,8 @@ pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Er
     };
     let (request, id) = (kept.request.clone(), kept.id);
     let events = handoffs::list_planning_events(ctx.conn(), &kept).await?;
-    let to_view = |(fencing_token, recorded_at, event)| PlanningEventView {
-        fencing_token,
-        recorded_at,
-        event,
-    };
-    let events: Vec<PlanningEventView> = events.into_iter().map(to_view).collect();
+    let events: Vec<PlanningEventView> =
+        events.into_iter().map(|(claim, at, event)| to_planning_view(claim, at, event)).collect();
     let private = is_foreign_chat(ctx, &kept)?;
     let mut view = to_handoff_view(ctx, kept).await?;
     if private {
@@ -895,6 +891,15 @@ pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Er
     view.answer = handoffs::get_handoff_answer(ctx.conn(), id).await?.map(Box::new);
     view.planning = events;
     Ok(view)
+}
+
+fn to_planning_view(
+    fencing_token: i64,
+    recorded_at: OffsetDateTime,
+    event: TraceEvent,
+) -> PlanningEventView {
+    let TraceEvent { number, event, trace_id, step, profile, data } = event;
+    PlanningEventView { fencing_token, recorded_at, number, event, trace_id, step, profile, data }
 }
 
 /// Lists the reports of agents about a task, oldest first.

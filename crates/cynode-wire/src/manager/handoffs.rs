@@ -330,9 +330,18 @@ pub struct PlanningEventView {
     /// When it was stored.
     #[serde(with = "time::serde::rfc3339")]
     pub recorded_at: OffsetDateTime,
-    /// The event.
-    #[serde(flatten)]
-    pub event: TraceEvent,
+    /// Its number in the claim, from 1.
+    pub number: u32,
+    /// What happened: `plan:start`, `plan:tools`, `plan:call`, `plan:observe`, `plan:reason`, `plan:act`, `plan:stop` or `plan:finish`.
+    pub event: String,
+    /// The trace.
+    pub trace_id: String,
+    /// The step it is about; 0 for the plan itself.
+    pub step: u32,
+    /// Under which profile.
+    pub profile: String,
+    /// More of it.
+    pub data: Value,
 }
 
 /// A handoff, as people see it.
