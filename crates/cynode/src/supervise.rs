@@ -6,6 +6,7 @@ use std::{
     io::{Read as _, Seek as _, SeekFrom},
     num::NonZeroU64,
     path::{Path, PathBuf},
+    pin::pin,
     process::Stdio,
     time::Duration,
 };
@@ -44,6 +45,10 @@ const RECOVERY_UPTIME: Duration = Duration::from_secs(10);
 /// Maximum bytes of a log that are searched for the reason of an exit.
 const LOG_TAIL_BYTES: u64 = 16 * 1024;
 
+/// Interval and number of attempts of the action after a start.
+const TUNE_INTERVAL: Duration = Duration::from_millis(500);
+const TUNE_ATTEMPTS: usize = 20;
+
 /// A supervised program.
 #[derive(Clone, Debug)]
 pub(crate) struct SupervisedProgram {
@@ -55,6 +60,8 @@ pub(crate) struct SupervisedProgram {
     pub(crate) advice: Option<String>,
     /// How late its timers may fire, so that an idle program wakes less often. Its threads and children inherit it.
     pub(crate) timer_slack: Option<Duration>,
+    /// The action on the process after its start; repeated for a while until it returns `true`.
+    pub(crate) after_start: Option<fn(u32) -> bool>,
 }
 
 impl SupervisedProgram {
@@ -68,11 +75,17 @@ impl SupervisedProgram {
             let ended = match self.spawn_child() {
                 Ok(mut child) => {
                     // The id is known only while it runs.
-                    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+                    let child_id = child.id();
+                    let group = child_id.and_then(|id| Pid::from_raw(id.cast_signed()));
+                    let mut tuning = pin!(async {
+                        self.tune_process(child_id).await;
+                        std::future::pending::<()>().await;
+                    });
                     let ended = loop {
                         tokio::select! {
                             () = stop.cancelled() => break None,
                             ended = child.wait() => break Some(ended),
+                            () = &mut tuning => {}
                             () = tokio::time::sleep_until(begun + RECOVERY_UPTIME), if ends.is_reported() => {
                                 ends = ExitHistory::default();
                                 output::print_line(&format!("{} runs again", self.name));
@@ -133,6 +146,18 @@ impl SupervisedProgram {
             }
             if tokio::time::timeout(RERUN_DELAY, stop.cancelled()).await.is_ok() {
                 return false;
+            }
+        }
+    }
+
+    /// Applies the action after the start.
+    async fn tune_process(&self, process: Option<u32>) {
+        let (Some(after_start), Some(process)) = (self.after_start, process) else { return };
+        let mut turn = tokio::time::interval(TUNE_INTERVAL);
+        for _ in 0..TUNE_ATTEMPTS {
+            turn.tick().await;
+            if after_start(process) {
+                return;
             }
         }
     }
@@ -302,6 +327,7 @@ mod tests {
             log: dir.path().join("log"),
             advice: None,
             timer_slack: Some(Duration::from_millis(50)),
+            after_start: None,
         };
         assert!(program.run_until_success(&CancellationToken::new()).await);
         assert_eq!(fs::read_to_string(&program.log).unwrap(), "50000000\n");

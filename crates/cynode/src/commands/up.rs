@@ -222,7 +222,7 @@ async fn prepare_engine_and_runner(
     arguments.extend(["--token-file".into(), token_file.into()]);
     arguments.extend(["--engine-key-file".into(), prepared.public_key.clone().into()]);
     let log = dir.join("runner.log");
-    let (advice, timer_slack) = (None, None);
+    let (advice, timer_slack, after_start) = (None, None, None);
     let runner = SupervisedProgram {
         name: "cynode-runner",
         path: runner,
@@ -230,6 +230,7 @@ async fn prepare_engine_and_runner(
         log,
         advice,
         timer_slack,
+        after_start,
     };
     Ok([prepared.to_program(engine), runner])
 }
@@ -300,7 +301,8 @@ async fn prepare_manager_programs(
             arguments.extend(["--credential-file".into(), file.into()]);
         }
         let log = dir.join(format!("{name}.log"));
-        let (path, advice, timer_slack) = (path.to_owned(), None, None);
+        let (path, advice) = (path.to_owned(), None);
+        let (timer_slack, after_start) = (None, None);
         programs.push(SupervisedProgram {
             name: "cynode-pma",
             path,
@@ -308,6 +310,7 @@ async fn prepare_manager_programs(
             log,
             advice,
             timer_slack,
+            after_start,
         });
     }
     Ok(programs)
@@ -325,8 +328,17 @@ async fn prepare_node_program(
         let flag: [OsString; 2] = ["--state".into(), state.clone().into()];
         let arguments = flag.into_iter().chain(arguments).collect();
         let advice = Some(format!("cynode-node --state {} doctor", state.display()));
-        let (path, log, timer_slack) = (path.clone(), log.clone(), None);
-        SupervisedProgram { name: "cynode-node", path, arguments, log, advice, timer_slack }
+        let (path, log) = (path.clone(), log.clone());
+        let (timer_slack, after_start) = (None, None);
+        SupervisedProgram {
+            name: "cynode-node",
+            path,
+            arguments,
+            log,
+            advice,
+            timer_slack,
+            after_start,
+        }
     };
     let url = format!("http://{}", config.server.internal_listen);
     // The port may differ from the one at the time of the join.
