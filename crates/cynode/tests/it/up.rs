@@ -27,7 +27,10 @@ pub(crate) fn cynode() -> Command {
 
 /// An address on loopback that is free now.
 pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    // Below the ports that the kernel gives to outgoing connections: nobody takes it by chance before the program does.
+    let ports = std::iter::repeat_with(|| rand::random_range(16_000_u16..32_000));
+    let mut bound = ports.take(1000).flat_map(|port| TcpListener::bind(("127.0.0.1", port)));
+    bound.next().unwrap().local_addr().unwrap()
 }
 
 /// A directory that PostgreSQL's user may enter.
