@@ -276,12 +276,11 @@ impl<'a> DecisionContext<'a> {
         self.journal().profile = Some(profile.to_owned());
     }
 
-    /// Begins the next step of the trace and returns its number.
-    pub(crate) fn begin_trace_step(&self) -> u32 {
+    /// Begins the next step of the trace.
+    pub(crate) fn begin_trace_step(&self) {
         let mut journal = self.journal();
         journal.step = journal.step.saturating_add(1);
         journal.calls.clear();
-        journal.step
     }
 
     /// Ends the steps: what follows is about the plan as a whole.

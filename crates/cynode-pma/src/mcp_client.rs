@@ -14,6 +14,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use crate::decision_context::{BoxedFuture, DecisionError, OfferedTool, ToolClient};
 
+pub(crate) use host::retry_while_away;
 pub use host::{OrchestratorClient, OrchestratorError, PlanningRecorder};
 
 /// MCP protocol revision: every request is stateless.

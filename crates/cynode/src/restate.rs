@@ -66,13 +66,9 @@ impl EngineFiles {
         let arguments = vec!["--config-file".into(), self.dir.join("config.toml").into()];
         let log = self.dir.join("server.log");
         SupervisedProgram {
-            name: "restate-server",
-            path,
-            arguments,
-            log,
-            advice: None,
             timer_slack: Some(TIMER_SLACK),
             after_start: Some(relax_clock),
+            ..SupervisedProgram::new("restate-server", path, arguments, log)
         }
     }
 }

@@ -65,6 +65,16 @@ pub(crate) struct SupervisedProgram {
 }
 
 impl SupervisedProgram {
+    /// Creates a program that runs as it is, without advice and without tuning.
+    pub(crate) const fn new(
+        name: &'static str,
+        path: PathBuf,
+        arguments: Vec<OsString>,
+        log: PathBuf,
+    ) -> Self {
+        Self { name, path, arguments, log, advice: None, timer_slack: None, after_start: None }
+    }
+
     /// Keeps it running until `stop`; then ends it and all its children. Repeated exits are reported in the terminal.
     pub(crate) async fn run_supervised(self, stop: CancellationToken) {
         let mut backoff = RESTART_BACKOFF;
@@ -320,14 +330,10 @@ mod tests {
     async fn a_program_begins_with_its_timer_slack_and_this_thread_keeps_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let own = rustix::thread::current_timer_slack().unwrap();
+        let arguments = vec!["-c".into(), "cat /proc/self/timerslack_ns".into()];
         let program = SupervisedProgram {
-            name: "sh",
-            path: "/bin/sh".into(),
-            arguments: vec!["-c".into(), "cat /proc/self/timerslack_ns".into()],
-            log: dir.path().join("log"),
-            advice: None,
             timer_slack: Some(Duration::from_millis(50)),
-            after_start: None,
+            ..SupervisedProgram::new("sh", "/bin/sh".into(), arguments, dir.path().join("log"))
         };
         assert!(program.run_until_success(&CancellationToken::new()).await);
         assert_eq!(fs::read_to_string(&program.log).unwrap(), "50000000\n");

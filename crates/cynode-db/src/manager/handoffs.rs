@@ -1192,14 +1192,16 @@ pub async fn record_planning_events(
     handoff: &HandoffRecord,
     events: &[TraceEvent],
 ) -> Result<bool, DbError> {
-    // A handoff that waits for a budget is claimed again for days.
-    sqlx::query!(
-        "DELETE FROM planning_events WHERE handoff_id = $1 AND fencing_token < $2",
-        handoff.id.as_uuid(),
-        handoff.fencing_token - KEPT_PLANNING_CLAIMS,
-    )
-    .execute(&mut *conn)
-    .await?;
+    // A handoff that waits for a budget is claimed again for days. A claim begins with its first event.
+    if events.iter().any(|event| event.number == 1) {
+        sqlx::query!(
+            "DELETE FROM planning_events WHERE handoff_id = $1 AND fencing_token < $2",
+            handoff.id.as_uuid(),
+            handoff.fencing_token - KEPT_PLANNING_CLAIMS,
+        )
+        .execute(&mut *conn)
+        .await?;
+    }
     let numbers: Vec<i32> = events.iter().map(|event| saturate_i32(event.number)).collect();
     let kinds: Vec<String> = events.iter().map(|event| event.event.clone()).collect();
     let steps: Vec<i32> = events.iter().map(|event| saturate_i32(event.step)).collect();

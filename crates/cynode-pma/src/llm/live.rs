@@ -10,11 +10,8 @@ use super::{
 };
 use crate::{
     decision_context::{BoxedFuture, DecisionBackend, DecisionError, DecisionRequest},
-    mcp_client::{ORCHESTRATOR_BACKOFF, OrchestratorClient, OrchestratorError},
+    mcp_client::{OrchestratorClient, retry_while_away},
 };
-
-/// Maximum number of attempts to record a decision that the orchestrator cannot store.
-const MAX_RECORD_ATTEMPTS: u32 = 3;
 
 /// Decision backend for one handoff, by the orchestrator's inference endpoint.
 #[derive(Debug)]
@@ -85,26 +82,11 @@ impl<'a> LiveBackend<'a> {
     async fn announce_decision(&self) -> Result<(), DecisionError> {
         let HandoffAssignment { handoff_id, fencing_token, .. } = *self.handoff;
         let begin = BeginDecision { handoff_id, fencing_token };
-        let (mut tries, mut backoff) = (0, ORCHESTRATOR_BACKOFF);
-        loop {
-            tries += 1;
-            match self.host.begin_decision(&self.handoff.context.trace_id, &begin).await {
-                Ok(DecisionPermit { paused: false }) => return Ok(()),
-                Ok(DecisionPermit { paused: true }) => return Err(DecisionError::Paused),
-                Err(OrchestratorError::Away(_)) if tries < MAX_RECORD_ATTEMPTS => {
-                    backoff.wait_next_delay().await;
-                }
-                Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
-                    return Err(DecisionError::Transient(format!(
-                        "a decision could not be begun: {why}"
-                    )));
-                }
-                Err(OrchestratorError::Refused(why)) => {
-                    return Err(DecisionError::Permanent(format!(
-                        "a decision could not be begun: {why}"
-                    )));
-                }
-            }
+        let trace = &self.handoff.context.trace_id;
+        match retry_while_away(|| self.host.begin_decision(trace, &begin)).await {
+            Ok(DecisionPermit { paused: false }) => Ok(()),
+            Ok(DecisionPermit { paused: true }) => Err(DecisionError::Paused),
+            Err(error) => Err(error.into_decision_error("a decision could not be begun")),
         }
     }
 
@@ -121,26 +103,9 @@ impl<'a> LiveBackend<'a> {
             prompt,
             calls: insisted.calls.clone(),
         };
-        let (mut tries, mut backoff) = (0, ORCHESTRATOR_BACKOFF);
-        loop {
-            tries += 1;
-            match self.host.record_decision(&self.handoff.context.trace_id, &record).await {
-                Ok(()) => return Ok(()),
-                Err(OrchestratorError::Away(_)) if tries < MAX_RECORD_ATTEMPTS => {
-                    backoff.wait_next_delay().await;
-                }
-                Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
-                    return Err(DecisionError::Transient(format!(
-                        "a decision could not be recorded: {why}"
-                    )));
-                }
-                Err(OrchestratorError::Refused(why)) => {
-                    return Err(DecisionError::Permanent(format!(
-                        "a decision could not be recorded: {why}"
-                    )));
-                }
-            }
-        }
+        let trace = &self.handoff.context.trace_id;
+        let recorded = retry_while_away(|| self.host.record_decision(trace, &record)).await;
+        recorded.map_err(|error| error.into_decision_error("a decision could not be recorded"))
     }
 }
 

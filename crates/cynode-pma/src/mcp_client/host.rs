@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use cynode_core::workflow::handoffs::TraceEvent;
 use cynode_wire::manager::handoffs::{
@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::{CALL_TIMEOUT, McpClient, McpError, ORCHESTRATOR_BACKOFF, RequestCredentials};
 use crate::decision_context::{BoxedFuture, DecisionError, TraceRecorder};
 
-/// Maximum number of attempts to store events of planning.
-const MAX_RECORD_ATTEMPTS: u32 = 3;
+/// Maximum number of attempts of a request that the orchestrator cannot answer.
+const MAX_REQUEST_ATTEMPTS: u32 = 3;
 
 /// Client for the process's own requests with its own token: handoffs and records of decisions.
 #[derive(Clone, Debug)]
@@ -34,6 +34,42 @@ pub enum OrchestratorError {
     /// The orchestrator rejected the request permanently.
     #[error("{0}")]
     Refused(String),
+}
+
+impl OrchestratorError {
+    /// Converts the error for a decision: `what` could not be done. A lost lease may be another process's by now.
+    pub(crate) fn into_decision_error(self, what: &str) -> DecisionError {
+        let told = format!("{what}: {}", self.reason());
+        match self {
+            Self::Away(_) | Self::Fenced(_) => DecisionError::Transient(told),
+            Self::Refused(_) => DecisionError::Permanent(told),
+        }
+    }
+
+    fn reason(&self) -> &str {
+        match self {
+            Self::Away(why) | Self::Fenced(why) | Self::Refused(why) => why,
+        }
+    }
+}
+
+/// Sends an idempotent request again while the orchestrator cannot answer, a few times.
+pub(crate) async fn retry_while_away<T, F>(
+    mut send: impl FnMut() -> F,
+) -> Result<T, OrchestratorError>
+where
+    F: Future<Output = Result<T, OrchestratorError>>,
+{
+    let (mut tries, mut backoff) = (0, ORCHESTRATOR_BACKOFF);
+    loop {
+        tries += 1;
+        match send().await {
+            Err(OrchestratorError::Away(_)) if tries < MAX_REQUEST_ATTEMPTS => {
+                backoff.wait_next_delay().await;
+            }
+            answer => return answer,
+        }
+    }
 }
 
 impl OrchestratorClient {
@@ -163,24 +199,14 @@ impl TraceRecorder for PlanningRecorder<'_> {
         Box::pin(async move {
             let HandoffAssignment { handoff_id, fencing_token, .. } = *self.handoff;
             let body = RecordPlanning { handoff_id, fencing_token, events: events.to_vec() };
-            let (mut tries, mut backoff) = (0, ORCHESTRATOR_BACKOFF);
-            loop {
-                tries += 1;
-                match self.host.record_planning(&self.handoff.context.trace_id, &body).await {
-                    Ok(()) => return Ok(()),
-                    Err(OrchestratorError::Away(_)) if tries < MAX_RECORD_ATTEMPTS => {
-                        backoff.wait_next_delay().await;
-                    }
-                    Err(OrchestratorError::Away(why) | OrchestratorError::Fenced(why)) => {
-                        let why = format!("the planning could not be recorded: {why}");
-                        return Err(DecisionError::Untraced(why));
-                    }
-                    Err(OrchestratorError::Refused(why)) => {
-                        let why = format!("the planning could not be recorded: {why}");
-                        return Err(DecisionError::Permanent(why));
-                    }
+            let trace = &self.handoff.context.trace_id;
+            let stored = retry_while_away(|| self.host.record_planning(trace, &body)).await;
+            stored.map_err(|error| {
+                match error.into_decision_error("the planning could not be recorded") {
+                    DecisionError::Transient(told) => DecisionError::Untraced(told),
+                    other => other,
                 }
-            }
+            })
         })
     }
 }

@@ -222,16 +222,7 @@ async fn prepare_engine_and_runner(
     arguments.extend(["--token-file".into(), token_file.into()]);
     arguments.extend(["--engine-key-file".into(), prepared.public_key.clone().into()]);
     let log = dir.join("runner.log");
-    let (advice, timer_slack, after_start) = (None, None, None);
-    let runner = SupervisedProgram {
-        name: "cynode-runner",
-        path: runner,
-        arguments,
-        log,
-        advice,
-        timer_slack,
-        after_start,
-    };
+    let runner = SupervisedProgram::new("cynode-runner", runner, arguments, log);
     Ok([prepared.to_program(engine), runner])
 }
 
@@ -301,17 +292,7 @@ async fn prepare_manager_programs(
             arguments.extend(["--credential-file".into(), file.into()]);
         }
         let log = dir.join(format!("{name}.log"));
-        let (path, advice) = (path.to_owned(), None);
-        let (timer_slack, after_start) = (None, None);
-        programs.push(SupervisedProgram {
-            name: "cynode-pma",
-            path,
-            arguments,
-            log,
-            advice,
-            timer_slack,
-            after_start,
-        });
+        programs.push(SupervisedProgram::new("cynode-pma", path.to_owned(), arguments, log));
     }
     Ok(programs)
 }
@@ -328,16 +309,9 @@ async fn prepare_node_program(
         let flag: [OsString; 2] = ["--state".into(), state.clone().into()];
         let arguments = flag.into_iter().chain(arguments).collect();
         let advice = Some(format!("cynode-node --state {} doctor", state.display()));
-        let (path, log) = (path.clone(), log.clone());
-        let (timer_slack, after_start) = (None, None);
         SupervisedProgram {
-            name: "cynode-node",
-            path,
-            arguments,
-            log,
             advice,
-            timer_slack,
-            after_start,
+            ..SupervisedProgram::new("cynode-node", path.clone(), arguments, log.clone())
         }
     };
     let url = format!("http://{}", config.server.internal_listen);
