@@ -208,7 +208,7 @@ impl TaskSelector {
         }
     }
 
-    /// Fetches the task.
+    /// Fetches the task; a field that lists leave out may be missing.
     pub(crate) async fn fetch_task(&self, context: &CliContext) -> Result<TaskView> {
         if self.task == "last" {
             return self.find_last_task(context).await;
@@ -225,6 +225,12 @@ impl TaskSelector {
         }
         let project = context.require_project(self.project.clone())?;
         context.client.send(&call.with_query("project", Some(project))).await
+    }
+
+    /// Fetches the task with the fields that lists leave out.
+    async fn fetch_whole_task(&self, context: &CliContext) -> Result<TaskView> {
+        let id = self.resolve_task_id(context).await?;
+        context.client.send(&ApiRequest::with_path_params(operations::GET_TASK, [id])).await
     }
 
     /// Finds the person's newest task: in the current project, else in all.

@@ -80,7 +80,7 @@ pub(crate) async fn fetch_newest_plan(
 }
 
 pub(super) async fn show_task(named: &TaskSelector, context: &CliContext) -> Result<()> {
-    let task = named.fetch_task(context).await?;
+    let task = named.fetch_whole_task(context).await?;
     let readable = context.out.form == CliOutputFormat::Readable;
     let timeline =
         if readable { Some(fetch_timeline(context, &task.id.to_string()).await?) } else { None };

@@ -59,6 +59,11 @@ fn installation() -> (String, Arc<Mutex<Vec<String>>>) {
             let body = if path.starts_with("/v1/me") {
                 json!({ "user": { "id": ME, "handle": "ada", "display_name": "Ada", "email": null, "role": "admin",
                     "active": true, "created_at": "2026-01-01T00:00:00Z" }, "installation_role": "admin" })
+            } else if let Some(id) = path.strip_prefix("/v1/tasks/") {
+                let mut one = tasks().into_iter().find(|it| it["id"] == id).unwrap();
+                one["refinement"] = json!({ "class": "bug_fix", "scope": "small",
+                    "requirements": [], "assumptions": [] });
+                one
             } else {
                 json!({ "items": listed.collect::<Vec<_>>() })
             };
@@ -100,6 +105,17 @@ async fn the_last_task_is_the_persons_newest_of_the_project_that_is_meant() {
     }
     let asked = asked.lock().unwrap();
     assert!(asked[1].contains("project=web"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn how_a_task_was_understood_is_shown_however_it_is_named() {
+    let (base, _) = installation();
+    for word in ["last", "tsk_0191", "tsk_0191d5c8b6f07cc1a1a3c2b4d5e6f701"] {
+        let task =
+            TaskSelector::new(word, None).fetch_whole_task(&context(&base, None)).await.unwrap();
+        let scope = task.refinement.map(|it| it.scope.as_str().to_owned());
+        assert_eq!(scope.as_deref(), Some("small"), "{word}");
+    }
 }
 
 #[tokio::test]
