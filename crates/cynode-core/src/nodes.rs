@@ -202,19 +202,19 @@ pub enum JobEventData {
         /// Whether it was taken up again.
         resumed: bool,
     },
-    /// The agent was told something.
-    Told {
-        /// What.
+    /// A prompt to the agent.
+    Prompt {
+        /// Its text.
         text: String,
     },
-    /// The agent said something.
-    Said {
-        /// What.
+    /// A message of the agent.
+    Message {
+        /// Its text.
         text: String,
     },
-    /// The agent thought something.
-    Thought {
-        /// What.
+    /// Reasoning that the agent shows.
+    Reasoning {
+        /// Its text.
         text: String,
     },
     /// The agent's own plan.

@@ -836,7 +836,7 @@ pub async fn project_of_running_job(
     Ok(found.fetch_optional(conn).await?.map(ProjectId::from_uuid))
 }
 
-/// Stores events of a job that [`held`] has locked.
+/// Stores events of a job that [`lock_running_job`] has locked.
 #[tracing::instrument(name = "db.nodes.append_job_events", skip_all, fields(job.id = %job))]
 pub async fn append_job_events(
     conn: &mut Conn,

@@ -277,7 +277,7 @@ pub async fn get_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbErr
 }
 
 /// One task, locked until the transaction ends. References to the task from elsewhere do not wait for that; whoever goes
-/// by its state reads it with [`share`].
+/// by its state reads it with [`lock_states_shared`].
 #[tracing::instrument(name = "db.tasks.lock_task", skip_all, fields(task.id = %id))]
 pub async fn lock_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbError> {
     sqlx::query_as!(

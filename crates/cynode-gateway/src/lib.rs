@@ -1,7 +1,7 @@
 //! The MCP gateway: every tool call of every agent is authenticated, decided, recorded, executed and recorded again.
 //!
-//! **Invariant**: no call reaches a tool except through [`calls`]. A caller's claims about itself are ignored: its identity and its scope
-//! come from its token. `cynode_policy::decision` and [`calls`] define the order of the checks, and no setting skips one.
+//! **Invariant**: no call reaches a tool except through `calls`. A caller's claims about itself are ignored: its identity and its scope
+//! come from its token. `cynode_policy::decision` and `calls` define the order of the checks, and no setting skips one.
 
 mod calls;
 mod edge;

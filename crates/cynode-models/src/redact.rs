@@ -1,6 +1,6 @@
 //! Redacts secrets in text before it is stored and before a model sees it.
 //!
-//! There are two sources of knowledge. A table of [rules](kinds) describes the secrets of common services. And the scanner searches for
+//! There are two sources of knowledge. A table of rules (`kinds`) describes the secrets of common services. And the scanner searches for
 //! every secret that CyNode itself holds, literally and in the encodings that programs commonly apply to text.
 //!
 //! One pass of an Aho-Corasick automaton finds the *anchors*: the first characters of a rule, or of a known secret. A rule is tried only at

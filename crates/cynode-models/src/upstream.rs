@@ -286,7 +286,12 @@ fn transport_error(error: &reqwest::Error) -> ModelError {
     } else {
         ModelErrorKind::Upstream
     };
-    ModelError::new(kind, format!("the provider could not be asked: {}", describe_error(error)))
+    let fix = match kind {
+        ModelErrorKind::Unavailable => "; check that it runs, and its base URL",
+        _ => "",
+    };
+    let why = describe_error(error);
+    ModelError::new(kind, format!("the provider could not be asked: {why}{fix}"))
 }
 
 /// Returns the error chain without the URL, which may hold secrets that users wrote into it.

@@ -343,8 +343,8 @@ impl EventQueue {
         }
         let Some(last) = self.events.back_mut() else { return false };
         let more = match (&mut last.event.data, &event.data) {
-            (JobEventData::Said { text }, JobEventData::Said { text: more })
-            | (JobEventData::Thought { text }, JobEventData::Thought { text: more }) => {
+            (JobEventData::Message { text }, JobEventData::Message { text: more })
+            | (JobEventData::Reasoning { text }, JobEventData::Reasoning { text: more }) => {
                 (text, more)
             }
             (
@@ -483,8 +483,8 @@ impl EventQueue {
 /// Returns whether the worker controls how many events of this kind there are.
 const fn is_worker_event(what: &JobEventData) -> bool {
     match what {
-        JobEventData::Said { .. }
-        | JobEventData::Thought { .. }
+        JobEventData::Message { .. }
+        | JobEventData::Reasoning { .. }
         | JobEventData::Plan { .. }
         | JobEventData::Tool { .. }
         | JobEventData::Usage { .. }
@@ -492,7 +492,7 @@ const fn is_worker_event(what: &JobEventData) -> bool {
         | JobEventData::Output { .. } => true,
         JobEventData::Phase { .. }
         | JobEventData::Session { .. }
-        | JobEventData::Told { .. }
+        | JobEventData::Prompt { .. }
         | JobEventData::Note { .. }
         | JobEventData::Truncated { .. } => false,
     }
@@ -507,9 +507,9 @@ fn event_size(what: &JobEventData) -> usize {
     const FRAME_BYTES: usize = 64;
     FRAME_BYTES
         + match what {
-            JobEventData::Told { text }
-            | JobEventData::Said { text }
-            | JobEventData::Thought { text }
+            JobEventData::Prompt { text }
+            | JobEventData::Message { text }
+            | JobEventData::Reasoning { text }
             | JobEventData::Note { text }
             | JobEventData::Output { text, .. } => text.len(),
             JobEventData::Plan { entries: value } | JobEventData::Usage { usage: value } => {
@@ -541,9 +541,9 @@ fn truncate_event(what: &mut JobEventData) -> u64 {
         length
     };
     let bytes = match what {
-        JobEventData::Told { text }
-        | JobEventData::Said { text }
-        | JobEventData::Thought { text }
+        JobEventData::Prompt { text }
+        | JobEventData::Message { text }
+        | JobEventData::Reasoning { text }
         | JobEventData::Note { text }
         | JobEventData::Output { text, .. } => cut(text),
         JobEventData::Plan { entries: value } | JobEventData::Usage { usage: value } => {

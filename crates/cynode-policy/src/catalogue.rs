@@ -155,7 +155,7 @@ pub struct ToolCatalogue {
     version: Sha256Digest,
 }
 
-/// One tool for [`ToolCatalogue::build`].
+/// One tool for [`ToolCatalogue::from_entries`].
 #[derive(Clone, Debug)]
 pub struct CatalogueEntry {
     /// What it is.

@@ -533,7 +533,7 @@ pub struct TaskContext {
     pub trace_id: String,
 }
 
-/// Names of [`Node`] for the document.
+/// Names of `WorkflowNode` for the document.
 #[derive(ToSchema)]
 #[schema(as = WorkflowNode, rename_all = "snake_case")]
 pub enum WorkflowStepView {
@@ -553,7 +553,7 @@ pub enum WorkflowStepView {
     MarkFailed,
 }
 
-/// Names of [`Verdict`] for the document.
+/// Names of `Verdict` for the document.
 #[derive(ToSchema)]
 #[schema(as = Verdict, rename_all = "snake_case")]
 pub enum StepVerdictView {

@@ -70,7 +70,7 @@ impl CliContext {
     pub(crate) fn require_project_at(&self, named: Option<String>, path: &Path) -> Result<String> {
         self.resolve_project(named, path).ok_or_else(|| {
             CliError::new(CliErrorKind::Usage, "which project?").with_fix(
-                "name it with --project, or choose one for good with `cynork project use NAME`",
+                "name it with --project, choose one for good with `cynork project use NAME`, or let `cynork run` make one for this repository",
             )
         })
     }

@@ -534,7 +534,7 @@ async fn events_are_stored_once_in_order_and_without_secrets() {
     let job = node.claim(1, 1).await.remove(0);
     let secret = "ghp_R4nd0mL00kingT0kenOfTheRightLength12"; // not a real one
     let said =
-        |n: u64, text: &str| json!({ "at_ms": n, "event": "said", "data": { "text": text } });
+        |n: u64, text: &str| json!({ "at_ms": n, "event": "message", "data": { "text": text } });
     let tell = |first: u64, events: Vec<Value>| json!({ "fencing_token": job["fencing_token"], "first": first, "events": events });
     let events = path(&job, "events");
     let both = vec![said(1, "one"), said(2, &format!("the key is {secret}"))];
@@ -801,7 +801,7 @@ async fn what_agents_said_is_forgotten_after_its_time() {
     let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
     let job = node.claim(1, 1).await.remove(0);
     let told = json!({ "fencing_token": 1, "first": 0,
-        "events": [{ "at_ms": 1, "event": "said", "data": { "text": "hello" } }] });
+        "events": [{ "at_ms": 1, "event": "message", "data": { "text": "hello" } }] });
     node.client.post(&path(&job, "events"), told).await.expect(200);
     let kept = "SELECT count(*) FROM job_events";
     cynode_app::background::maintenance::run_maintenance_once(&drive.app.app).await.unwrap();

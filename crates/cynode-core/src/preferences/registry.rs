@@ -14,7 +14,7 @@ use crate::{
 /// A preference that somebody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preference {
-    /// Its key. `<agent>`, `<step>`, `<worker>` and `<name>` stand for the names that [`values`] gives.
+    /// Its key. `<agent>`, `<step>`, `<worker>` and `<name>` stand for the names that [`placeholder_values`] gives.
     pub key: &'static str,
     /// What it takes.
     pub kind: Kind,

@@ -124,7 +124,7 @@ pub async fn list_preference_entries(
 }
 
 /// Writes a preference if what the writer believes is there is there; `None` when it is not.
-/// See [`crate::settings::set`] for why this is one statement.
+/// See [`crate::platform::settings::set_setting`] for why this is one statement.
 #[tracing::instrument(name = "db.preferences.set_preference", skip_all, fields(preference.key = %key))]
 pub async fn set_preference(
     conn: &mut Conn,

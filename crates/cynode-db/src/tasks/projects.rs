@@ -246,7 +246,7 @@ pub async fn is_project_archived(conn: &mut Conn, id: ProjectId) -> Result<bool,
     Ok(found.fetch_one(conn).await?)
 }
 
-/// Deletes a project with all its rows but the records of what happened, and notes its files for [`deleted_files`].
+/// Deletes a project with all its rows but the records of what happened, and notes its files for [`list_deleted_files`].
 #[tracing::instrument(name = "db.projects.delete_project", skip_all, fields(project.id = %id))]
 pub async fn delete_project(
     conn: &mut Conn,

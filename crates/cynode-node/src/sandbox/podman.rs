@@ -71,7 +71,8 @@ impl PodmanBackend {
         let image = run.image.or(self.ground.options.image.as_deref());
         let image = image.filter(|image| !image.starts_with('-')).ok_or_else(|| {
             SandboxError::Refused(
-                "podman needs an image; the node has none for jobs without".into(),
+                "podman needs an image, and neither the job nor `default_image` of the node names one"
+                    .into(),
             )
         })?;
         let limits = run.limits;

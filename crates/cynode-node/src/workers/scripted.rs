@@ -137,7 +137,7 @@ impl ScriptedSession {
         match one {
             ScriptedMove::Say { text } => {
                 turn.said.clone_from(&text);
-                process::send_event(&self.events, JobEventData::Said { text }).await;
+                process::send_event(&self.events, JobEventData::Message { text }).await;
                 Ok(None)
             }
             ScriptedMove::Write { path, text } => {

@@ -57,7 +57,7 @@ fn turn(stop: WorkStopReason, said: &str) -> TurnOutcome {
 }
 
 fn said(text: &str) -> JobEventData {
-    JobEventData::Said { text: text.into() }
+    JobEventData::Message { text: text.into() }
 }
 
 /// The events with words that were told in pieces put together: where a piece ends is a matter of time.
@@ -65,7 +65,7 @@ fn joined(events: Vec<JobEventData>) -> Vec<JobEventData> {
     let mut joined: Vec<JobEventData> = Vec::new();
     for happened in events {
         match (joined.last_mut(), &happened) {
-            (Some(JobEventData::Said { text }), JobEventData::Said { text: more }) => {
+            (Some(JobEventData::Message { text }), JobEventData::Message { text: more }) => {
                 text.push_str(more);
             }
             _ => joined.push(happened),
@@ -89,8 +89,8 @@ async fn what_an_agent_does_is_told_in_order_and_its_last_words_are_kept() {
     };
     let entries = json!([{ "content": "greet", "priority": "high", "status": "pending" }]);
     let expected = [
-        JobEventData::Told { text: "greet".into() },
-        JobEventData::Thought { text: "Hm.".into() },
+        JobEventData::Prompt { text: "greet".into() },
+        JobEventData::Reasoning { text: "Hm.".into() },
         said("I look."),
         tool("pending"),
         JobEventData::Plan { entries },
@@ -260,7 +260,7 @@ async fn a_cancelled_agent_stops_by_itself_or_is_given_up() {
         bench.limits.grace = Duration::from_millis(500);
         let (mut session, mut line) = bench.start().await.unwrap();
         let cancel = async {
-            Line::until(&mut line.events, |it| matches!(it, JobEventData::Told { .. })).await;
+            Line::until(&mut line.events, |it| matches!(it, JobEventData::Prompt { .. })).await;
             line.orders.send(WorkerInstruction::Cancel).await.unwrap();
         };
         let (turn, ()) = tokio::join!(session.run_prompt(text, &mut line.ears), cancel);
@@ -274,7 +274,7 @@ async fn an_agent_is_told_in_the_middle_and_goes_on_in_the_same_session() {
     let bench = bench("");
     let (mut session, mut line) = bench.start().await.unwrap();
     let tell = async {
-        Line::until(&mut line.events, |it| matches!(it, JobEventData::Told { .. })).await;
+        Line::until(&mut line.events, |it| matches!(it, JobEventData::Prompt { .. })).await;
         line.orders.send(WorkerInstruction::Tell("Leave the tests out.".into())).await.unwrap();
     };
     let (turn, ()) = tokio::join!(session.run_prompt("wait", &mut line.ears), tell);
@@ -293,7 +293,7 @@ async fn a_paused_agent_does_nothing_until_it_may_go_on() {
     let bench = bench("");
     let (mut session, mut line) = bench.start().await.unwrap();
     let pause = async {
-        Line::until(&mut line.events, |it| matches!(it, JobEventData::Told { .. })).await;
+        Line::until(&mut line.events, |it| matches!(it, JobEventData::Prompt { .. })).await;
         line.orders.send(WorkerInstruction::Pause).await.unwrap();
         let paused = |it: &JobEventData| matches!(it, JobEventData::Note { text } if text == "The agent is paused.");
         Line::until(&mut line.events, paused).await;

@@ -42,7 +42,8 @@ async fn every_call_goes_wrong(fault: Fault) {
     let world = fake.world();
     let record = &world.jobs[&assignment.job_id];
     assert_eq!(record.results.len(), 1);
-    let said = record.events.iter().filter(|event| matches!(event.data, JobEventData::Said { .. }));
+    let said =
+        record.events.iter().filter(|event| matches!(event.data, JobEventData::Message { .. }));
     assert_eq!(said.count(), 1);
     let output =
         record.events.iter().filter(|event| matches!(event.data, JobEventData::Output { .. }));

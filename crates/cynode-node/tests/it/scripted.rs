@@ -87,7 +87,8 @@ async fn moves_are_played_one_after_the_other() {
     let arguments = json!({ "kind": "work_completed", "summary": "Done.", "task_id": task });
     let called = json!({ "name": "pm.report", "arguments": arguments });
     assert_eq!(asked.last().unwrap(), &("Bearer sandbox".to_owned(), called));
-    let words: Vec<_> = heard.iter().filter(|it| matches!(it, JobEventData::Said { .. })).collect();
+    let words: Vec<_> =
+        heard.iter().filter(|it| matches!(it, JobEventData::Message { .. })).collect();
     assert_eq!(words.len(), 2);
     let reported = JobEventData::Tool {
         call: "step-5".into(),

@@ -79,7 +79,7 @@ pub struct MeView {
     pub currency: Currency,
 }
 
-/// Names of [`Role`] for the document.
+/// Names of `Role` for the document.
 #[derive(ToSchema)]
 #[schema(as = Role, rename_all = "snake_case")]
 pub enum RoleName {

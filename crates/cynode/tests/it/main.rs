@@ -1,6 +1,7 @@
 //! The whole program, and the rules about the code itself.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod architecture;
 mod arrows;
 mod configuration;
 mod language;

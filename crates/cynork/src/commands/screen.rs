@@ -1,7 +1,7 @@
 //! The terminal screen, which `cynork` without a command opens.
 //!
-//! It has a pure core: [`state::ScreenState`] is the model, [`update`](update::update) applies one message and returns effects,
-//! [`view`](view::view) draws. This file is the thin loop around it: keys, the clock, the event stream and responses become
+//! It has a pure core: [`state::ScreenState`] is the model, [`update`](update::update_state) applies one message and returns effects,
+//! [`view`](view::render_screen) draws. This file is the thin loop around it: keys, the clock, the event stream and responses become
 //! messages; effects become requests.
 
 mod cache;

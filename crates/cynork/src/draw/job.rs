@@ -13,9 +13,9 @@ pub fn render_job_event(event: &JobEventView, paint: Colorizer) -> Vec<String> {
         lines.map(|line| style.map_or(line.to_owned(), |it| paint.apply_style(it, line))).collect()
     };
     match event.event.as_str() {
-        "said" => all(&text("text"), None),
-        "thought" => all(&text("text"), Some(TextStyle::Dim)),
-        "told" => all(&first_line(&text("text")), Some(TextStyle::Dim)),
+        "message" => all(&text("text"), None),
+        "reasoning" => all(&text("text"), Some(TextStyle::Dim)),
+        "prompt" => all(&first_line(&text("text")), Some(TextStyle::Dim)),
         "output" if event.data["stream"] == "stderr" => all(&text("text"), Some(TextStyle::Yellow)),
         "output" => all(&text("text"), Some(TextStyle::Dim)),
         "note" => all(&text("text"), Some(TextStyle::Yellow)),
@@ -82,7 +82,7 @@ fn render_plan_entries(entries: &Value, paint: Colorizer) -> Vec<String> {
 /// Renders the events that deserve a permanent line: messages of agents, and the actions they begin.
 pub fn render_job_highlight(event: &JobEventView, paint: Colorizer) -> Vec<String> {
     match event.event.as_str() {
-        "said" | "note" | "permission" => render_job_event(event, paint),
+        "message" | "note" | "permission" => render_job_event(event, paint),
         "tool" if event.data["status"] != "completed" => render_job_event(event, paint),
         _ => Vec::new(),
     }

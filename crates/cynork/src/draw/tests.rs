@@ -436,7 +436,7 @@ fn what_happens_in_a_job_is_told_by_its_kind() {
         )
     };
     for (given, wanted) in [
-        (event("said", &json!({ "text": "one\n\ntwo\u{1b}[2J" })), vec!["one", "two"]),
+        (event("message", &json!({ "text": "one\n\ntwo\u{1b}[2J" })), vec!["one", "two"]),
         (event("output", &json!({ "stream": "stdout", "text": "ok\n" })), vec!["ok"]),
         (tool("in_progress"), vec!["▸ Run: make test"]),
         (tool("failed"), vec!["✗ Run"]),

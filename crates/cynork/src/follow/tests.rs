@@ -164,7 +164,7 @@ fn a_pull_request_is_told_whenever_its_state_is_another() {
 
 fn event(number: u64) -> JobEventView {
     serde_json::from_value(json!({ "number": number, "at": "2026-01-01T00:00:00Z", "at_ms": 0,
-        "event": "said", "data": { "text": "x" } }))
+        "event": "message", "data": { "text": "x" } }))
     .unwrap()
 }
 

@@ -137,7 +137,7 @@ impl AcpSession {
             heard: Instant::now(),
             tick,
         };
-        send_event(&self.events, JobEventData::Told { text }).await;
+        send_event(&self.events, JobEventData::Prompt { text }).await;
         let after = loop {
             if let Some(after) = self.handle_next(&mut course, orders).await {
                 break after;

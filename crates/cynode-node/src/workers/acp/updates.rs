@@ -305,8 +305,8 @@ fn as_update(call: ToolCall) -> ToolCallUpdate {
 /// Builds the event for a text of the given kind.
 fn to_text_event(voice: AgentTextKind, text: String) -> JobEventData {
     match voice {
-        AgentTextKind::Said => JobEventData::Said { text },
-        AgentTextKind::Thought => JobEventData::Thought { text },
+        AgentTextKind::Said => JobEventData::Message { text },
+        AgentTextKind::Thought => JobEventData::Reasoning { text },
     }
 }
 
@@ -379,7 +379,7 @@ mod tests {
             input: json!({ "command": "ls" }),
         };
         let told = taken(&mut updates, call);
-        assert_eq!(told, [JobEventData::Said { text: "Hello.".into() }, tool("pending")]);
+        assert_eq!(told, [JobEventData::Message { text: "Hello.".into() }, tool("pending")]);
         let more = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "1", "content": [] });
         assert_eq!(taken(&mut updates, more), []);
         let done = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "1", "status": "completed" });
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!((updates.done.len(), updates.last_message()), (1, "Hello."));
         taken(&mut updates, said("Done."));
         assert_eq!(updates.last_message(), "Done.");
-        assert_eq!(updates.flush_text(), Some(JobEventData::Said { text: "Done.".into() }));
+        assert_eq!(updates.flush_text(), Some(JobEventData::Message { text: "Done.".into() }));
         assert_eq!(updates.flush_text(), None);
     }
 
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn words_are_cut_where_a_line_ends_and_a_long_line_at_white_space() {
-        let told = |text: &str| JobEventData::Said { text: text.into() };
+        let told = |text: &str| JobEventData::Message { text: text.into() };
         let mut updates = UpdateCollector::default();
         taken(&mut updates, said("One.\nkey-ab"));
         assert_eq!(updates.flush_lines(), Some(told("One.\n")));
@@ -502,7 +502,7 @@ mod tests {
         let [JobEventData::Tool { input, .. }] = &taken(&mut updates, call)[..] else { panic!() };
         assert_eq!(input["truncated"], 2 * MAX_INPUT_BYTES + 2);
         assert!(input["begins"].as_str().unwrap().len() <= MAX_INPUT_BYTES);
-        let [JobEventData::Said { text }] =
+        let [JobEventData::Message { text }] =
             &taken(&mut updates, said(&"x".repeat(3 * MAX_LAST_MESSAGE_BYTES)))[..]
         else {
             panic!()

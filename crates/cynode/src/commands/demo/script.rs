@@ -336,7 +336,7 @@ impl DemoScript<'_> {
             told.events.insert(id.to_owned(), event.number + 1);
             let text = |name: &str| event.data[name].as_str().unwrap_or_default().to_owned();
             match event.event.as_str() {
-                "said" => self.print_timed(&format!("  {name}: “{}”", text("text"))),
+                "message" => self.print_timed(&format!("  {name}: “{}”", text("text"))),
                 "tool" if event.data["status"] == "in_progress" => {
                     let title = text("title");
                     let words = self.apply_style(TextStyle::Dim, &format!("  {name}: {title}"));

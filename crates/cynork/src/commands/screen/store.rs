@@ -211,7 +211,7 @@ impl JobLog {
 /// Returns the source of an event's text.
 fn log_source_of(event: &JobEventView) -> LogSource {
     match event.event.as_str() {
-        "said" | "thought" => LogSource::Agent,
+        "message" | "reasoning" => LogSource::Agent,
         "tool" | "permission" => LogSource::Deed,
         "output" if event.data["stream"] == "stderr" => LogSource::Complaint,
         "output" => LogSource::Program,

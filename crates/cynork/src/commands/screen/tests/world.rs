@@ -220,7 +220,7 @@ pub(super) fn log() -> TopicAnswer {
     let event = |number: u64, at_ms: u64, event: &str, data: Value| json!({ "number": number, "at": ago(40), "at_ms": at_ms, "event": event, "data": data });
     let events = json!([
         event(0, 0, "phase", json!({ "phase": "preparing_workspace" })),
-        event(1, 900, "said", json!({ "text": "I read src/switch.tsx and its tests." })),
+        event(1, 900, "message", json!({ "text": "I read src/switch.tsx and its tests." })),
         event(
             2,
             2_100,
@@ -244,7 +244,7 @@ pub(super) fn log() -> TopicAnswer {
         event(
             5,
             4_000,
-            "said",
+            "message",
             json!({ "text": "The switch needs a role and a key handler, so that whoever uses \
             the keyboard only can turn it on and off as well as those with a mouse." })
         ),
