@@ -147,6 +147,24 @@ def a_socket_of_any_other_family():
 
 
 @attempt
+def a_socket_of_any_other_protocol():
+    """SCTP, DCCP, MPTCP and whatever else the kernel has or would load, by its number or by the type of the socket."""
+    made = []
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for kind in (1, 2, 3, 4, 5, 6, 10):
+            for protocol in (*range(256), 262):
+                if (kind, protocol) in ((1, 0), (1, 6), (2, 0), (2, 17)):
+                    continue
+                descriptor = libc.socket(family, kind, protocol)
+                if descriptor >= 0:
+                    os.close(descriptor)
+                    made.append((int(family), kind, protocol))
+    if not made:
+        raise Refused("only TCP and UDP")
+    return f"{len(made)} kinds, such as {made[:3]}"
+
+
+@attempt
 def another_state_of_an_interface():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         # What it is already: whoever may set that may set anything.

@@ -22,13 +22,15 @@ pub(crate) fn to_upstream_server(server: &CallableServer) -> UpstreamServer {
             headers: server.secrets.clone(),
             private: server.private,
         },
-        ServerTransport::Stdio { command, args, network } => UpstreamTransport::Stdio {
-            program: command.clone(),
-            args: args.clone(),
-            env: server.secrets.clone(),
-            files: Vec::new(),
-            network: *network,
-        },
+        ServerTransport::Stdio { command, args, network, network_hosts } => {
+            UpstreamTransport::Stdio {
+                program: command.clone(),
+                args: args.clone(),
+                env: server.secrets.clone(),
+                files: Vec::new(),
+                network_hosts: if *network { network_hosts.clone() } else { Vec::new() },
+            }
+        }
     };
     UpstreamServer {
         id: server.id.as_uuid(),
@@ -42,7 +44,7 @@ impl ToolServerClient for UpstreamPool {
     fn list_tools<'a>(&'a self, reachable: &'a CallableServer) -> ServerToolListing<'a> {
         Box::pin(async move {
             let listed = Self::list_server_tools(self, &to_upstream_server(reachable)).await;
-            let listed = listed.map_err(|error| error.to_string())?;
+            let listed = listed.map_err(|error| error.describe_for_admin())?;
             let offered = |definition: crate::upstream::UpstreamTool| OfferedTool {
                 tool: definition.name,
                 definition: definition.raw,

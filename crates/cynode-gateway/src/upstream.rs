@@ -69,7 +69,7 @@ pub enum UpstreamTransport {
         /// Whether the server may be on this machine or in a private network.
         private: bool,
     },
-    /// A process that communicates over standard input and output, inside a bubblewrap sandbox.
+    /// A process that communicates over standard input and output, inside the sandbox of jobs.
     Stdio {
         /// The program, by its path or name inside the sandbox.
         program: String,
@@ -79,8 +79,8 @@ pub enum UpstreamTransport {
         env: Vec<(String, SecretString)>,
         /// Absolute paths of files and folders that the program may read, in addition to the system's own.
         files: Vec<PathBuf>,
-        /// Whether the program may use the network.
-        network: bool,
+        /// Hosts that the program may reach, through a proxy with an SSRF guard. Without any it has no network.
+        network_hosts: Vec<String>,
     },
 }
 
@@ -95,20 +95,20 @@ impl UpstreamTransport {
                 Self::Http { url: url2, headers: headers2, private: private2 },
             ) => url == url2 && same_pairs(headers, headers2) && private == private2,
             (
-                Self::Stdio { program, args, env, files, network },
+                Self::Stdio { program, args, env, files, network_hosts },
                 Self::Stdio {
                     program: program2,
                     args: args2,
                     env: env2,
                     files: files2,
-                    network: network2,
+                    network_hosts: network_hosts2,
                 },
             ) => {
                 program == program2
                     && args == args2
                     && same_pairs(env, env2)
                     && files == files2
-                    && network == network2
+                    && network_hosts == network_hosts2
             }
             (Self::Http { .. }, Self::Stdio { .. }) | (Self::Stdio { .. }, Self::Http { .. }) => {
                 false

@@ -68,6 +68,19 @@ pub fn is_localhost_name(url: &Url) -> bool {
     name.is_some_and(|name| name == "localhost" || name.ends_with(".localhost"))
 }
 
+/// Returns whether the text is a host name and not an IP address in any notation.
+pub fn is_host_name(host: &str) -> bool {
+    let last = host.rsplit('.').next().unwrap_or_default();
+    host.contains('.')
+        && host.len() <= 253
+        && last.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-')
+        && !last.is_empty()
+        && host.split('.').all(|part| {
+            !part.is_empty()
+                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        })
+}
+
 /// Returns the globally routable addresses among `addresses`.
 pub fn retain_public_addresses(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     addresses.into_iter().filter(|address| is_globally_routable(address.ip())).collect()
@@ -172,6 +185,28 @@ mod tests {
             ["https://localhost.example/", "https://notlocalhost/", "http://127.0.0.1/"]
         {
             assert!(!is(elsewhere), "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_no_name_however_it_is_written() {
+        for name in ["crates.io", "static.crates.io", "xn--bcher-kva.example"] {
+            assert!(is_host_name(name), "{name}");
+        }
+        for name in [
+            "127.0.0.1",
+            "2130706433",
+            "0x7f.1",
+            "127.1",
+            "[::1]",
+            "::1",
+            "localhost",
+            "a..b",
+            "a.b.",
+            "a b.c",
+            "",
+        ] {
+            assert!(!is_host_name(name), "{name}");
         }
     }
 

@@ -20,10 +20,11 @@ pub mod key;
 pub mod node;
 mod outbox;
 mod report;
-pub mod sandbox;
 mod sockets;
 pub mod store;
 pub mod supervisor;
 mod worker_factory;
 pub mod workers;
 mod workspace;
+
+pub use cynode_sandbox as sandbox;

@@ -115,6 +115,16 @@ const NAMESPACE_CLONE_FLAGS: [c_int; 8] = [
 /// Allowed socket families. The sandbox has no network; the only way out is a Unix socket that is mounted into it.
 const ALLOWED_SOCKET_FAMILIES: [c_int; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
+/// Allowed protocols of the internet families: the default, TCP and UDP. Any other could load a module of the kernel (SCTP, DCCP), or one
+/// that few programs exercise (MPTCP).
+const ALLOWED_INTERNET_PROTOCOLS: [c_int; 3] = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP];
+
+/// Bits of a socket's type; the others are flags.
+const SOCKET_TYPE_MASK: u64 = 0xf;
+
+/// Allowed types of sockets of the internet families. With the default protocol, the type chooses the protocol.
+const ALLOWED_INTERNET_TYPES: [c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_DGRAM];
+
 /// `ioctl` requests that inject input into a terminal.
 const TERMINAL_INJECTION_IOCTLS: [c_ulong; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
@@ -161,12 +171,7 @@ fn build_denylist_filter(arch: TargetArch) -> anyhow::Result<BpfProgram> {
             })
             .collect::<anyhow::Result<_>>()?,
     );
-    rules.insert(
-        libc::SYS_socket,
-        vec![build_conjunction_rule(
-            ALLOWED_SOCKET_FAMILIES.map(|family| (0, Is::Ne, to_argument_bits(family))),
-        )?],
-    );
+    rules.insert(libc::SYS_socket, build_socket_rules()?);
     rules.insert(
         libc::SYS_socketpair,
         vec![build_conjunction_rule([(0, Is::Ne, to_argument_bits(libc::AF_UNIX))])?],
@@ -206,6 +211,25 @@ fn build_denylist_filter(arch: TargetArch) -> anyhow::Result<BpfProgram> {
         SeccompAction::Errno(libc::EPERM.unsigned_abs()),
         arch,
     )
+}
+
+/// Builds the rules that match a socket of another family, and an internet socket of another type or protocol than TCP and UDP.
+fn build_socket_rules() -> anyhow::Result<Vec<SeccompRule>> {
+    let mut rules = vec![build_conjunction_rule(
+        ALLOWED_SOCKET_FAMILIES.map(|family| (0, Is::Ne, to_argument_bits(family))),
+    )?];
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let family: (u8, Is, u64) = (0, Is::Eq, to_argument_bits(family));
+        let [default, tcp, udp] =
+            ALLOWED_INTERNET_PROTOCOLS.map(|protocol| (2_u8, Is::Ne, to_argument_bits(protocol)));
+        rules.push(build_conjunction_rule([family.clone(), default, tcp, udp])?);
+        let allowed = ALLOWED_INTERNET_TYPES.map(to_argument_bits);
+        for other in (0..=SOCKET_TYPE_MASK).filter(|kind| !allowed.contains(kind)) {
+            let kind = (1_u8, Is::MaskedEq(SOCKET_TYPE_MASK), other);
+            rules.push(build_conjunction_rule([family.clone(), kind])?);
+        }
+    }
+    Ok(rules)
 }
 
 /// Converts an `int` argument to the 32 bits that the filter compares.

@@ -277,9 +277,13 @@ pub enum ServerTransport {
         /// Its arguments.
         #[serde(default)]
         args: Vec<String>,
-        /// Whether the sandbox has a network.
+        /// Whether the program may reach hosts outside. It then names them in `network_hosts`.
         #[serde(default)]
         network: bool,
+        /// The hosts that the program may reach, by name: HTTPS on port 443, and plain GET on port 80, through a proxy that connects to
+        /// public addresses only.
+        #[serde(default)]
+        network_hosts: Vec<String>,
     },
 }
 

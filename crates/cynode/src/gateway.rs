@@ -22,6 +22,7 @@ use cynode_gateway::{
     upstream::{self, UpstreamPool},
 };
 use cynode_notify::NotificationSender;
+use cynode_sandbox::SandboxOptions;
 use data_encoding::HEXLOWER;
 use object_store::local::LocalFileSystem;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -106,6 +107,40 @@ fn notification_parts(config: &CynodeConfig) -> anyhow::Result<notifications::No
     Ok(notifications::NotificationParts { courier, public_url })
 }
 
+/// Number of host users for the tool servers of one installation.
+const TOOL_SERVER_USER_COUNT: u32 = 1000;
+/// Number of disjoint user ranges on one machine. They follow those of nodes.
+const TOOL_SERVER_RANGE_COUNT: u32 = 200;
+/// First host user of tool servers.
+const FIRST_TOOL_SERVER_USER: u32 = 1_910_000_000;
+
+/// Returns the options of the sandboxes of tool servers that are programs.
+///
+/// As root each server has a user of its own, who must be able to traverse the directory: `storage.directory` is closed to others, so the
+/// sandboxes are beside it.
+fn tool_sandbox_options(config: &CynodeConfig, directory: &Path) -> anyhow::Result<SandboxOptions> {
+    let directory = std::path::absolute(directory)?;
+    let mut place = directory.as_os_str().as_encoded_bytes().to_vec();
+    // Replicas on one machine may share the directory and must not end each other's sandboxes.
+    place.extend(config.server.internal_listen.to_string().bytes());
+    let digest = ring::digest::digest(&ring::digest::SHA256, &place);
+    let digest = digest.as_ref();
+    let instance = format!("tools-{}", HEXLOWER.encode(&digest[..8]));
+    let sandboxes = match directory.file_name() {
+        Some(name) if rustix::process::geteuid().is_root() => {
+            let mut name = name.to_owned();
+            name.push("-sandboxes");
+            directory.with_file_name(name)
+        }
+        _ => directory.join("sandboxes"),
+    };
+    let mut options = SandboxOptions::new(&instance, sandboxes.join(&instance));
+    let share = u32::from(digest[8]) % TOOL_SERVER_RANGE_COUNT * TOOL_SERVER_USER_COUNT;
+    let first = FIRST_TOOL_SERVER_USER + share;
+    options.users = first..first + TOOL_SERVER_USER_COUNT;
+    Ok(options)
+}
+
 /// The running gateway of this process.
 pub(crate) struct RunningGateway {
     pub(crate) app: App,
@@ -136,7 +171,10 @@ pub(crate) async fn start_gateway(
     let artifacts = directory.join("artifacts");
     fs::create_dir_all(&artifacts)
         .with_context(|| format!("cannot make {}", artifacts.display()))?;
-    let upstreams = Arc::new(UpstreamPool::new(upstream::UpstreamOptions::default())?);
+    let upstreams = Arc::new(UpstreamPool::new(upstream::UpstreamOptions {
+        sandbox: Some(tool_sandbox_options(config, &directory)?),
+        ..upstream::UpstreamOptions::default()
+    })?);
     let app = app.with_gateway(GatewayParts {
         keys,
         native: tools::tool_definitions(),

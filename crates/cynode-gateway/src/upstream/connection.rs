@@ -1,16 +1,17 @@
 //! A connection to one server over any transport.
 
+use std::time::Duration;
+
 use cynode_net::ssrf::is_private_host;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use super::error::ExchangeFailure;
 use super::http::HttpConnection;
 use super::pool::HttpClients;
-use super::sandbox::SandboxProgram;
-use super::stdio::StdioConnection;
-use super::{
-    UpstreamCall, UpstreamError, UpstreamOptions, UpstreamReply, UpstreamTool, UpstreamTransport,
-};
+use super::sandbox::{ProgramSandbox, SandboxProgram};
+use super::stdio::{ProgramLaunch, StdioConnection};
+use super::{UpstreamCall, UpstreamError, UpstreamReply, UpstreamTool, UpstreamTransport};
 
 /// A connection whose era is known.
 #[derive(Debug)]
@@ -22,9 +23,11 @@ pub(super) enum UpstreamConnection {
 impl UpstreamConnection {
     /// Connects and detects the era.
     pub(super) async fn open_connection(
+        server: Uuid,
         transport: &UpstreamTransport,
         clients: &HttpClients,
-        options: &UpstreamOptions,
+        sandbox: &ProgramSandbox,
+        patience: Duration,
         tasks: &TaskTracker,
     ) -> Result<Self, UpstreamError> {
         match transport {
@@ -33,13 +36,14 @@ impl UpstreamConnection {
                 if !private && !url.parse().is_ok_and(|url| !is_private_host(&url)) {
                     return Err(UpstreamError::Misconfigured("its address is not a public one"));
                 }
-                HttpConnection::open_connection(client, url, headers, options.patience, tasks)
+                HttpConnection::open_connection(client, url, headers, patience, tasks)
                     .await
                     .map(Self::Http)
             }
-            UpstreamTransport::Stdio { program, args, env, files, network } => {
-                let program = SandboxProgram { name: program, args, env, files, network: *network };
-                StdioConnection::open_connection(options, &program, tasks).await.map(Self::Stdio)
+            UpstreamTransport::Stdio { program, args, env, files, network_hosts } => {
+                let program = SandboxProgram { name: program, args, env, files, network_hosts };
+                let launch = ProgramLaunch { sandbox, server, program: &program, tasks };
+                StdioConnection::open_connection(launch, patience).await.map(Self::Stdio)
             }
         }
     }

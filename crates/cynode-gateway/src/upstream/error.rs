@@ -1,8 +1,8 @@
 //! Errors of upstream servers.
 
-use std::io;
 use std::time::Duration;
 
+use cynode_sandbox::SandboxError;
 use serde_json::value::RawValue;
 
 /// Error of a call or a listing.
@@ -57,15 +57,30 @@ pub enum UpstreamError {
     /// The server's configuration is invalid.
     #[error("the server's configuration cannot be used: {0}")]
     Misconfigured(&'static str),
-    /// The sandbox could not be started. The server never runs without it.
+    /// The sandbox could not be started. The server never runs without it. The source says how to fix it; it names paths of this machine,
+    /// which agents need not know.
     #[error("the sandbox cannot be started")]
-    Sandbox(#[source] io::Error),
+    Sandbox(#[source] SandboxError),
     /// The server was removed, or the gateway is shutting down.
     #[error("the connection was closed on our side")]
     Closed,
 }
 
 impl UpstreamError {
+    /// Describes the error for an admin, who can fix the machine.
+    pub(crate) fn describe_for_admin(&self) -> String {
+        let mut text = self.to_string();
+        if let Self::Sandbox(error) = self {
+            let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+            while let Some(error) = cause {
+                text.push_str(": ");
+                text.push_str(&error.to_string());
+                cause = error.source();
+            }
+        }
+        text
+    }
+
     /// Wraps an error of the transport as [`Self::Unreachable`].
     pub(super) fn from_transport(
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cynode_net::circuit_breaker::{CircuitBreaker, CircuitBreakerConfig, HalfOpen};
 use cynode_net::ssrf::PublicResolver;
+use cynode_sandbox::{EgressDialer, SandboxLimits, SandboxOptions};
 use futures::future::join_all;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use super::connection::UpstreamConnection;
 use super::error::{ConnectionEffect, ExchangeFailure};
+use super::sandbox::{PROGRAM_LIMITS, ProgramSandbox};
 use super::{
     UpstreamCall, UpstreamError, UpstreamReply, UpstreamServer, UpstreamTool, UpstreamTransport,
 };
@@ -50,15 +51,24 @@ const BROKEN_CONNECTION_THRESHOLD: u32 = 2;
 /// Options that apply to all servers.
 #[derive(Clone, Debug)]
 pub struct UpstreamOptions {
-    /// Path of the bubblewrap program. Without it, servers that are processes are refused.
-    pub bubblewrap: PathBuf,
+    /// Sandboxes of servers that are programs, prepared on first use. Without them, such servers are refused.
+    pub sandbox: Option<SandboxOptions>,
+    /// Limits of each server that is a program.
+    pub limits: SandboxLimits,
+    /// The way of servers that are programs to their hosts.
+    pub dialer: EgressDialer,
     /// Timeout of a modern request to an unknown server. After it, the server counts as a legacy one that ignores unknown requests.
     pub patience: Duration,
 }
 
 impl Default for UpstreamOptions {
     fn default() -> Self {
-        Self { bubblewrap: PathBuf::from("/usr/bin/bwrap"), patience: Duration::from_secs(10) }
+        Self {
+            sandbox: None,
+            limits: PROGRAM_LIMITS,
+            dialer: EgressDialer::default(),
+            patience: Duration::from_secs(10),
+        }
     }
 }
 
@@ -67,7 +77,8 @@ impl Default for UpstreamOptions {
 /// Servers share only the HTTP client, whose connections are pooled per host, and a map whose lock is held only for a lookup.
 pub struct UpstreamPool {
     clients: HttpClients,
-    options: UpstreamOptions,
+    sandbox: Arc<ProgramSandbox>,
+    patience: Duration,
     entries: Mutex<HashMap<Uuid, Arc<ServerEntry>>>,
     tasks: TaskTracker,
     closed: CancellationToken,
@@ -109,7 +120,8 @@ impl UpstreamPool {
         };
         Ok(Self {
             clients,
-            options,
+            patience: options.patience,
+            sandbox: Arc::new(ProgramSandbox::new(options)),
             entries: Mutex::default(),
             tasks: TaskTracker::new(),
             closed: CancellationToken::new(),
@@ -187,7 +199,11 @@ impl UpstreamPool {
         let entry = lock_unpoisoned(&self.entries).remove(&id);
         if let Some(entry) = entry {
             entry.closed.cancel();
-            self.tasks.spawn(async move { entry.close_connection().await });
+            let sandbox = Arc::clone(&self.sandbox);
+            self.tasks.spawn(async move {
+                entry.close_connection().await;
+                sandbox.release_server(id);
+            });
         }
     }
 
@@ -205,6 +221,7 @@ impl UpstreamPool {
         if timeout(SHUTDOWN_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!(tasks = self.tasks.len(), "upstream servers did not end in time");
         }
+        self.sandbox.shut_down().await;
     }
 
     fn server_entry(&self, server: &UpstreamServer) -> Result<Arc<ServerEntry>, UpstreamError> {
@@ -253,9 +270,11 @@ impl UpstreamPool {
             return Ok(connection);
         }
         let opening = UpstreamConnection::open_connection(
+            entry.id,
             &entry.transport,
             &self.clients,
-            &self.options,
+            &self.sandbox,
+            self.patience,
             &self.tasks,
         );
         let opened =
@@ -300,6 +319,7 @@ impl CallAttempts<'_> {
 /// State of one server.
 #[derive(Debug)]
 struct ServerEntry {
+    id: Uuid,
     transport: UpstreamTransport,
     max_in_flight: usize,
     slots: Semaphore,
@@ -318,6 +338,7 @@ struct ServerConnectionState {
 impl ServerEntry {
     fn new(server: &UpstreamServer, closed: CancellationToken) -> Self {
         Self {
+            id: server.id,
             transport: server.transport.clone(),
             max_in_flight: server.max_in_flight,
             slots: Semaphore::new(server.max_in_flight.min(Semaphore::MAX_PERMITS)),

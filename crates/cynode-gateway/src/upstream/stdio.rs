@@ -3,28 +3,28 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use super::catalog::UpstreamCatalog;
 use super::error::{ConnectionEffect, ExchangeFailure};
 use super::message::{self, ServerMessage, UpstreamEra};
-use super::sandbox::{self, SandboxProgram};
+use super::sandbox::{ProgramSandbox, SandboxProgram, SandboxedProgram};
 use super::{
-    CallProgress, MAX_ANSWER_BYTES, UpstreamCall, UpstreamError, UpstreamOptions, UpstreamReply,
-    UpstreamTool,
+    CallProgress, MAX_ANSWER_BYTES, UpstreamCall, UpstreamError, UpstreamReply, UpstreamTool,
 };
 use cynode_core::sync::lock_unpoisoned;
+use cynode_sandbox::ExitReason;
 
 /// Maximum number of messages that wait for the server to read them.
 const OUTBOX_CAPACITY: usize = 64;
@@ -37,6 +37,15 @@ const MAX_STDERR_BYTES: usize = 64 * 1024;
 /// Maximum number of bytes of one line of stderr that are logged.
 const MAX_STDERR_LINE_BYTES: usize = 1024;
 
+/// What it takes to start the program of a server.
+#[derive(Clone, Copy)]
+pub(super) struct ProgramLaunch<'a> {
+    pub(super) sandbox: &'a ProgramSandbox,
+    pub(super) server: Uuid,
+    pub(super) program: &'a SandboxProgram<'a>,
+    pub(super) tasks: &'a TaskTracker,
+}
+
 /// A running server whose era is known.
 #[derive(Debug)]
 pub(super) struct StdioConnection {
@@ -47,16 +56,12 @@ pub(super) struct StdioConnection {
 impl StdioConnection {
     /// Starts the server and detects its era.
     pub(super) async fn open_connection(
-        options: &UpstreamOptions,
-        program: &SandboxProgram<'_>,
-        tasks: &TaskTracker,
+        launch: ProgramLaunch<'_>,
+        patience: Duration,
     ) -> Result<Self, UpstreamError> {
-        let bubblewrap = &options.bubblewrap;
-        let mut pipe = ProcessPipe::spawn_process(bubblewrap, program, tasks)?;
+        let mut pipe = ProcessPipe::spawn_process(launch).await?;
         let id = pipe.next_id();
-        match timeout(options.patience, pipe.send_request(id, message::encode_discover(id)?, None))
-            .await
-        {
+        match timeout(patience, pipe.send_request(id, message::encode_discover(id)?, None)).await {
             Ok(Ok(result)) => {
                 if let Some(era) = message::era_from_discovery(&result) {
                     return Ok(Self { pipe, era });
@@ -64,7 +69,7 @@ impl StdioConnection {
             }
             // Some legacy servers exit when they do not understand the first request.
             Ok(Err(ExchangeFailure { effect: ConnectionEffect::Lose, .. })) => {
-                pipe = ProcessPipe::spawn_process(bubblewrap, program, tasks)?;
+                pipe = ProcessPipe::spawn_process(launch).await?;
             }
             Ok(Err(_)) | Err(_) => {}
         }
@@ -150,15 +155,12 @@ struct ProcessPipe {
 }
 
 impl ProcessPipe {
-    fn spawn_process(
-        bubblewrap: &Path,
-        program: &SandboxProgram<'_>,
-        tasks: &TaskTracker,
-    ) -> Result<Self, UpstreamError> {
-        let mut child =
-            sandbox::build_command(bubblewrap, program)?.spawn().map_err(UpstreamError::Sandbox)?;
+    async fn spawn_process(launch: ProgramLaunch<'_>) -> Result<Self, UpstreamError> {
+        let ProgramLaunch { sandbox, server, program, tasks } = launch;
+        let mut started = sandbox.start_program(server, program, tasks).await?;
+        let process = &mut started.process;
         let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+            (process.stdin.take(), process.stdout.take(), process.stderr.take())
         else {
             return Err(UpstreamError::from_transport("the process has no pipes"));
         };
@@ -167,13 +169,14 @@ impl ProcessPipe {
         let stop = CancellationToken::new();
         let keeper = ProcessSupervisor {
             board: Arc::clone(&board),
-            child,
+            server,
             answers: outbox.downgrade(),
             stop: stop.clone(),
         };
+        let streams = ProcessStreams { stdin, stdout, stderr };
         // The task outlives the channel by the time it takes to end the process. If the runtime ends first, the process is killed when the
         // task is dropped.
-        tasks.spawn(keeper.supervise_process(stdin, stdout, stderr, queue));
+        tasks.spawn(keeper.supervise_process(started, streams, queue));
         Ok(Self { board, outbox, next: AtomicU64::new(1), stop: stop.drop_guard() })
     }
 
@@ -295,54 +298,58 @@ impl PendingRequests {
     }
 }
 
-/// Owns a process and moves lines in and out of it.
+/// Standard streams of a process.
+struct ProcessStreams {
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    stderr: BufReader<ChildStderr>,
+}
+
+/// Supervises a process and moves lines in and out of it.
 struct ProcessSupervisor {
     board: Arc<PendingRequests>,
-    child: Child,
+    server: Uuid,
     answers: mpsc::WeakSender<Vec<u8>>,
     stop: CancellationToken,
 }
 
 impl ProcessSupervisor {
     async fn supervise_process(
-        mut self,
-        stdin: ChildStdin,
-        stdout: ChildStdout,
-        stderr: ChildStderr,
+        self,
+        started: SandboxedProgram,
+        streams: ProcessStreams,
         queue: mpsc::Receiver<Vec<u8>>,
     ) {
         // Pending requests must also fail when this future is dropped.
         let board = Arc::clone(&self.board);
         let _end = EndOnDrop(&board);
+        let ProcessStreams { stdin, stdout, stderr } = streams;
         let mut stdout = BufReader::with_capacity(64 * 1024, stdout);
         let ending = tokio::select! {
             biased;
             () = self.stop.cancelled() => ProcessEnd::Closed,
             ending = self.read_messages(&mut stdout) => ending,
             () = write_messages(stdin, queue) => ProcessEnd::Exited,
-            () = log_stderr(BufReader::new(stderr)) => ProcessEnd::Exited,
+            () = log_stderr(stderr) => ProcessEnd::Exited,
         };
         self.board.fail_pending(ending);
-        let left = timeout(EXIT_TIMEOUT, self.child.wait()).await.is_ok();
-        if !left {
-            self.kill_process().await;
+        let SandboxedProgram { process, egress } = started;
+        let killer = process.kill_handle();
+        // It returns when no process is left inside the sandbox.
+        let exit = process.wait_for_exit();
+        tokio::pin!(exit);
+        let exited = match timeout(EXIT_TIMEOUT, &mut exit).await {
+            Ok(exited) => Some(exited),
+            Err(_) => {
+                killer.kill();
+                timeout(KILL_TIMEOUT, &mut exit).await.ok()
+            }
+        };
+        drop(egress);
+        if exited.as_ref().is_some_and(|exited| exited.why == ExitReason::OutOfMemory) {
+            tracing::warn!(event = "tool_server.out_of_memory", server.id = %self.server, "a tool server used more memory than it may");
         }
-        // The other processes inside the sandbox follow its first process with a delay. The pipe closes when the last of them has exited.
-        let mut nowhere = tokio::io::sink();
-        let rest = tokio::io::copy_buf(&mut stdout, &mut nowhere);
-        let gone = timeout(KILL_TIMEOUT, rest).await.is_ok();
-        tracing::debug!(?ending, left, gone, "a server's process has ended");
-    }
-
-    /// Kills the sandbox from within, so that bubblewrap, which waits for it outside, reaps it. If bubblewrap were killed instead, the
-    /// machine's first process would have to reap it. Where that is this program, or an init that does not reap, zombies would pile up.
-    async fn kill_process(&mut self) {
-        if let Some(outside) = self.child.id() {
-            sandbox::kill_sandbox(outside);
-        }
-        if timeout(EXIT_TIMEOUT, self.child.wait()).await.is_err() {
-            drop(self.child.kill().await);
-        }
+        tracing::debug!(?ending, ?exited, "a server's process has ended");
     }
 
     async fn read_messages(&self, stdout: &mut (impl AsyncBufRead + Unpin)) -> ProcessEnd {

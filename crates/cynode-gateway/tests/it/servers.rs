@@ -75,6 +75,36 @@ async fn only_an_admin_puts_a_server_on_our_machine_or_in_a_private_network() {
 }
 
 #[tokio::test]
+async fn a_program_with_a_network_names_the_hosts_that_it_reaches() {
+    let bench = Bench::new().await;
+    let install = async |name: &str, network: bool, hosts: Value| {
+        let transport = json!({ "type": "stdio", "command": "/bin/cat", "network": network, "network_hosts": hosts });
+        let body = json!({ "name": name, "transport": transport, "scope": "both" });
+        bench.admin.post("/v1/tool-servers", body).await
+    };
+    for (network, hosts) in [
+        (true, json!([])),
+        (false, json!(["api.example.com"])),
+        (true, json!(["127.0.0.1"])),
+        (true, json!(["169.254.169.254"])),
+        (true, json!(["[::1]"])),
+        (true, json!(["localhost"])),
+        (true, json!(["api.example.com:22"])),
+        (true, json!(["https://api.example.com/"])),
+        (true, json!(["api.example.com", "0x7f.1"])),
+        (true, json!(["*.example.com"])),
+    ] {
+        install("todo", network, hosts).await.expect(422);
+    }
+    assert_eq!(bench.app.db.number("SELECT count(*) FROM tool_servers").await, 0);
+    let refused = install("todo", true, json!([])).await.expect(422);
+    assert!(refused.text("detail").contains("name each host"), "{}", refused.text("detail"));
+    let hosts = json!(["api.example.com"]);
+    let made = install("todo", true, hosts.clone()).await.expect(201);
+    assert_eq!(made.json()["transport"]["network_hosts"], hosts);
+}
+
+#[tokio::test]
 async fn the_tools_of_a_new_server_can_be_called_when_a_person_has_accepted_them_and_not_before() {
     let bench = Bench::new().await;
     let offering = Offering::modern().await;

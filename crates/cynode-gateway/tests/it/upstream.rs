@@ -2,6 +2,7 @@
 
 mod echoing;
 mod fake;
+mod hostile;
 mod http;
 mod resilience;
 mod stdio;

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use crate::{
     node::JobResourceLimits,
     sandbox::{
-        Backend, BindMount, SandboxError, SandboxLimits, SandboxProcess, SandboxRun, SocketForward,
+        Backend, BindMount, EGRESS_PORT, SandboxError, SandboxLimits, SandboxProcess, SandboxRun,
+        SocketForward, proxy_environment,
     },
-    sockets::NET_PORT,
     store::JobDir,
     workers::{HOME_DIR, SandboxRunner, WORKSPACE_DIR},
 };
@@ -80,14 +80,8 @@ impl JobSandboxRunner {
         binds: &[BindMount],
     ) -> Result<SandboxProcess, SandboxError> {
         let mut env = env.clone();
-        if self.sockets.iter().any(|socket| socket.port == NET_PORT) {
-            let proxy = format!("http://127.0.0.1:{NET_PORT}");
-            for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
-                env.insert(name.to_owned(), proxy.clone());
-            }
-            for name in ["NO_PROXY", "no_proxy"] {
-                env.insert(name.to_owned(), "127.0.0.1,localhost".to_owned());
-            }
+        if self.sockets.iter().any(|socket| socket.port == EGRESS_PORT) {
+            env.extend(proxy_environment());
         }
         let binds: Vec<_> = self.binds.iter().chain(binds).cloned().collect();
         let wall = self.until.saturating_duration_since(Instant::now());

@@ -26,8 +26,8 @@ use super::{
 use crate::{
     client::{CALL_BACKOFF, call_with_retry},
     node::NodeContext,
-    sandbox::{Backend, SandboxExit},
-    sockets::{AgentEgress, EgressAllowlist, JobEgress, JobSockets},
+    sandbox::{Backend, EgressAllowlist, SandboxExit},
+    sockets::{AgentEgress, JobEgress, JobSockets},
     store::{self, TurnRecord},
     workers::{
         JobWorker, SessionStart, TurnOutcome, WorkerError, WorkerSession, WorkerTimeouts,

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use cynode_sandbox::{SocketBody, SocketBodyError, SocketHandler, full_body};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
@@ -11,8 +12,6 @@ use hyper::{
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use super::{Body, SocketHandler, error_response, full_body};
 
 /// Maximum number of concurrent model requests of one job.
 const MAX_MODEL_REQUESTS: usize = 16;
@@ -138,7 +137,7 @@ impl UpstreamForwarder {
         path: &str,
         request: Request<Incoming>,
         place: OwnedSemaphorePermit,
-    ) -> Response<Body> {
+    ) -> Response<SocketBody> {
         let (parts, body) = request.into_parts();
         let most = self.max_body_bytes();
         if body.size_hint().lower() > most as u64 {
@@ -181,7 +180,7 @@ impl UpstreamForwarder {
 }
 
 impl SocketHandler for UpstreamForwarder {
-    async fn handle_request(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    async fn handle_request(self: Arc<Self>, request: Request<Incoming>) -> Response<SocketBody> {
         // An absolute URI in the request line is an attempt to choose another host.
         let path = match request.uri().authority() {
             Some(_) => "",
@@ -213,7 +212,12 @@ impl SocketHandler for UpstreamForwarder {
     }
 }
 
-fn too_large_response(most: usize) -> Response<Body> {
+/// Builds an error response of the node itself.
+fn error_response(status: StatusCode, message: &str) -> Response<SocketBody> {
+    cynode_sandbox::error_response("cynode_node", status, message)
+}
+
+fn too_large_response(most: usize) -> Response<SocketBody> {
     error_response(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is larger than {most} bytes"))
 }
 
@@ -238,7 +242,7 @@ fn filter_headers(headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> HeaderM
 }
 
 /// Streams the response. The permit is released when the response has ended.
-fn relay_response(answer: reqwest::Response, place: OwnedSemaphorePermit) -> Response<Body> {
+fn relay_response(answer: reqwest::Response, place: OwnedSemaphorePermit) -> Response<SocketBody> {
     let status = answer.status();
     if status.is_redirection() {
         return error_response(
@@ -248,7 +252,7 @@ fn relay_response(answer: reqwest::Response, place: OwnedSemaphorePermit) -> Res
     }
     let headers = filter_response_headers(answer.headers());
     let (_, body) = hyper::http::Response::from(answer).into_parts();
-    let body = body.map_err(anyhow::Error::from).map_frame(move |frame| {
+    let body = body.map_err(SocketBodyError::from_cause).map_frame(move |frame| {
         let _until_the_end = &place;
         frame.map_data(|data: Bytes| data)
     });

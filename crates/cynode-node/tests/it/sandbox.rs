@@ -33,6 +33,7 @@ in_both! {
     nobody_on_the_machine_reads_a_secret_from_a_command_line
     the_process_has_no_privilege_and_cannot_gain_one
     there_is_no_network_but_loopback
+    an_internet_socket_is_tcp_or_udp
     the_host_is_not_there_but_for_what_was_bound
     what_a_job_writes_belongs_to_a_user_of_its_own
     a_socket_of_the_node_is_at_its_port_and_at_its_path
@@ -105,6 +106,32 @@ async fn the_process_has_no_privilege_and_cannot_gain_one(world: World) {
 async fn there_is_no_network_but_loopback(world: World) {
     let done = shell("sed 1,2d /proc/net/dev | cut -d: -f1 | tr -d ' '").done(&world).await;
     assert_eq!(done.stdout, "lo\n");
+}
+
+async fn an_internet_socket_is_tcp_or_udp(world: World) {
+    // SCTP, DCCP and MPTCP would load or exercise modules of the kernel, whether the type names them or the protocol.
+    let script = r#"
+import socket
+made = []
+for family in (socket.AF_INET, socket.AF_INET6):
+    for kind in (1, 2, 3, 4, 5, 6, 10):
+        for protocol in [*range(0, 256), 262]:
+            try:
+                socket.socket(family, kind, protocol).close()
+                made.append((family.name, kind, protocol))
+            except PermissionError:
+                pass
+            except OSError as error:
+                if (kind, protocol) not in ((1, 17), (2, 6)):
+                    made.append((family.name, kind, protocol, error.errno))
+print(made)
+"#;
+    let mut job = shell("");
+    job.argv = ["python3", "-c", script].map(str::to_owned).to_vec();
+    let done = job.done(&world).await;
+    let expected = "[('AF_INET', 1, 0), ('AF_INET', 1, 6), ('AF_INET', 2, 0), ('AF_INET', 2, 17), \
+                    ('AF_INET6', 1, 0), ('AF_INET6', 1, 6), ('AF_INET6', 2, 0), ('AF_INET6', 2, 17)]\n";
+    assert_eq!(done.stdout, expected, "{}", done.stderr);
 }
 
 async fn the_host_is_not_there_but_for_what_was_bound(world: World) {

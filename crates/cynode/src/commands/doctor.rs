@@ -216,7 +216,7 @@ fn check_bubblewrap() -> ReadinessCheck {
         }
         Ok(_) | Err(_) => ReadinessCheck::warning_check(
             NAME,
-            "not installed; nodes on this machine will need it",
+            "not installed; nodes and tool servers that are programs will need it",
             "apt-get install -y bubblewrap",
         ),
     }

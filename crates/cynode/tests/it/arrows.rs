@@ -8,9 +8,11 @@ use crate::source::{files, read, root};
 
 /// The crates, lowest first, and what of ours each may use. A crate that is not here needs a page in
 /// `docs/decisions/` and a line here.
-const ALLOWED: [(&str, &[&str]); 21] = [
+const ALLOWED: [(&str, &[&str]); 22] = [
     ("cynode-core", &[]),
     ("cynode-net", &[]),
+    ("cynode-sandbox-init", &[]),
+    ("cynode-sandbox", &["cynode-core", "cynode-net", "cynode-sandbox-init"]),
     ("cynode-wire", &["cynode-core"]),
     ("cynode-policy", &["cynode-core"]),
     ("cynode-audit", &["cynode-core", "cynode-policy"]),
@@ -35,7 +37,14 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ("cynork", &["cynode-core", "cynode-net", "cynode-wire"]),
     (
         "cynode-gateway",
-        &["cynode-core", "cynode-net", "cynode-wire", "cynode-policy", "cynode-app"],
+        &[
+            "cynode-core",
+            "cynode-net",
+            "cynode-sandbox",
+            "cynode-wire",
+            "cynode-policy",
+            "cynode-app",
+        ],
     ),
     ("cynode-api", &["cynode-core", "cynode-wire", "cynode-policy", "cynode-app"]),
     (
@@ -43,6 +52,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
         &[
             "cynode-core",
             "cynode-net",
+            "cynode-sandbox",
             "cynode-wire",
             "cynode-policy",
             "cynode-audit",
@@ -57,16 +67,15 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ),
     ("cynode-pma", &["cynode-core", "cynode-net", "cynode-wire", "cynode-policy"]),
     ("cynode-runner", &["cynode-core", "cynode-net", "cynode-wire", "cynode-policy"]),
-    ("cynode-sandbox-init", &[]),
     (
         "cynode-node",
         &[
             "cynode-core",
             "cynode-net",
+            "cynode-sandbox",
             "cynode-wire",
             "cynode-policy",
             "cynode-audit",
-            "cynode-sandbox-init",
         ],
     ),
     ("cynode-testkit-db", &["cynode-core", "cynode-db"]),
@@ -94,7 +103,9 @@ const ALLOWED: [(&str, &[&str]); 21] = [
             "cynode-wire",
             "cynode-models",
             "cynode-app",
+            "cynode-gateway",
             "cynode-runner",
+            "cynode-sandbox",
             "cynode-node",
             "cynode-testkit",
         ],

@@ -1,12 +1,15 @@
 //! Validates the address of a tool server and imports a registry's document.
 
 use cynode_core::roles::UserRole;
-use cynode_net::ssrf::{is_localhost_name, is_private_host};
+use cynode_net::ssrf::{is_host_name, is_localhost_name, is_private_host};
 use cynode_wire::tools::ServerTransport;
 use serde_json::Value;
 use url::Url;
 
 use crate::Error;
+
+/// Maximum number of hosts that a program may reach.
+const MAX_NETWORK_HOSTS: usize = 64;
 
 /// Returns the streamable HTTP transport of a registry's `server.json`.
 pub(super) fn transport_from_document(document: &Value) -> Result<ServerTransport, Error> {
@@ -50,7 +53,7 @@ pub(super) fn validate_transport(transport: &ServerTransport, admin: bool) -> Re
             }
             Ok(admin)
         }
-        ServerTransport::Stdio { command, .. } => {
+        ServerTransport::Stdio { command, network, network_hosts, .. } => {
             if !admin {
                 return Err(Error::forbidden(
                     UserRole::Admin,
@@ -60,8 +63,32 @@ pub(super) fn validate_transport(transport: &ServerTransport, admin: bool) -> Re
             if command.is_empty() || command.contains('\0') {
                 return Err(Error::Invalid("`command` is a program".into()));
             }
+            validate_network_hosts(*network, network_hosts)?;
             Ok(true)
         }
+    }
+}
+
+/// Rejects a program with a network and without hosts, and a host that is no name: the proxy resolves names and checks their addresses.
+fn validate_network_hosts(network: bool, hosts: &[String]) -> Result<(), Error> {
+    if network && hosts.is_empty() {
+        return Err(Error::Invalid(
+            "`network` needs `network_hosts`: name each host that the program may reach, such as `api.example.com`".into(),
+        ));
+    }
+    if !network && !hosts.is_empty() {
+        return Err(Error::Invalid("`network_hosts` are given with `network`: true".into()));
+    }
+    if hosts.len() > MAX_NETWORK_HOSTS {
+        return Err(Error::Invalid(format!(
+            "`network_hosts` has at most {MAX_NETWORK_HOSTS} hosts"
+        )));
+    }
+    match hosts.iter().find(|host| !is_host_name(host)) {
+        Some(_) => Err(Error::Invalid(
+            "`network_hosts` are names of hosts such as `api.example.com`, without port and path; addresses are not let out".into(),
+        )),
+        None => Ok(()),
     }
 }
 

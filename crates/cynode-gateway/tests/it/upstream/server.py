@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -38,6 +39,70 @@ def attempt(action, *arguments):
         return type(error).__name__
 
 
+def status(field):
+    return [line.split()[1] for line in open("/proc/self/status") if line.startswith(field + ":")][0]
+
+
+def read_given(path):
+    """What of a folder that was given can be read."""
+    return {name: attempt(read_file, os.path.join(path, name)) for name in sorted(os.listdir(path))}
+
+
+def connect(family, address):
+    with socket.socket(family) as s:
+        s.settimeout(2)
+        s.connect(address)
+    return "connected"
+
+
+def fork_without_end():
+    children = []
+    try:
+        for _ in range(2000):
+            child = os.fork()
+            if child == 0:
+                time.sleep(600)
+                os._exit(0)
+            children.append(child)
+        return [len(children), "never"]
+    except OSError as error:
+        return [len(children), type(error).__name__]
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+
+
+def allocate_without_end():
+    kept = [bytearray(os.urandom(1 << 20) * 16) for _ in range(64)]
+    return f"{len(kept)} pieces of memory"
+
+
+def fill(path):
+    """How many MiB fit."""
+    written = 0
+    try:
+        with open(path, "wb", buffering=0) as file:
+            while written < 1024:
+                if file.write(b"x" * (1 << 20)) < 1 << 20:
+                    break
+                written += 1
+    except OSError:
+        pass
+    os.unlink(path)
+    return written
+
+
+def tunnel(target):
+    """What is at the other end of the proxy, or its refusal."""
+    with socket.create_connection(("127.0.0.1", 4003), 5) as s:
+        s.sendall(f"CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n\r\n".encode())
+        head = s.recv(4096).split(b"\r\n")[0].decode()
+        if " 200 " not in head:
+            return head
+        s.sendall(b"ping")
+        return s.recv(100).decode()
+
+
 def linger():
     """Leaves a process behind that has nothing to do with us any more."""
     if os.fork() == 0:
@@ -59,8 +124,12 @@ def call(id, params):
         return json.dumps(
             {
                 "uid": os.getuid(),
-                "caps": [line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")][0],
-                "passwd": attempt(read_file, "/etc/passwd"),
+                "caps": status("CapEff"),
+                "seccomp": status("Seccomp"),
+                "no_new_privileges": status("NoNewPrivs"),
+                "users": [line.split(":")[0] for line in read_file("/etc/passwd").splitlines()],
+                "shadow": attempt(read_file, "/etc/shadow"),
+                "private_keys": attempt(os.listdir, "/etc/ssl/private"),
                 "write_usr": attempt(write_file, "/usr/x"),
                 "write_root": attempt(write_file, "/x"),
                 "write_by_link": attempt(write_link, "/usr/x"),
@@ -70,6 +139,25 @@ def call(id, params):
                 "processes": len([entry for entry in os.listdir("/proc") if entry.isdigit()]),
             }
         )
+    if name == "read_given":
+        return json.dumps(read_given(arguments["path"]))
+    if name == "connect":
+        return json.dumps(
+            [
+                attempt(connect, socket.AF_INET, ("127.0.0.1", arguments["port"])),
+                attempt(connect, socket.AF_INET6, ("::ffff:127.0.0.1", arguments["port"])),
+                attempt(connect, socket.AF_UNIX, "\0" + arguments["abstract"]),
+                attempt(socket.getaddrinfo, arguments["host"], 443)[:9],
+            ]
+        )
+    if name == "fork_without_end":
+        return json.dumps(fork_without_end())
+    if name == "allocate_without_end":
+        return allocate_without_end()
+    if name == "fill":
+        return json.dumps([fill("/tmp/fill"), fill("/dev/shm/fill")])
+    if name == "tunnel":
+        return json.dumps([attempt(tunnel, target) for target in arguments["targets"]])
     if name == "hang":
         time.sleep(600)
     if name == "linger":

@@ -1,51 +1,20 @@
 //! Servers that run as sandboxed processes. They need bubblewrap and the system's own Python.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cynode_gateway::upstream::{
-    UpstreamCall, UpstreamError, UpstreamOptions, UpstreamPool, UpstreamServer, UpstreamTransport,
-};
-use secrecy::SecretString;
+use cynode_gateway::upstream::{UpstreamCall, UpstreamError, UpstreamServer, UpstreamTransport};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use super::support::{raw, say, text, until, upstreams};
+use super::support::{Sandboxed, find, program as server, raw, sandboxed, say, text, until};
 
-const SCRIPT: &str = include_str!("server.py");
-
-/// A server in a sandbox. `mark` is on its command line, so that its processes can be found.
-fn server(era: &str, mark: &str) -> UpstreamServer {
-    UpstreamServer {
-        id: Uuid::from_u128(1),
-        transport: UpstreamTransport::Stdio {
-            program: "python3".to_owned(),
-            args: ["-c", SCRIPT, era, mark].map(ToOwned::to_owned).to_vec(),
-            env: vec![("TOKEN".to_owned(), SecretString::from("of-the-server"))],
-            files: Vec::new(),
-            network: false,
-        },
-        timeout: Duration::from_secs(10),
-        max_in_flight: 4,
-    }
-}
-
-/// The processes that have `mark` on their command line, by their folders in `/proc`.
-fn find(mark: &str) -> Vec<PathBuf> {
-    fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            let line = fs::read(path.join("cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0).any(|word| word == mark.as_bytes())
-        })
-        .collect()
+fn upstreams() -> Sandboxed {
+    sandboxed(|_| {})
 }
 
 fn processes(mark: &str) -> usize {
@@ -72,9 +41,7 @@ async fn both_eras_are_listed_and_called() {
 #[tokio::test]
 async fn a_legacy_server_that_ignores_what_it_does_not_know_is_greeted_after_a_while() {
     let server = UpstreamServer { timeout: Duration::from_secs(20), ..server("deaf", "mark-deaf") };
-    let options =
-        UpstreamOptions { patience: Duration::from_millis(300), ..UpstreamOptions::default() };
-    let upstreams = UpstreamPool::new(options).unwrap();
+    let upstreams = sandboxed(|options| options.patience = Duration::from_millis(300));
     assert_eq!(upstreams.list_server_tools(&server).await.unwrap()[0].name, "echo");
 }
 
@@ -83,14 +50,12 @@ async fn the_environment_is_what_was_configured_and_nothing_else() {
     let (upstreams, server) = (upstreams(), server("modern", "mark-environment"));
     let (environment, _) = say(&upstreams, &server, "environment", "{}").await.unwrap();
     let mut environment: Value = serde_json::from_str(&environment).unwrap();
-    // What Python and bubblewrap set themselves.
-    for own in ["LC_CTYPE", "PWD"] {
-        environment.as_object_mut().unwrap().remove(own);
-    }
+    // What Python sets itself.
+    environment.as_object_mut().unwrap().remove("LC_CTYPE");
     assert_eq!(
         environment,
         json!({
-            "HOME": "/home/tool",
+            "HOME": "/tmp",
             "LANG": "C.UTF-8",
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "TOKEN": "of-the-server",
@@ -110,7 +75,11 @@ async fn a_server_sees_and_reaches_nothing_of_the_machine() {
         json!({
             "uid": 1000,
             "caps": "0000000000000000",
-            "passwd": "FileNotFoundError",
+            "seccomp": "2",
+            "no_new_privileges": "1",
+            "users": ["root", "agent", "nobody"],
+            "shadow": "FileNotFoundError",
+            "private_keys": "FileNotFoundError",
             "write_usr": "OSError",
             "write_root": "OSError",
             "write_by_link": "OSError",
@@ -124,24 +93,10 @@ async fn a_server_sees_and_reaches_nothing_of_the_machine() {
 }
 
 #[tokio::test]
-async fn the_network_is_reached_when_it_is_allowed() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let arguments = json!({"port": listener.local_addr().unwrap().port()}).to_string();
-    let upstreams = upstreams();
-    let mut server = server("modern", "mark-network");
-    if let UpstreamTransport::Stdio { network, .. } = &mut server.transport {
-        *network = true;
-    }
-    let (seen, _) = say(&upstreams, &server, "look", &arguments).await.unwrap();
-    let seen: Value = serde_json::from_str(&seen).unwrap();
-    assert_eq!(seen["network"], "<socket.socket fd=3,");
-}
-
-#[tokio::test]
 async fn no_process_is_left_after_shutdown_not_even_one_that_went_its_own_way() {
     let (upstreams, server) = (upstreams(), server("modern", "mark-shutdown"));
     say(&upstreams, &server, "linger", "{}").await.unwrap();
-    assert!(processes("mark-shutdown") >= 3, "S001-43: the session keeps what it started");
+    assert_eq!(processes("mark-shutdown"), 2, "S001-43: the session keeps what it started");
     upstreams.shutdown_all().await;
     none_is_left("mark-shutdown").await;
 }
@@ -153,7 +108,7 @@ async fn the_dead_are_buried_whether_they_ended_or_were_killed() {
         let hasty = UpstreamServer { timeout: Duration::from_millis(200), ..server.clone() };
         upstreams.list_server_tools(&server).await.unwrap();
         let started = find("mark-buried");
-        assert_eq!(started.len(), 3, "bubblewrap outside and inside, and the server");
+        assert_eq!(started.len(), 1, "the server; no process outside shows its arguments");
         let outcome = say(&upstreams, &hasty, tool, "{}").await;
         assert_eq!(outcome.is_ok(), tool == "echo");
         upstreams.shutdown_all().await;
@@ -226,11 +181,10 @@ async fn a_program_that_does_not_exist_is_unreachable() {
 
 #[tokio::test]
 async fn without_bubblewrap_nothing_is_started() {
-    let options = UpstreamOptions {
-        bubblewrap: PathBuf::from("/usr/bin/no-such-sandbox"),
-        ..UpstreamOptions::default()
-    };
-    let upstreams = UpstreamPool::new(options).unwrap();
+    let upstreams = sandboxed(|options| {
+        let sandbox = options.sandbox.as_mut().unwrap();
+        sandbox.bwrap = PathBuf::from("/usr/bin/no-such-sandbox");
+    });
     let error = upstreams.list_server_tools(&server("modern", "mark-unsafe")).await.unwrap_err();
     assert!(matches!(error, UpstreamError::Sandbox(_)), "{error:?}");
     assert_eq!(processes("mark-unsafe"), 0);

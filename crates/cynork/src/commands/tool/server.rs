@@ -39,9 +39,9 @@ pub(crate) struct ToolServerInstallArgs {
     /// `server.json` file of a registry; `-` reads standard input.
     #[arg(long, value_name = "FILE", group = "transport")]
     server_json: Option<String>,
-    /// Allow the program of --stdio to use the network.
-    #[arg(long, requires = "stdio")]
-    network: bool,
+    /// Host that the program of --stdio may reach over HTTPS, by name; may be repeated. Without any it has no network.
+    #[arg(long, value_name = "HOST", requires = "stdio")]
+    network_host: Vec<String>,
     /// Who may call its tools: project managers, agents in sandboxes, or both.
     #[arg(long, value_parser = TOOL_SCOPES)]
     scope: String,
@@ -255,7 +255,8 @@ impl ToolServerInstallArgs {
         let transport = match (self.http, self.stdio) {
             (Some(url), _) => Some(json!({ "type": "http", "url": url })),
             (None, Some(words)) => words.split_first().map(|(command, args)| {
-                json!({ "type": "stdio", "command": command, "args": args, "network": self.network })
+                json!({ "type": "stdio", "command": command, "args": args,
+                "network": !self.network_host.is_empty(), "network_hosts": self.network_host })
             }),
             (None, None) => None,
         };

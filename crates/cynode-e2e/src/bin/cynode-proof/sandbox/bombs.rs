@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::net::UnixListener, time::Duration};
 
-use cynode_node::sandbox::{ExitReason, SocketForward};
+use cynode_sandbox::{ExitReason, SocketForward};
 
 use super::{
     layout::{Done, NodeLayout, Wish, processes_with},

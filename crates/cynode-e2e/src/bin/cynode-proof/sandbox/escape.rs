@@ -15,7 +15,7 @@ use std::{
 };
 
 use clap::Args;
-use cynode_node::sandbox::SocketForward;
+use cynode_sandbox::SocketForward;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -48,9 +48,9 @@ struct EscapeLine {
     how: String,
 }
 
-type Attempts = BTreeMap<String, (String, String)>;
+pub(super) type Attempts = BTreeMap<String, (String, String)>;
 
-fn read(text: &str) -> anyhow::Result<Attempts> {
+pub(super) fn read(text: &str) -> anyhow::Result<Attempts> {
     let lines = text.lines().map(serde_json::from_str::<EscapeLine>);
     Ok(lines
         .map(|line| line.map(|line| (line.attempt, (line.outcome, line.how))))
@@ -92,7 +92,11 @@ pub(crate) async fn run(escape: Escape) -> anyhow::Result<bool> {
 }
 
 /// Runs the same attempts without a sandbox, as root. They can only harm copies: mounts and the host name.
-fn outside(place: &NodeLayout, targets: &Targets, script: &Path) -> anyhow::Result<Attempts> {
+pub(super) fn outside(
+    place: &NodeLayout,
+    targets: &Targets,
+    script: &Path,
+) -> anyhow::Result<Attempts> {
     let workspace = place.folder("control", "/", false).host;
     fs::write(workspace.join("given"), "given")?;
     let facts = targets.facts_for(
@@ -137,7 +141,7 @@ async fn inside(place: &NodeLayout, targets: &Targets, script: &Path) -> anyhow:
 }
 
 /// Prints the outcome of each attempt. Returns whether none succeeded inside and enough did outside.
-fn compare(control: &Attempts, inside: &Attempts) -> bool {
+pub(super) fn compare(control: &Attempts, inside: &Attempts) -> bool {
     let (mut good, mut shown) = (true, 0);
     for (name, (outcome, how)) in inside {
         let (outside, said) =
@@ -157,7 +161,7 @@ fn compare(control: &Attempts, inside: &Attempts) -> bool {
 }
 
 /// Health of this process, which stands for a node.
-struct Health {
+pub(super) struct Health {
     over: Arc<AtomicBool>,
     longest: Arc<AtomicU64>,
 }
@@ -168,7 +172,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 const MAX_NODE_MEMORY_BYTES: u64 = 200 << 20;
 
 impl Health {
-    fn watch() -> Self {
+    pub(super) fn watch() -> Self {
         let (over, longest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (done, most) = (Arc::clone(&over), Arc::clone(&longest));
         thread::spawn(move || {
@@ -183,7 +187,7 @@ impl Health {
         Self { over, longest }
     }
 
-    fn print_report(&self) -> bool {
+    pub(super) fn print_report(&self) -> bool {
         self.over.store(true, Ordering::Relaxed);
         let longest = Duration::from_millis(self.longest.load(Ordering::Relaxed));
         let peak = peak_memory();

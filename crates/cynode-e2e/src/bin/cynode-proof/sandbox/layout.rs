@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use cynode_node::sandbox::{
+use cynode_sandbox::{
     Backend, BindMount, BubblewrapBackend, CapturedOutput, HostEnv, PodmanBackend, SandboxError,
     SandboxExit, SandboxLimits, SandboxOptions, SandboxProcess, SandboxRun, SocketForward,
     capture_tail,

@@ -16,7 +16,7 @@ use std::{
     thread,
 };
 
-use cynode_node::sandbox::{SandboxProcess, SocketForward};
+use cynode_sandbox::{SandboxProcess, SocketForward};
 use serde_json::{Value, json};
 
 use super::layout::{NodeLayout, Wish};

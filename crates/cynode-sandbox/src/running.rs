@@ -1,8 +1,12 @@
 //! The lifecycle of a sandbox run.
 
-use std::{fmt, future::pending, process::ExitStatus, sync::Arc, time::Duration};
+use std::{
+    fmt, future::pending, os::unix::process::ExitStatusExt, process::ExitStatus, sync::Arc,
+    time::Duration,
+};
 
 use cynode_sandbox_init::{InitSpec, STARTED_MARKER, encode_launch_spec};
+use rustix::process::Signal;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStderr, ChildStdin, ChildStdout},
@@ -26,6 +30,8 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 const STDERR_TAIL_BYTES: usize = 4096;
 /// Time that a container has to exit by itself.
 const CONTAINER_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time that the process outside has to reap the first process inside.
+const REAP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Number of attempts to remove an empty cgroup, and the interval between them.
 const MAX_REMOVAL_ATTEMPTS: usize = 200;
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(5);
@@ -267,6 +273,15 @@ impl RunWatcher {
                 return status.ok();
             }
         }
+        // The process outside reaps the one inside. If both were killed at once, the machine's first process would have to, and where
+        // that is a program that does not reap, zombies would pile up.
+        let outside = self.child.id().and_then(|id| i32::try_from(id).ok());
+        if let (None, Some(outside)) = (&self.container, outside) {
+            self.group.kill_all_except(outside);
+            if timeout(REAP_TIMEOUT, self.child.wait()).await.is_ok() {
+                return Some(ExitStatus::from_raw(Signal::KILL.as_raw()));
+            }
+        }
         self.by_force = true;
         self.group.kill_all();
         let _ = self.child.start_kill();
@@ -295,7 +310,6 @@ impl RunWatcher {
 
 /// Returns the exit code, and the signal that it may stand for: the sandbox program exits with 128 plus the signal.
 fn decode_exit_status(status: Option<ExitStatus>) -> (Option<i32>, Option<i32>) {
-    use std::os::unix::process::ExitStatusExt;
     let Some(status) = status else { return (None, None) };
     match (status.code(), status.signal()) {
         (Some(code @ 129..=192), _) => (Some(code), Some(code - 128)),

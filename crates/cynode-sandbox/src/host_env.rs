@@ -1,10 +1,10 @@
-//! Host environment that all sandboxes of a node share. Bind mounts with path traversal (`..`) are refused.
+//! Host environment that all sandboxes of a process share. Bind mounts with path traversal (`..`) are refused.
 
 use std::{
     collections::HashMap,
     fs, io,
     ops::Range,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
@@ -69,7 +69,7 @@ impl SandboxOptions {
     }
 }
 
-/// Host environment that all sandboxes of a node share: cgroups, users and the binary of the first process.
+/// Host environment that all sandboxes of a process share: cgroups, users and the binary of the first process.
 pub struct HostEnv {
     pub(super) options: SandboxOptions,
     pub(super) cgroups: NodeCgroups,
@@ -102,6 +102,25 @@ impl HostEnv {
             live: Mutex::default(),
             options,
         }))
+    }
+
+    /// Checks that the users of sandboxes can reach this environment's directory, where sandboxes have users of their own.
+    pub fn check_directory_reachable(&self) -> Result<(), SandboxError> {
+        match &self.users {
+            Some(_) => users::check_reachable(&self.init_path, self.options.users.start),
+            None => Ok(()),
+        }
+    }
+
+    /// Releases the user of a job that has no live run.
+    pub fn release_user(&self, job: &str) {
+        let live = self.lock_live_runs();
+        if live.keys().any(|name| name.split('.').next() == Some(job)) {
+            return;
+        }
+        if let Some(users) = &self.users {
+            users.release_job(job);
+        }
     }
 
     /// Kills all runs and waits until they are cleaned up. No run may be started afterwards.
@@ -293,12 +312,36 @@ fn validate_run(run: &SandboxRun<'_>) -> Result<(), SandboxError> {
 }
 
 /// Creates a directory that other users can traverse.
-pub(super) fn create_traversable_dir(path: &Path) -> Result<(), SandboxError> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o711)
-        .create(path)
-        .with_io_context(|| format!("cannot make {}", path.display()))
+pub fn create_traversable_dir(path: &Path) -> Result<(), SandboxError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = path.parent() {
+        create_traversable_dir(above)?;
+    }
+    let context = || format!("cannot make {}", path.display());
+    match fs::DirBuilder::new().mode(0o711).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made.with_io_context(context)?,
+    }
+    // The mask of this process may have taken the permission away.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o711)).with_io_context(context)
+}
+
+/// Checks that nobody else can replace what is in a directory: this process runs a program from it with its own rights.
+pub fn check_dir_ownership(path: &Path) -> Result<(), SandboxError> {
+    for directory in path.ancestors().take(2) {
+        let meta = fs::symlink_metadata(directory)
+            .with_io_context(|| format!("cannot look at {}", directory.display()))?;
+        let own = meta.is_dir() && meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0;
+        if !own {
+            return Err(SandboxError::Missing {
+                what: format!("{} is not this program's own", directory.display()),
+                todo: "let it belong to the account that runs this program, and let nobody else write to it (mode 0711)".into(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file atomically: no process sees it half-written, and a running binary is not overwritten.

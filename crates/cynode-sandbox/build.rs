@@ -1,4 +1,4 @@
-//! Builds `cynode-sandbox-init` a second time as a static binary, so that the node can embed it. The binary must run in any image,
+//! Builds `cynode-sandbox-init` a second time as a static binary, so that this crate can embed it. The binary must run in any image,
 //! independent of the image's C library. A static program of the gnu target needs a compiler flag that cargo cannot set for one
 //! crate of a workspace. The build therefore calls cargo again, with its own target directory.
 

@@ -178,6 +178,13 @@ impl RunCgroup {
         }
     }
 
+    /// Kills all processes of the cgroup but one.
+    pub(super) fn kill_all_except(&self, spared: i32) {
+        for process in self.list_processes().into_iter().filter(|process| *process != spared) {
+            self.kill_one(process);
+        }
+    }
+
     /// Kills a process if it is still in this cgroup: its pid may have been reused.
     fn kill_one(&self, process: i32) {
         let Some(handle) =
@@ -243,10 +250,10 @@ fn create_cgroup(directory: &Path) -> Result<(), SandboxError> {
             what: format!("no cgroup can be made at {}: {error}", directory.display()),
             todo: match error.kind() {
                 io::ErrorKind::NotFound => {
-                    "see that cgroups are mounted where they were when the node began, or start it again"
+                    "see that cgroups are mounted where they were when this program began, or start it again"
                 }
                 _ => {
-                    "run the node as root, or as a service to which its cgroup is delegated \
+                    "run this program as root, or as a service to which its cgroup is delegated \
                      (systemd: Delegate=yes)"
                 }
             }
@@ -288,7 +295,7 @@ fn delegate_controllers(hierarchy: &CgroupHierarchy) -> Result<(), SandboxError>
         let _ = fs::write(own.join("cgroup.procs"), std::process::id().to_string());
         hand_on(above).map_err(|error| SandboxError::Missing {
             what: format!("{} cannot hand on its controllers: {error}", above.display()),
-            todo: "run the node as a service of its own with Delegate=yes".into(),
+            todo: "run this program as a service of its own with Delegate=yes".into(),
         })?;
     }
     hand_on(&hierarchy.directory).with_io_context(|| {

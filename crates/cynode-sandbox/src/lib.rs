@@ -1,20 +1,25 @@
-//! Sandboxes: isolate a command and its children from the machine.
+//! Sandboxes: isolate a command and its children from the machine. Nodes run jobs in them, the gateway runs tool servers in them.
 //!
-//! One [`SandboxRun`] is one process tree. It has its own host user (where the node may assign one), its own
+//! One [`SandboxRun`] is one process tree. It has its own host user (where this process may assign one), its own
 //! namespaces, no network, a read-only system, cgroup limits, and Landlock and seccomp filters ([`cynode_sandbox_init`]). Its
-//! processes are one pid namespace and one cgroup. Both end with it, with the node, or at the next orphan cleanup
-//! ([`Backend::cleanup_orphans`]).
+//! processes are one pid namespace and one cgroup. Both end with it, with this process, or at the next orphan cleanup
+//! ([`Backend::cleanup_orphans`]). The only way out is a socket that is forwarded into it: [`EgressProxy`] connects to the public
+//! addresses of allowlisted hosts.
 //!
-//! A path that a sandbox sees must be traversable by another user: the node's directory and those below it down to the
-//! bind mount have mode 0711. Files that a job may change belong to its user and have mode 0700.
+//! A path that a sandbox sees must be traversable by another user: the directory of [`SandboxOptions`] and those below it down to
+//! the bind mount have mode 0711. Files that a job may change belong to its user and have mode 0700.
+//!
+//! **Invariant**: this crate knows neither the database nor a credential, so that the node may link it.
 
 mod bubblewrap;
 mod cgroups;
 mod disk;
+mod egress;
 mod host_env;
 mod output;
 mod podman;
 mod running;
+mod socket_server;
 mod users;
 mod visible_paths;
 
@@ -25,10 +30,17 @@ use futures::future::BoxFuture;
 
 pub use self::{
     bubblewrap::BubblewrapBackend,
-    host_env::{HostEnv, SandboxOptions},
+    egress::{
+        AddressConnector, EGRESS_PORT, EgressAllowlist, EgressDialer, EgressProxy, EgressReporter,
+        HostResolver, proxy_environment,
+    },
+    host_env::{HostEnv, SandboxOptions, check_dir_ownership, create_traversable_dir},
     output::{CapturedOutput, capture_tail},
     podman::PodmanBackend,
     running::{ExitReason, KillHandle, SandboxExit, SandboxProcess},
+    socket_server::{
+        SocketBody, SocketBodyError, SocketHandler, bind_socket_server, error_response, full_body,
+    },
     visible_paths::VisiblePaths,
 };
 
@@ -174,6 +186,22 @@ pub enum SandboxError {
         #[source]
         source: io::Error,
     },
+}
+
+impl SandboxError {
+    /// Adds to a failed start of bubblewrap what the machine has to allow.
+    #[must_use]
+    pub fn with_namespace_fix(self) -> Self {
+        match self {
+            Self::Start(output) => Self::Missing {
+                what: format!("bubblewrap makes no sandbox ({output})"),
+                todo: "allow user namespaces: sysctl user.max_user_namespaces, and on Ubuntu \
+                       kernel.apparmor_restrict_unprivileged_userns=0 or a profile for bwrap"
+                    .into(),
+            },
+            other => other,
+        }
+    }
 }
 
 /// Adds the attempted operation to an I/O error.

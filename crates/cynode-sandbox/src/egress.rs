@@ -1,9 +1,9 @@
-//! Egress of a sandbox to package registries, by an allowlist. It is off unless the job asks for hosts and the node's
-//! owner allows them too. SSRF guard: only globally routable addresses are connected to.
+//! Egress of a sandbox through a proxy, by an allowlist of host names. SSRF guard: only globally routable addresses are connected to,
+//! and exactly those that were checked.
 
 use std::{
-    collections::BTreeSet,
-    io,
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
     net::SocketAddr,
     sync::{
         Arc,
@@ -12,8 +12,7 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::nodes::JobEventData;
-use cynode_net::ssrf::retain_public_addresses;
+use cynode_net::ssrf::{is_host_name, retain_public_addresses};
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Empty};
 use hyper::{Method, Request, Response, StatusCode, body::Incoming, client::conn::http1, header};
@@ -25,7 +24,10 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Body, SocketHandler, error_response, full_body};
+use super::socket_server::{SocketBody, SocketBodyError, SocketHandler, error_response, full_body};
+
+/// Port of the proxy inside the sandbox.
+pub const EGRESS_PORT: u16 = 4003;
 
 /// Maximum number of concurrent tunnels.
 const MAX_OPEN_TUNNELS: usize = 32;
@@ -36,28 +38,101 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of uses that are reported individually.
 const MAX_EGRESS_NOTES: u32 = 500;
 
+/// Receives a sentence about each use of the proxy.
+pub type EgressReporter = Arc<dyn Fn(String) + Send + Sync>;
+
 /// Resolver of host names.
-pub(crate) type Resolve =
+pub type HostResolver =
     Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-/// Allowlist of hosts.
+/// Connector of checked addresses.
+pub type AddressConnector =
+    Arc<dyn Fn(SocketAddr) -> BoxFuture<'static, io::Result<TcpStream>> + Send + Sync>;
+
+/// The way of the proxy to the network: the system's own, unless a test replaces it. What the resolver finds is checked in any case.
 #[derive(Clone)]
-pub(crate) struct EgressAllowlist {
+pub struct EgressDialer {
+    /// Resolves names.
+    pub resolve: HostResolver,
+    /// Connects to addresses.
+    pub connect: AddressConnector,
+}
+
+impl Default for EgressDialer {
+    fn default() -> Self {
+        Self {
+            resolve: Arc::new(|host, port| {
+                Box::pin(async move { lookup_host((host, port)).await.map(Iterator::collect) })
+            }),
+            connect: Arc::new(|address| Box::pin(TcpStream::connect(address))),
+        }
+    }
+}
+
+impl fmt::Debug for EgressDialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EgressDialer").finish_non_exhaustive()
+    }
+}
+
+/// Owner of an allowlist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EgressOwner {
+    Job,
+    ToolServer,
+}
+
+impl EgressOwner {
+    /// Returns the type of the proxy's error responses.
+    const fn error_kind(self) -> &'static str {
+        match self {
+            Self::Job => "cynode_node",
+            Self::ToolServer => "cynode_gateway",
+        }
+    }
+
+    const fn allowlist_name(self) -> &'static str {
+        match self {
+            Self::Job => "the hosts that this job and this node allow",
+            Self::ToolServer => "the `network_hosts` of this tool server",
+        }
+    }
+
+    const fn overload_message(self) -> &'static str {
+        match self {
+            Self::Job => "this job has too many ways open at once",
+            Self::ToolServer => "this tool server has too many connections open at once",
+        }
+    }
+}
+
+/// Allowlist of hosts.
+#[derive(Clone, Debug)]
+pub struct EgressAllowlist {
     hosts: BTreeSet<String>,
-    resolve: Resolve,
+    owner: EgressOwner,
+    dialer: EgressDialer,
 }
 
 impl EgressAllowlist {
     /// Returns the hosts that both the job and the node allow; `None` if there are none.
-    pub(crate) fn intersect_hosts(job: &[String], node: &[String]) -> Option<Self> {
+    pub fn intersect_hosts(job: &[String], node: &[String]) -> Option<Self> {
         let node: BTreeSet<_> = node.iter().map(|host| host.to_ascii_lowercase()).collect();
         let job = job.iter().map(|host| host.to_ascii_lowercase());
         let hosts: BTreeSet<_> =
             job.filter(|host| node.contains(host) && is_host_name(host)).collect();
-        let resolve: Resolve = Arc::new(|host, port| {
-            Box::pin(async move { lookup_host((host, port)).await.map(Iterator::collect) })
-        });
-        (!hosts.is_empty()).then_some(Self { hosts, resolve })
+        let (owner, dialer) = (EgressOwner::Job, EgressDialer::default());
+        (!hosts.is_empty()).then_some(Self { hosts, owner, dialer })
+    }
+
+    /// Returns the hosts of a tool server; `None` if there are none.
+    pub fn for_tool_server(hosts: &[String], dialer: EgressDialer) -> Option<Self> {
+        let hosts: BTreeSet<_> = hosts
+            .iter()
+            .map(|host| host.to_ascii_lowercase())
+            .filter(|host| is_host_name(host))
+            .collect();
+        (!hosts.is_empty()).then_some(Self { hosts, owner: EgressOwner::ToolServer, dialer })
     }
 
     /// Resolves a host if it is allowlisted.
@@ -67,11 +142,9 @@ impl EgressAllowlist {
             return Err(format!("`{host}` is no host name; addresses are not let out"));
         }
         if !self.hosts.contains(&host) {
-            return Err(format!(
-                "`{host}` is not among the hosts that this job and this node allow"
-            ));
+            return Err(format!("`{host}` is not among {}", self.owner.allowlist_name()));
         }
-        let found = timeout(CONNECT_TIMEOUT, (self.resolve)(host.clone(), port)).await;
+        let found = timeout(CONNECT_TIMEOUT, (self.dialer.resolve)(host.clone(), port)).await;
         let found = found.map_err(|_| format!("`{host}` was not found in time"))?;
         let found = found.map_err(|error| format!("`{host}` was not found: {error}"))?;
         let open = retain_public_addresses(found);
@@ -79,22 +152,23 @@ impl EgressAllowlist {
     }
 }
 
-/// Returns whether the text is a host name and not an IP address in any notation.
-fn is_host_name(host: &str) -> bool {
-    let last = host.rsplit('.').next().unwrap_or_default();
-    host.contains('.')
-        && host.len() <= 253
-        && last.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-')
-        && !last.is_empty()
-        && host.split('.').all(|part| {
-            !part.is_empty()
-                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        })
+/// Returns the environment by which programs find the proxy.
+pub fn proxy_environment() -> BTreeMap<String, String> {
+    let proxy = format!("http://127.0.0.1:{EGRESS_PORT}");
+    let mut env = BTreeMap::new();
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
+        env.insert(name.to_owned(), proxy.clone());
+    }
+    for name in ["NO_PROXY", "no_proxy"] {
+        env.insert(name.to_owned(), "127.0.0.1,localhost".to_owned());
+    }
+    env
 }
 
-pub(super) struct EgressProxy {
+/// Proxy for CONNECT to port 443 and for plain GET and HEAD to port 80 of the allowlisted hosts.
+pub struct EgressProxy {
     allowed: EgressAllowlist,
-    tell: Arc<dyn Fn(JobEventData) + Send + Sync>,
+    tell: EgressReporter,
     told: AtomicU32,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -102,9 +176,10 @@ pub(super) struct EgressProxy {
 }
 
 impl EgressProxy {
-    pub(super) fn new(
+    /// Creates the proxy. Its connections end with `stop`.
+    pub fn new(
         allowed: EgressAllowlist,
-        tell: Arc<dyn Fn(JobEventData) + Send + Sync>,
+        tell: EgressReporter,
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Self {
@@ -114,10 +189,10 @@ impl EgressProxy {
 
     fn record_use(&self, text: String) {
         match self.told.fetch_add(1, Ordering::Relaxed) {
-            before if before < MAX_EGRESS_NOTES => (self.tell)(JobEventData::Note { text }),
+            before if before < MAX_EGRESS_NOTES => (self.tell)(text),
             MAX_EGRESS_NOTES => {
                 let text = "network: further uses are not told one by one".to_owned();
-                (self.tell)(JobEventData::Note { text });
+                (self.tell)(text);
             }
             _ => {}
         }
@@ -127,7 +202,7 @@ impl EgressProxy {
         let addresses = self.allowed.resolve_host(host, port).await?;
         let mut last = String::new();
         for to in addresses {
-            match timeout(CONNECT_TIMEOUT, TcpStream::connect(to)).await {
+            match timeout(CONNECT_TIMEOUT, (self.allowed.dialer.connect)(to)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => last = error.to_string(),
                 Err(_) => "it did not answer in time".clone_into(&mut last),
@@ -140,24 +215,23 @@ impl EgressProxy {
     async fn open_tunnel(
         self: Arc<Self>,
         request: Request<Incoming>,
-    ) -> Result<Response<Body>, String> {
+    ) -> Result<Response<SocketBody>, String> {
         let authority = request.uri().authority().ok_or("no host was named")?;
         let (host, port) = (authority.host().to_owned(), authority.port_u16().unwrap_or(443));
         if port != 443 {
             return Err(format!("only port 443 is let out this way, not {port}"));
         }
         let place = Arc::clone(&self.room).try_acquire_owned();
-        let place = place.map_err(|_| "this job has too many ways open at once".to_owned())?;
+        let place = place.map_err(|_| self.allowed.owner.overload_message().to_owned())?;
         let mut outside = self.connect_host(&host, port).await?;
         self.record_use(format!("network: connected to {host}:{port}"));
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             let _place = place;
             let pass = async {
-                let upgraded = hyper::upgrade::on(request).await?;
+                let upgraded = hyper::upgrade::on(request).await.map_err(io::Error::other)?;
                 let mut inside = TokioIo::new(upgraded);
-                tokio::io::copy_bidirectional(&mut inside, &mut outside).await?;
-                anyhow::Ok(())
+                tokio::io::copy_bidirectional(&mut inside, &mut outside).await
             };
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -173,7 +247,7 @@ impl EgressProxy {
     async fn forward_plain_request(
         self: Arc<Self>,
         request: Request<Incoming>,
-    ) -> Result<Response<Body>, String> {
+    ) -> Result<Response<SocketBody>, String> {
         let uri = request.uri();
         let authority = uri.authority().ok_or("no host was named")?;
         let (host, port) = (authority.host().to_owned(), authority.port_u16().unwrap_or(80));
@@ -181,7 +255,7 @@ impl EgressProxy {
             return Err("only http on port 80 is let out this way".to_owned());
         }
         let place = Arc::clone(&self.room).try_acquire_owned();
-        let place = place.map_err(|_| "this job has too many ways open at once".to_owned())?;
+        let place = place.map_err(|_| self.allowed.owner.overload_message().to_owned())?;
         let stream = self.connect_host(&host, port).await?;
         self.record_use(format!("network: {} http://{host}{}", request.method(), uri.path()));
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -218,12 +292,12 @@ impl EgressProxy {
         {
             parts.headers.remove(name);
         }
-        Ok(Response::from_parts(parts, body.map_err(anyhow::Error::from).boxed_unsync()))
+        Ok(Response::from_parts(parts, body.map_err(SocketBodyError::from_cause).boxed_unsync()))
     }
 }
 
 impl SocketHandler for EgressProxy {
-    async fn handle_request(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    async fn handle_request(self: Arc<Self>, request: Request<Incoming>) -> Response<SocketBody> {
         let what = format!("{} {}", request.method(), request.uri());
         let answered = match *request.method() {
             Method::CONNECT => Arc::clone(&self).open_tunnel(request).await,
@@ -233,7 +307,7 @@ impl SocketHandler for EgressProxy {
         answered.unwrap_or_else(|reason| {
             let shown: String = what.chars().take(200).collect();
             self.record_use(format!("network: refused `{shown}`: {reason}"));
-            error_response(StatusCode::FORBIDDEN, &reason)
+            error_response(self.allowed.owner.error_kind(), StatusCode::FORBIDDEN, &reason)
         })
     }
 }
@@ -257,37 +331,15 @@ mod tests {
         assert_eq!(both.hosts, BTreeSet::from(["crates.io".to_owned()]));
     }
 
-    #[test]
-    fn an_address_is_no_name_however_it_is_written() {
-        for name in ["crates.io", "static.crates.io", "xn--bcher-kva.example"] {
-            assert!(is_host_name(name), "{name}");
-        }
-        for name in [
-            "127.0.0.1",
-            "2130706433",
-            "0x7f.1",
-            "127.1",
-            "[::1]",
-            "::1",
-            "localhost",
-            "a..b",
-            "a.b.",
-            "a b.c",
-            "",
-        ] {
-            assert!(!is_host_name(name), "{name}");
-        }
-    }
-
     #[tokio::test]
     async fn a_name_that_leads_inside_is_refused() {
         let mut both = allowed(&["crates.io"], &["crates.io"]).unwrap();
-        both.resolve = Arc::new(|_, port| {
+        both.dialer.resolve = Arc::new(|_, port| {
             Box::pin(async move { Ok(vec![SocketAddr::from(([169, 254, 169, 254], port))]) })
         });
         let refused = both.resolve_host("crates.io", 443).await;
         assert_eq!(refused, Err("`crates.io` leads to no public address".to_owned()));
-        both.resolve = Arc::new(|_, port| {
+        both.dialer.resolve = Arc::new(|_, port| {
             let ips = [[10, 0, 0, 1], [93, 184, 216, 34]];
             Box::pin(async move { Ok(ips.map(|ip| SocketAddr::from((ip, port))).to_vec()) })
         });

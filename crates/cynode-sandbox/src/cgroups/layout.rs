@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::SandboxError;
+use crate::SandboxError;
 
 /// Required controllers of the limits; `cpuacct` is optional and only measures.
 const REQUIRED_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];

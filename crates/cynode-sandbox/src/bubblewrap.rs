@@ -179,15 +179,7 @@ impl BubblewrapBackend {
             .output()
             .await
             .with_io_context(|| "bubblewrap cannot be run: install it".into())?;
-        run_probe(self, None).await.map_err(|error| match error {
-            SandboxError::Start(said) => SandboxError::Missing {
-                what: format!("bubblewrap makes no sandbox ({said})"),
-                todo: "allow user namespaces: sysctl user.max_user_namespaces, and on Ubuntu \
-                       kernel.apparmor_restrict_unprivileged_userns=0 or a profile for bwrap"
-                    .into(),
-            },
-            other => other,
-        })?;
+        run_probe(self, None).await.map_err(SandboxError::with_namespace_fix)?;
         Ok(String::from_utf8_lossy(&version.stdout).trim().to_owned())
     }
 }
