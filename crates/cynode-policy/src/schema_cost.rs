@@ -5,7 +5,7 @@
 //! ([`SchemaGraph::from_schema`]), and bounds the cost for a given value by dynamic programming ([`SchemaGraph::estimate_cost`]): a part
 //! and a value that meet on many paths are counted for each path, but visited once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub(crate) const MAX_EXPANDED_PARTS: u64 = 2_000;
 /// Longest chain of references and applicators that apply to one value.
 pub(crate) const MAX_REFERENCE_CHAIN: usize = 32;
 
-/// Most regular expressions of a schema.
+/// Most different regular expressions of a schema.
 pub(crate) const MAX_SCHEMA_PATTERNS: usize = 64;
 
 /// Highest cost of one validation. One unit is about one part of a schema applied to one value, some 50 ns.
@@ -32,8 +32,10 @@ const MAX_VALIDATION_DEPTH: usize = 1_024;
 /// Longest path through a schema that is measured. A longer one counts as recursive.
 const MAX_MEASURED_PATH: usize = 256;
 
-/// Highest cost that is proven by the size of schema and value alone.
+/// Highest cost that is proven by the size of schema and value alone: for a value, and for the text of one, which may have fewer values
+/// than bytes allow.
 const MAX_PROVEN_COST: u64 = 50_000;
+const MAX_CHEAP_COST: u64 = 200_000;
 
 /// How often `unevaluatedProperties` and `unevaluatedItems` make the validator apply the parts beside them.
 const UNEVALUATED_FACTOR: u64 = 3;
@@ -171,7 +173,7 @@ impl SchemaGraph {
         let values = as_cost(bytes / 2 + 1);
         let patterns = as_cost(self.pattern_bytes.saturating_mul(bytes) / PATTERN_BYTES_PER_UNIT);
         let cost = self.expanded.saturating_mul(values).saturating_add(patterns);
-        cost <= MAX_PROVEN_COST
+        cost <= MAX_CHEAP_COST
     }
 
     /// Returns an upper bound of the cost to validate the value. A cost above [`MAX_VALIDATION_COST`] is not exact.
@@ -315,7 +317,7 @@ struct GraphBuilder<'a> {
     indexes: HashMap<usize, usize>,
     parts: Vec<SchemaPart>,
     pending: Vec<(usize, &'a Value)>,
-    patterns: usize,
+    patterns: HashSet<&'a str>,
     pattern_bytes: usize,
 }
 
@@ -347,7 +349,7 @@ impl<'a> GraphBuilder<'a> {
         while let Some((index, schema)) = self.pending.pop() {
             self.parts[index] = self.read_part(schema)?;
         }
-        if self.patterns > MAX_SCHEMA_PATTERNS {
+        if self.patterns.len() > MAX_SCHEMA_PATTERNS {
             return Err(ToolSchemaError::TooComplex);
         }
         Ok(())
@@ -425,9 +427,9 @@ impl<'a> GraphBuilder<'a> {
         Ok(part)
     }
 
-    fn add_pattern(&mut self, part: &mut SchemaPart, pattern: &str) {
+    fn add_pattern(&mut self, part: &mut SchemaPart, pattern: &'a str) {
         part.pattern_bytes += pattern.len();
-        self.patterns += 1;
+        self.patterns.insert(pattern);
         self.pattern_bytes += pattern.len();
     }
 
