@@ -32,7 +32,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::{AppState, extract::Path, middleware};
 
 /// Limits of a request body: conversations with images are long, but a list of a million values is an attack.
-const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: 48 * 1024 * 1024, max_values: 500_000 };
+const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: 48 * 1024 * 1024, max_values: 200_000 };
 
 /// The port of the endpoint, which decides which credentials it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

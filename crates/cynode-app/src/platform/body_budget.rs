@@ -1,8 +1,9 @@
 //! One budget of memory for the bodies of requests, shared by the gateway and the models of a process.
 //!
-//! A body is charged with what it costs once it is parsed, which may be many times its size. Requests wait a bounded time for the budget and
-//! are then refused. Small bodies have a part of the budget of their own, and one caller has at most a share of each part, so that large
-//! bodies do not keep small ones out, nor one caller the others.
+//! A body is charged with its bytes while it is read, and then with what it costs once it is parsed, which may be many times as much. Requests
+//! wait a bounded time for the budget and are then refused. Small bodies have a part of the budget of their own, and one caller has at most a
+//! share of each part, so that large bodies do not keep small ones out, nor one caller the others. A body that waits for the part of parsed
+//! bodies keeps its bytes; a body that has it waits for nothing, so that no two wait for each other.
 
 use std::{
     collections::HashMap,
@@ -22,20 +23,23 @@ use tokio::{
 
 const BYTES_PER_KIB: usize = 1024;
 
-/// Memory for small bodies, and what one caller has of it at most.
+/// Memory for small bodies, read and parsed, and what one caller has of it at most.
 const SMALL_LANE_KIB: u32 = 16 * 1024;
 const SMALL_SHARE_KIB: u32 = SMALL_LANE_KIB / 4;
 
-/// Memory for large bodies, and what one caller has of it at most.
-const LARGE_LANE_KIB: u32 = 112 * 1024;
+/// Memory for the bytes of large bodies, and for what they are parsed into, and what one caller has of each at most.
+const LARGE_LANE_KIB: u32 = 56 * 1024;
 const LARGE_SHARE_KIB: u32 = LARGE_LANE_KIB / 2;
 
-/// Largest charge of a small body, and smallest charge of any.
-const MAX_SMALL_KIB: u32 = 64;
-const MIN_CHARGE_KIB: u32 = 4;
+/// Largest small body.
+const MAX_SMALL_BYTES: usize = 8 * 1024;
 
-/// Memory of one parsed JSON value, with its share of the container.
-const BYTES_PER_VALUE: usize = 100;
+/// Charge of a small body: this many times its bytes, and at least so much.
+const SMALL_FACTOR: usize = 8;
+const MIN_SMALL_KIB: u32 = 16;
+
+/// Memory of one parsed JSON value. An object with one member has two values here.
+const BYTES_PER_VALUE: usize = 256;
 
 /// How long a request waits for the budget.
 const BUDGET_TIMEOUT: Duration = Duration::from_secs(20);
@@ -83,7 +87,8 @@ pub enum BodyError {
 #[derive(Debug)]
 pub struct BodyBudget {
     small: BodyLane,
-    large: BodyLane,
+    reading: BodyLane,
+    parsing: BodyLane,
     patience: Duration,
     read_timeout: Duration,
 }
@@ -99,7 +104,8 @@ impl BodyBudget {
     pub fn with_timeout(patience: Duration) -> Self {
         Self {
             small: BodyLane::new(SMALL_LANE_KIB, SMALL_SHARE_KIB),
-            large: BodyLane::new(LARGE_LANE_KIB, LARGE_SHARE_KIB),
+            reading: BodyLane::new(LARGE_LANE_KIB, LARGE_SHARE_KIB),
+            parsing: BodyLane::new(LARGE_LANE_KIB, LARGE_SHARE_KIB),
             patience,
             read_timeout: BODY_READ_TIMEOUT,
         }
@@ -120,19 +126,19 @@ impl BodyBudget {
         }
         // A body of unknown length is charged as it arrives.
         let expected = declared.unwrap_or_default();
-        let mut reservation = self.reserve_memory(caller, expected.saturating_mul(2)).await?;
+        let mut reservation = self.reserve_memory(caller, expected).await?;
         let mut stream = pin!(stream);
         let reading = async {
-            let mut bytes = Vec::with_capacity(expected);
+            let mut bytes = Vec::<u8>::with_capacity(expected);
             while let Some(chunk) = stream.next().await {
                 let chunk = chunk.map_err(|error| BodyError::Broken(error.to_string()))?;
                 let length = bytes.len() + chunk.len();
                 if length > max {
                     return Err(BodyError::TooLarge(max));
                 }
-                if reservation.is_exceeded_by(length.saturating_mul(2)) {
-                    let more = length.saturating_mul(4);
-                    self.grow_reservation(caller, &mut reservation, more).await?;
+                if !reservation.covers_bytes(length) {
+                    self.grow_reservation(caller, &mut reservation, length.saturating_mul(2))
+                        .await?;
                 }
                 bytes.extend_from_slice(&chunk);
             }
@@ -146,45 +152,46 @@ impl BodyBudget {
         if values > limits.max_values {
             return Err(BodyError::TooManyValues(limits.max_values));
         }
-        let parsed = values.saturating_mul(BYTES_PER_VALUE);
-        let cost = bytes.len().saturating_mul(2).saturating_add(parsed);
-        self.grow_reservation(caller, &mut reservation, cost).await?;
+        let parsed = bytes.len().saturating_add(values.saturating_mul(BYTES_PER_VALUE));
+        if !reservation.covers_parsed(bytes.len(), parsed) {
+            let permits = self.take_permits(&self.parsing, caller, to_kib(parsed)).await?;
+            reservation.parsed = Some(permits);
+        }
         Ok(ReservedBody { bytes, reservation })
     }
 
-    /// Reserves memory. Waits for it a bounded time.
+    /// Reserves memory for a body of that length. Waits for it a bounded time.
     pub async fn reserve_memory(
         &self,
         caller: BodyCaller,
-        bytes: usize,
+        length: usize,
     ) -> Result<BodyReservation, BodyError> {
-        let kib = to_kib(bytes).max(MIN_CHARGE_KIB);
-        let (lane, is_large) =
-            if kib > MAX_SMALL_KIB { (&self.large, true) } else { (&self.small, false) };
-        let (share, lane) = self.take_permits(lane, caller, kib).await?;
-        Ok(BodyReservation { share, lane, is_large })
+        let is_small = length <= MAX_SMALL_BYTES;
+        let (lane, kib) = if is_small {
+            (&self.small, to_kib(length * SMALL_FACTOR).max(MIN_SMALL_KIB))
+        } else {
+            (&self.reading, to_kib(length))
+        };
+        let read = self.take_permits(lane, caller, kib).await?;
+        Ok(BodyReservation { read, parsed: None, is_small })
     }
 
-    /// Raises a reservation to that many bytes. It never falls.
+    /// Raises a reservation to a body of that length.
     async fn grow_reservation(
         &self,
         caller: BodyCaller,
         reservation: &mut BodyReservation,
-        bytes: usize,
+        length: usize,
     ) -> Result<(), BodyError> {
-        if !reservation.is_exceeded_by(bytes) {
+        if reservation.is_small {
+            *reservation = self.reserve_memory(caller, length).await?;
             return Ok(());
         }
-        if !reservation.is_large {
-            // From the small lane to the large one, or higher within the small one.
-            *reservation = self.reserve_memory(caller, bytes).await?;
-            return Ok(());
-        }
-        let more = to_kib(bytes).min(LARGE_SHARE_KIB).saturating_sub(reservation.to_kib());
+        let wanted = to_kib(length).min(LARGE_SHARE_KIB);
+        let more = wanted.saturating_sub(reservation.read.to_kib());
         if more > 0 {
-            let (share, lane) = self.take_permits(&self.large, caller, more).await?;
-            reservation.share.merge(share);
-            reservation.lane.merge(lane);
+            let permits = self.take_permits(&self.reading, caller, more).await?;
+            reservation.read.merge_permits(permits);
         }
         Ok(())
     }
@@ -194,7 +201,7 @@ impl BodyBudget {
         lane: &BodyLane,
         caller: BodyCaller,
         kib: u32,
-    ) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), BodyError> {
+    ) -> Result<LanePermits, BodyError> {
         let taken = timeout(self.patience, lane.take_permits(caller, kib)).await;
         taken.ok().flatten().ok_or(BodyError::Overloaded)
     }
@@ -215,15 +222,11 @@ impl BodyLane {
     }
 
     /// Takes permits of the caller's share first: a caller that waits for its own share keeps nobody else waiting.
-    async fn take_permits(
-        &self,
-        caller: BodyCaller,
-        kib: u32,
-    ) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+    async fn take_permits(&self, caller: BodyCaller, kib: u32) -> Option<LanePermits> {
         let kib = kib.min(self.share_kib);
         let share = self.share_of(caller).acquire_many_owned(kib).await.ok()?;
         let lane = self.permits.clone().acquire_many_owned(kib).await.ok()?;
-        Some((share, lane))
+        Some(LanePermits { share, lane })
     }
 
     fn share_of(&self, caller: BodyCaller) -> Arc<Semaphore> {
@@ -236,21 +239,48 @@ impl BodyLane {
     }
 }
 
-/// Memory that is reserved until it is dropped.
+/// Permits of a lane, and of its caller's share.
 #[derive(Debug)]
-pub struct BodyReservation {
+struct LanePermits {
     share: OwnedSemaphorePermit,
     lane: OwnedSemaphorePermit,
-    is_large: bool,
 }
 
-impl BodyReservation {
+impl LanePermits {
     fn to_kib(&self) -> u32 {
         u32::try_from(self.lane.num_permits()).unwrap_or(u32::MAX)
     }
 
-    fn is_exceeded_by(&self, bytes: usize) -> bool {
-        to_kib(bytes) > self.to_kib()
+    /// Adds permits of the same lane and caller.
+    fn merge_permits(&mut self, more: Self) {
+        self.share.merge(more.share);
+        self.lane.merge(more.lane);
+    }
+}
+
+/// Memory that is reserved until it is dropped.
+#[derive(Debug)]
+pub struct BodyReservation {
+    read: LanePermits,
+    parsed: Option<LanePermits>,
+    is_small: bool,
+}
+
+impl BodyReservation {
+    /// Whether so many bytes may be read. A body that has a whole share may have any length that is allowed.
+    fn covers_bytes(&self, length: usize) -> bool {
+        let kib = self.read.to_kib();
+        if self.is_small {
+            length <= MAX_SMALL_BYTES && to_kib(length * SMALL_FACTOR) <= kib
+        } else {
+            to_kib(length) <= kib || kib >= LARGE_SHARE_KIB
+        }
+    }
+
+    /// Whether a body of that length and its parsed form are charged already.
+    fn covers_parsed(&self, length: usize, parsed: usize) -> bool {
+        let fits = to_kib(length.saturating_add(parsed)) <= self.read.to_kib();
+        self.parsed.is_some() || (self.is_small && fits)
     }
 }
 
@@ -357,13 +387,20 @@ mod tests {
     #[tokio::test]
     async fn what_a_body_becomes_when_it_is_parsed_is_charged_and_given_back() {
         let budget = impatient();
-        let free = budget.large.permits.available_permits();
+        let lanes = [SMALL_LANE_KIB, LARGE_LANE_KIB, LARGE_LANE_KIB].map(to_permits);
+        let taken = |budget: &BodyBudget| {
+            let free = [&budget.small, &budget.reading, &budget.parsing];
+            let free = free.map(|lane| lane.permits.available_permits());
+            [lanes[0] - free[0], lanes[1] - free[1], lanes[2] - free[2]]
+        };
         let read = budget.read_body(ALICE, chunks(10, b',', 1000), None, LIMITS).await.unwrap();
-        // Twice 10,000 bytes, and 10,001 values.
-        assert_eq!(free - budget.large.permits.available_permits(), 997);
+        // 10,000 bytes, read in steps, and 10,001 values.
+        assert_eq!(taken(&budget), [0, 14, 2511]);
         drop(read);
-        assert_eq!(budget.large.permits.available_permits(), free);
-        assert_eq!(budget.small.permits.available_permits(), to_permits(SMALL_LANE_KIB));
+        assert_eq!(taken(&budget), [0, 0, 0]);
+        let read = budget.read_body(ALICE, chunks(1, b',', 10), Some(10), LIMITS).await.unwrap();
+        assert_eq!(taken(&budget), [16, 0, 0]);
+        drop(read);
     }
 
     #[tokio::test]
@@ -402,7 +439,7 @@ mod tests {
         let limits = BodyLimits { max_bytes: 100_000, max_values: 10 };
         let refused = budget.read_body(ALICE, slow, Some(100_000), limits).await;
         assert_eq!(refused.unwrap_err(), BodyError::TooSlow);
-        let free = budget.large.permits.available_permits();
+        let free = budget.reading.permits.available_permits();
         assert_eq!(free, to_permits(LARGE_LANE_KIB));
     }
 }
