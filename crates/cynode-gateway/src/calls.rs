@@ -19,7 +19,7 @@ use cynode_app::{
         agent_tokens::ResolvedAgentToken,
         approvals::{self, Approval, ApprovalOutcome, ApprovalRequest},
         audit::{AgentFacts, AppendError, AuditEntry, KeyedDigest, Outcome, Phase, Verdict},
-        call_validation::{self, MAX_RESULT_VALUES},
+        call_validation,
         catalogue::CallLimits,
     },
 };
@@ -956,11 +956,7 @@ impl AdmittedCall {
             let text = "the tool wants to ask something back, which this revision of the protocol cannot carry";
             return self.build_failure(Outcome::ToolError, "input_required", text);
         }
-        let parsed = match count_json_values(asked.get().as_bytes()) {
-            0..=MAX_RESULT_VALUES => serde_json::from_str::<Value>(asked.get()).ok(),
-            _ => None,
-        };
-        let Some(mut asked) = parsed else {
+        let Some(mut asked) = parse_bounded_json(asked) else {
             return self.build_failure(
                 Outcome::ProtocolError,
                 "malformed",
@@ -981,7 +977,7 @@ impl AdmittedCall {
         let text = error.to_string();
         match error {
             UpstreamError::Protocol { code, message, data } => {
-                let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
+                let data = data.and_then(|data| parse_bounded_json(&data));
                 let said = Err(RpcError::from_upstream(code, message, data));
                 CallResult { outcome: Outcome::ProtocolError, reason: "protocol_error", said }
             }
@@ -1016,6 +1012,15 @@ impl AdmittedCall {
             }
         }
     }
+}
+
+/// Maximum number of JSON values of a server's question or error that is parsed.
+const MAX_UPSTREAM_VALUES: usize = 10_000;
+
+/// Parses a question or an error of a server, unless it would become many times as large.
+fn parse_bounded_json(text: &RawValue) -> Option<Value> {
+    let values = count_json_values(text.get().as_bytes());
+    (values <= MAX_UPSTREAM_VALUES).then(|| serde_json::from_str(text.get()).ok()).flatten()
 }
 
 /// Waits for that time.
