@@ -22,7 +22,7 @@ static VALIDATION_PERMITS: Semaphore = Semaphore::const_new(4);
 const VALIDATION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum number of JSON values of a result that is parsed.
-pub const MAX_RESULT_VALUES: usize = 200_000;
+const MAX_RESULT_VALUES: usize = 200_000;
 
 /// Decides a call whose arguments are a JSON text of that many bytes. Returns the arguments with the decision.
 #[operation]
