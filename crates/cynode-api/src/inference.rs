@@ -6,8 +6,8 @@ use std::{convert::Infallible, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, Bytes, HttpBody as _},
-    extract::{DefaultBodyLimit, FromRequest, Request as HttpRequest, State},
+    body::{Body, HttpBody as _},
+    extract::{Request as HttpRequest, State},
     http::{Extensions, HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -18,31 +18,21 @@ use cynode_app::{
         self, Dialect, DialectCodec as _, FORWARDED_HEADERS, InferenceAnswer, InferenceCaller,
         InferenceRequest, ModelError, ModelErrorKind, OfferedModel, WireError,
     },
-    platform::tokens,
+    platform::{
+        body_budget::{BodyCaller, BodyError, BodyLimits, ReservedBody},
+        tokens,
+    },
     tasks::projects::ProjectRef,
 };
 use cynode_core::trace::TraceId;
 use futures::stream;
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{AppState, extract::Path, middleware};
 
-/// Maximum size of a request body: conversations with images are long.
-const MAX_BODY_BYTES: usize = 48 * 1024 * 1024;
-
-/// Maximum number of commas in a request body, as a bound on the number of JSON values.
-const MAX_BODY_COMMAS: usize = 2_000_000;
-
-const BYTES_PER_MIB: usize = 1024 * 1024;
-
-/// How many MiB of large request bodies all endpoints together may read at once.
-static LARGE_BODY_PERMITS: Semaphore = Semaphore::const_new(512);
-
-/// How long a large request waits for a permit, and how long its body may then take to arrive.
-const BODY_PERMIT_TIMEOUT: Duration = Duration::from_secs(20);
-const BODY_READ_TIMEOUT: Duration = Duration::from_mins(2);
+/// Limits of a request body: conversations with images are long, but a list of a million values is an attack.
+const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: 48 * 1024 * 1024, max_values: 200_000 };
 
 /// The port of the endpoint, which decides which credentials it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +65,6 @@ fn inference_router(state: &AppState, door: InferencePort) -> Router {
         .route("/v1/responses", post(create_response))
         .route("/v1/messages", post(create_message))
         .route("/v1/messages/count_tokens", post(count_tokens))
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(axum::middleware::from_fn(middleware::run_to_completion))
         .layer(CatchPanicLayer::custom(middleware::panic_response))
         .layer(axum::middleware::from_fn_with_state(state.clone(), middleware::observe_request))
@@ -121,65 +110,26 @@ async fn ask_model(
     let left = request.extensions().get::<middleware::ClientGone>().map(|left| left.0.clone());
     // Authenticate first, before the body is read.
     let (parts, body) = request.into_parts();
-    let who = doorway.authenticate_caller(&parts.headers, trace).await?;
+    let (who, caller) = doorway.authenticate_caller(&parts.headers, trace).await?;
     let headers = forwarded_headers(&parts.headers);
-    let (body, size) = read_model_request(HttpRequest::from_parts(parts, body)).await?;
+    let (body, size) = doorway.read_model_request(caller, body).await?;
     let mut question = InferenceRequest::new(dialect, body, size, who, trace, headers);
     question.left = left.unwrap_or_default();
     inference::ask_model(&doorway.state.app, question).await
 }
 
-/// Reads and parses the request. Returns it with the size of its body in bytes; the raw bytes are dropped.
-async fn read_model_request(request: HttpRequest) -> Result<(Value, usize), ModelError> {
-    let most = request.body().size_hint().upper();
-    let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_BODY_BYTES);
-    let room = acquire_body_permit(&LARGE_BODY_PERMITS, most, BODY_PERMIT_TIMEOUT).await?;
-    let reading = Bytes::from_request(request, &());
-    let body = match room {
-        None => reading.await,
-        // A slow sender must not block the permits that others wait for.
-        Some(_) => tokio::time::timeout(BODY_READ_TIMEOUT, reading).await.map_err(|_| {
-            ModelError::new(
-                ModelErrorKind::Timeout,
-                "the body took longer to come than is waited for",
-            )
-        })?,
+/// Encodes why a body was not read.
+fn body_error(error: &BodyError) -> ModelError {
+    let kind = match error {
+        BodyError::TooLarge(_) | BodyError::TooManyValues(_) => ModelErrorKind::TooLarge,
+        BodyError::Overloaded => ModelErrorKind::RateLimited,
+        BodyError::TooSlow => ModelErrorKind::Timeout,
+        BodyError::Broken(_) => ModelErrorKind::BadRequest,
     };
-    let body = body.map_err(|rejection| {
-        let kind = match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => ModelErrorKind::TooLarge,
-            _ => ModelErrorKind::BadRequest,
-        };
-        ModelError::new(kind, "the body could not be read, or is larger than is taken here")
-    })?;
-    // Long text is normal; a list of a million values is an attack.
-    if body.split(|byte| *byte == b',').nth(MAX_BODY_COMMAS).is_some() {
-        return Err(ModelError::new(ModelErrorKind::TooLarge, "the body has too many parts"));
-    }
-    let value = serde_json::from_slice(&body).map_err(|error| {
-        ModelError::new(ModelErrorKind::BadRequest, format!("the body is not JSON: {error}"))
-    })?;
-    Ok((value, body.len()))
-}
-
-/// Acquires permits for a request body of this size. A small body needs none.
-async fn acquire_body_permit(
-    of: &Semaphore,
-    bytes: usize,
-    patience: Duration,
-) -> Result<Option<SemaphorePermit<'_>>, ModelError> {
-    if bytes <= BYTES_PER_MIB {
-        return Ok(None);
-    }
-    let wanted =
-        u32::try_from(bytes.min(MAX_BODY_BYTES).div_ceil(BYTES_PER_MIB)).unwrap_or(u32::MAX);
-    match tokio::time::timeout(patience, of.acquire_many(wanted)).await {
-        Ok(Ok(room)) => Ok(Some(room)),
-        Ok(Err(_)) | Err(_) => {
-            let told = "too many large questions are being read at once; ask again";
-            let error = ModelError::new(ModelErrorKind::RateLimited, told);
-            Err(error.with_retry_after(Duration::from_secs(1)))
-        }
+    let failure = ModelError::new(kind, error.to_string());
+    match error {
+        BodyError::Overloaded => failure.with_retry_after(Duration::from_secs(1)),
+        _ => failure,
     }
 }
 
@@ -197,12 +147,30 @@ impl InferenceState {
         known.unwrap_or_else(|| self.state.app.environment().new_trace_id())
     }
 
-    /// Authenticates the credential. Clients of the Messages dialect send it as `x-api-key`.
+    /// Reads and parses the body of an authenticated caller. Returns it with its size in bytes; the raw bytes are dropped.
+    async fn read_model_request(
+        &self,
+        caller: BodyCaller,
+        body: Body,
+    ) -> Result<(Value, usize), ModelError> {
+        let declared = body.size_hint().exact();
+        let stream = body.into_data_stream();
+        let budget = self.state.app.body_budget();
+        let read = budget.read_body(caller, stream, declared, BODY_LIMITS).await;
+        let ReservedBody { bytes, reservation } = read.map_err(|error| body_error(&error))?;
+        let value = serde_json::from_slice(&bytes).map_err(|error| {
+            ModelError::new(ModelErrorKind::BadRequest, format!("the body is not JSON: {error}"))
+        })?;
+        drop(reservation);
+        Ok((value, bytes.len()))
+    }
+
+    /// Authenticates the credential. Clients of the Messages dialect send it as `x-api-key`. Returns the hash of its token, too.
     async fn authenticate_caller(
         &self,
         headers: &HeaderMap,
         trace: TraceId,
-    ) -> Result<InferenceCaller, ModelError> {
+    ) -> Result<(InferenceCaller, BodyCaller), ModelError> {
         let wrong = || {
             let told = "the credential is missing, expired, revoked or wrong; send a CyNode key as `Authorization: Bearer …` or `x-api-key`";
             ModelError::new(ModelErrorKind::Unauthorized, told).with_code("invalid_api_key")
@@ -240,7 +208,7 @@ impl InferenceState {
             }
             InferencePort::Agents | InferencePort::People => Err(Error::Unauthenticated),
         };
-        who.map_err(|error| match error {
+        who.map(|who| (who, shown.hash)).map_err(|error| match error {
             Error::Unauthenticated => wrong(),
             Error::Forbidden { .. } => {
                 ModelError::new(ModelErrorKind::Forbidden, error.to_string())
@@ -354,7 +322,7 @@ async fn offered_models(
     doorway: &InferenceState,
     parts: &Parts,
 ) -> Result<Vec<OfferedModel>, ModelError> {
-    let who = doorway
+    let (who, _) = doorway
         .authenticate_caller(&parts.headers, doorway.request_trace(&parts.extensions))
         .await?;
     inference::list_offered_models(&doorway.state.app, &who)
@@ -374,42 +342,12 @@ async fn count_tokens(State(doorway): State<InferenceState>, request: HttpReques
     let trace = doorway.request_trace(request.extensions());
     let counted = async {
         let (parts, body) = request.into_parts();
-        doorway.authenticate_caller(&parts.headers, trace).await?;
-        let (body, _) = read_model_request(HttpRequest::from_parts(parts, body)).await?;
+        let (_, caller) = doorway.authenticate_caller(&parts.headers, trace).await?;
+        let (body, _) = doorway.read_model_request(caller, body).await?;
         Ok(inference::estimate_tokens(&body))
     };
     match counted.await {
         Ok(tokens) => axum::Json(json!({ "input_tokens": tokens })).into_response(),
         Err(error) => error_response(Dialect::Messages, &error, false),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// How many MiB are left while a question of so many bytes is read.
-    async fn left(of: &Semaphore, bytes: usize) -> Result<usize, ModelError> {
-        let room = acquire_body_permit(of, bytes, Duration::ZERO).await?;
-        let left = of.available_permits();
-        drop(room);
-        Ok(left)
-    }
-
-    #[tokio::test]
-    async fn large_questions_are_read_while_there_is_room_and_small_ones_always() {
-        let of = Semaphore::new(50);
-        let told = "too many large questions are being read at once; ask again";
-        let full = ModelError::new(ModelErrorKind::RateLimited, told)
-            .with_retry_after(Duration::from_secs(1));
-        assert_eq!(left(&of, BYTES_PER_MIB).await, Ok(50));
-        assert_eq!(left(&of, BYTES_PER_MIB + 1).await, Ok(48));
-        assert_eq!(left(&of, usize::MAX).await, Ok(2));
-        let held = acquire_body_permit(&of, MAX_BODY_BYTES, Duration::ZERO).await.unwrap();
-        assert_eq!(left(&of, 3 * BYTES_PER_MIB).await, Err(full));
-        assert_eq!(left(&of, 2 * BYTES_PER_MIB).await, Ok(0));
-        assert_eq!(left(&of, BYTES_PER_MIB).await, Ok(2));
-        drop(held);
-        assert_eq!(left(&of, 3 * BYTES_PER_MIB).await, Ok(47));
     }
 }

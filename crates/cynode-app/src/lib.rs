@@ -87,6 +87,8 @@ pub struct App {
     /// Wake-ups within this process and from other processes.
     signs: Arc<platform::wakeups::Wakeups>,
     hashing: platform::password_hashing::PasswordHashing,
+    /// Memory for the bodies of requests.
+    bodies: Arc<platform::body_budget::BodyBudget>,
     /// Batchers, caches and locks that all requests of this process share.
     shared: Arc<SharedState>,
     /// Resources of the gateway. `None` in a process that only uses the database.
@@ -140,12 +142,25 @@ impl App {
             commits,
             signs,
             hashing,
+            bodies: Arc::default(),
             shared,
             gate: None,
             models: None,
             notices: None,
             engine: None,
         }
+    }
+
+    /// Returns the application with another budget for the bodies of requests.
+    #[must_use]
+    pub fn with_body_budget(mut self, bodies: platform::body_budget::BodyBudget) -> Self {
+        self.bodies = Arc::new(bodies);
+        self
+    }
+
+    /// Returns the budget for the bodies of requests, which all interfaces of this process share.
+    pub fn body_budget(&self) -> &platform::body_budget::BodyBudget {
+        &self.bodies
     }
 
     /// Returns the application with the resources of the gateway.

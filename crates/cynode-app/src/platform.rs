@@ -1,6 +1,7 @@
 //! Base of all operations: context, errors, keys, settings, redaction. It depends on no feature module.
 
 pub(crate) mod batch;
+pub mod body_budget;
 pub(crate) mod context;
 pub(crate) mod environment;
 pub(crate) mod error;

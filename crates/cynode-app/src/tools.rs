@@ -4,5 +4,6 @@ pub mod agent_tokens;
 pub mod approvals;
 pub mod artifacts;
 pub mod audit;
+pub mod call_validation;
 pub mod catalogue;
 pub mod tool_servers;

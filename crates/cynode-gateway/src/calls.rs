@@ -14,11 +14,12 @@ use std::{
 
 use cynode_app::{
     OperationRequest,
-    platform::tokens::PresentedToken,
+    platform::{body_budget::count_json_values, tokens::PresentedToken},
     tools::{
         agent_tokens::ResolvedAgentToken,
         approvals::{self, Approval, ApprovalOutcome, ApprovalRequest},
         audit::{AgentFacts, AppendError, AuditEntry, KeyedDigest, Outcome, Phase, Verdict},
+        call_validation,
         catalogue::CallLimits,
     },
 };
@@ -28,7 +29,7 @@ use cynode_core::{
 };
 use cynode_policy::{
     catalogue::{CatalogueTool, ToolOrigin},
-    decision::{self, PolicySnapshot, decide},
+    decision::PolicySnapshot,
     digest::Sha256Digest as Plain,
     reasons::RefusalReason,
 };
@@ -224,7 +225,7 @@ impl GatewayShared {
     /// Checks a call in the fixed order. Adds the facts that it learns to the attempt, and writes no audit record.
     async fn check_call(&self, attempt: &mut CallAttempt) -> Result<PermittedCall, CallRejection> {
         let gate = self.keeper.fresh_policy().await?;
-        let refusal = attempt.evaluate_policy(&gate.loaded.gate);
+        let refusal = attempt.evaluate_policy(&gate.loaded.gate).await;
         // Refused calls count too, so that an agent that keeps retrying reaches the rate limit.
         self.check_limits(attempt, gate.loaded.limits).await?;
         let Some(tool) = attempt.tool.clone() else {
@@ -275,8 +276,12 @@ impl GatewayShared {
         attempt: CallAttempt,
         permitted: PermittedCall,
     ) -> CallDecision {
-        let CallAttempt { known, request, call, trace, started, entry, .. } = attempt;
+        let CallAttempt { known, request, mut call, trace, started, entry, .. } = attempt;
         let PermittedCall { gate, tool, round, rules } = permitted;
+        if tool.definition.origin != ToolOrigin::Native {
+            // A tool server gets the bytes. The parsed form may be much larger.
+            call.arguments = Value::Null;
+        }
         let watch =
             self.keeper.watch_call(shown, known.agent.clone(), tool.clone(), gate.loaded.epoch);
         let entry = AuditEntry {
@@ -576,12 +581,15 @@ impl GatewayShared {
 
 impl CallAttempt {
     /// Evaluates the policy and adds its facts to the audit entry. Returns the refusal, which may be the need of an approval.
-    fn evaluate_policy(&mut self, policy: &PolicySnapshot) -> Option<RefusalReason> {
+    async fn evaluate_policy(&mut self, policy: &Arc<PolicySnapshot>) -> Option<RefusalReason> {
         self.entry.policy = policy.policy_digest().0;
         self.entry.catalogue = policy.catalogue.version_digest().0;
-        let question =
-            decision::CallRequest { tool: &self.call.name, arguments: &self.call.arguments };
-        let decision = decide(&self.known.agent, policy, question);
+        let (arguments, bytes) =
+            (std::mem::take(&mut self.call.arguments), self.call.raw.get().len());
+        let (agent, name) = (&self.known.agent, &self.call.name);
+        let (decision, arguments) =
+            call_validation::decide_call(agent, policy, name, arguments, bytes).await;
+        self.call.arguments = arguments;
         self.entry.shadow = truncate_rule_names(decision.shadow);
         // Adds the ids that the caller omitted and its token holds. The audit record keeps the arguments that the caller sent.
         if let Some(filled) = decision.filled {
@@ -730,14 +738,15 @@ impl AdmittedCall {
 
     /// Executes the call, records its outcome, and only then returns the answer.
     pub(crate) async fn execute_call(
-        self,
+        mut self,
         cancel: Cancellation,
         progress: Option<mpsc::Sender<CallProgress>>,
     ) -> CallAnswer {
         let permitted = self.watch.check_permitted().await;
+        let arguments = std::mem::take(&mut self.call.arguments);
         let went = match (&self.tool.definition.origin, permitted) {
             (_, Err(reason)) => self.build_revocation(&reason),
-            (ToolOrigin::Native, Ok(())) => self.call_native_tool(&cancel).await,
+            (ToolOrigin::Native, Ok(())) => self.call_native_tool(arguments, &cancel).await,
             (ToolOrigin::Server { id, tool, .. }, Ok(())) => match self.gate.servers.get(id) {
                 Some(server) => self.forward_call(server, tool, &cancel, progress).await,
                 None => self.build_failure(
@@ -798,7 +807,7 @@ impl AdmittedCall {
     }
 
     /// Executes a native tool. It runs to its end even if the caller no longer waits: a partial operation is worse than an unneeded one.
-    async fn call_native_tool(&self, cancel: &Cancellation) -> CallResult {
+    async fn call_native_tool(&self, arguments: Value, cancel: &Cancellation) -> CallResult {
         let Some(tool) = self.inner.tools.find_tool(&self.tool.definition.name) else {
             return self.build_failure(
                 Outcome::ToolError,
@@ -817,7 +826,7 @@ impl AdmittedCall {
             service: self.known.service.clone(),
             gate: self.gate.loaded.gate.clone(),
             egress: self.inner.egress.clone(),
-            arguments: self.call.arguments.clone(),
+            arguments,
             gone: cancel.token.clone(),
             permit: self.watch.call_permit().clone(),
         };
@@ -879,7 +888,7 @@ impl AdmittedCall {
         };
         match reply {
             Ok(UpstreamReply::Result { result, is_error }) => {
-                self.build_upstream_result(&result, is_error)
+                self.build_upstream_result(result, is_error).await
             }
             Ok(UpstreamReply::InputRequired(asked)) => self.build_input_request(&asked),
             Err(UpstreamError::Cancelled) => self.build_cancellation(cancel),
@@ -904,25 +913,22 @@ impl AdmittedCall {
     }
 
     /// Builds the result of an upstream tool. The result is forwarded unchanged if it matches the tool's output schema.
-    fn build_upstream_result(&self, result: &RawValue, is_error: bool) -> CallResult {
+    async fn build_upstream_result(&self, result: Box<RawValue>, is_error: bool) -> CallResult {
         if is_error {
-            let said = Ok(responses::render_result(&self.id, &self.mark_result_complete(result)));
+            let said = Ok(responses::render_result(&self.id, &self.mark_result_complete(&result)));
             return CallResult { outcome: Outcome::ToolError, reason: "tool_error", said };
         }
-        if self.tool.definition.output.is_some() {
-            let whole: Value = serde_json::from_str(result.get()).unwrap_or(Value::Null);
-            if let Some(complaint) = self.tool.find_output_violation(whole.get("structuredContent"))
-            {
-                let text = format!("the tool's answer is not what it promised: {complaint}");
-                return self.build_failure(
-                    Outcome::ProtocolError,
-                    "output_schema_violation",
-                    &text,
-                );
+        match call_validation::check_tool_result(&self.tool, result).await {
+            Ok(result) => {
+                let text = self.mark_result_complete(&result);
+                let said = Ok(responses::render_result(&self.id, &text));
+                CallResult { outcome: Outcome::Success, reason: "ok", said }
+            }
+            Err(violation) => {
+                let text = format!("the tool's answer is not what it promised: {violation}");
+                self.build_failure(Outcome::ProtocolError, "output_schema_violation", &text)
             }
         }
-        let said = Ok(responses::render_result(&self.id, &self.mark_result_complete(result)));
-        CallResult { outcome: Outcome::Success, reason: "ok", said }
     }
 
     /// Returns the result in the form of the caller's era. All other bytes are unchanged.
@@ -950,7 +956,7 @@ impl AdmittedCall {
             let text = "the tool wants to ask something back, which this revision of the protocol cannot carry";
             return self.build_failure(Outcome::ToolError, "input_required", text);
         }
-        let Ok(mut asked) = serde_json::from_str::<Value>(asked.get()) else {
+        let Some(mut asked) = parse_bounded_json(asked) else {
             return self.build_failure(
                 Outcome::ProtocolError,
                 "malformed",
@@ -971,7 +977,7 @@ impl AdmittedCall {
         let text = error.to_string();
         match error {
             UpstreamError::Protocol { code, message, data } => {
-                let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
+                let data = data.and_then(|data| parse_bounded_json(&data));
                 let said = Err(RpcError::from_upstream(code, message, data));
                 CallResult { outcome: Outcome::ProtocolError, reason: "protocol_error", said }
             }
@@ -1006,6 +1012,15 @@ impl AdmittedCall {
             }
         }
     }
+}
+
+/// Maximum number of JSON values of a server's question or error that is parsed.
+const MAX_UPSTREAM_VALUES: usize = 10_000;
+
+/// Parses a question or an error of a server, unless it would become many times as large.
+fn parse_bounded_json(text: &RawValue) -> Option<Value> {
+    let values = count_json_values(text.get().as_bytes());
+    (values <= MAX_UPSTREAM_VALUES).then(|| serde_json::from_str(text.get()).ok()).flatten()
 }
 
 /// Waits for that time.

@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    body::{Body, Bytes},
-    extract::{DefaultBodyLimit, State},
+    body::{Body, HttpBody as _},
+    extract::{Request, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use cynode_app::{
-    platform::tokens::{self, PresentedToken},
+    platform::{
+        body_budget::{BodyError, BodyLimits, BodyReservation, ReservedBody},
+        tokens::{self, PresentedToken},
+    },
     tools::agent_tokens::ResolvedAgentToken,
 };
 use cynode_core::{ids::CallId, sync::lock_unpoisoned, trace::TraceParent};
@@ -38,17 +41,21 @@ use crate::{
 /// Time for which a caller may cache a tool list, in milliseconds. Every call is decided anew in any case.
 const TOOL_LIST_TTL_MS: u64 = 5_000;
 
+/// Maximum number of JSON values of a message.
+const MAX_MESSAGE_VALUES: usize = 50_000;
+
+/// Maximum size of a message of the installation's own programs, unless more is configured for all.
+const MAX_SERVICE_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
+
 /// Media type of streamed answers.
 const EVENT_STREAM_MEDIA_TYPE: &str = "text/event-stream";
 
 /// Returns the routes of the gateway, for the internal port.
 pub fn gateway_router(gateway: &Gateway) -> Router {
-    let most = gateway.inner.most_bytes;
     Router::new()
         .route("/mcp", post(receive_message).fallback(method_not_allowed))
         .route("/.well-known/oauth-protected-resource", get(resource_metadata))
         .route("/.well-known/oauth-protected-resource/mcp", get(resource_metadata))
-        .layer(DefaultBodyLimit::max(most))
         .with_state(gateway.inner.clone())
 }
 
@@ -70,21 +77,14 @@ async fn resource_metadata(request_headers: HeaderMap) -> Response {
 }
 
 /// Handles one message.
-async fn receive_message(
-    State(inner): State<Arc<GatewayShared>>,
-    request_headers: HeaderMap,
-    body: Result<Bytes, axum::extract::rejection::BytesRejection>,
-) -> Response {
+async fn receive_message(State(inner): State<Arc<GatewayShared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let request_headers = parts.headers;
     if !inner.hosts.admits_request(&request_headers) {
         let told = "this host or origin is not served here: a name under which this port is meant stands in `gateway.allowed_hosts`";
         return RpcError::new(StatusCode::FORBIDDEN, code::FORBIDDEN, told)
             .to_response(ProtocolEra::Modern);
     }
-    let Ok(body) = body else {
-        let told = format!("a message has at most {} bytes", inner.most_bytes);
-        return RpcError::new(StatusCode::PAYLOAD_TOO_LARGE, code::INVALID_REQUEST, told)
-            .to_response(ProtocolEra::Modern);
-    };
     let hangup = Cancellation::default();
     // The guard is dropped when the caller's connection closes.
     let line = hangup.connection_guard();
@@ -109,7 +109,7 @@ impl GatewayShared {
     async fn handle_message(
         self: Arc<Self>,
         headers: HeaderMap,
-        body: Bytes,
+        body: Body,
         hangup: Cancellation,
     ) -> Response {
         let said = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -119,14 +119,21 @@ impl GatewayShared {
             return RpcError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, code::INVALID_REQUEST, told)
                 .to_response(ProtocolEra::Modern);
         }
-        let message = match envelope::parse_message(&headers, &body) {
-            Ok(message) => message,
-            Err(failure) => return failure.to_response(ProtocolEra::Modern),
-        };
-        let (shown, known) = match self.authenticate_caller(&headers, &message).await {
+        // Authenticate first, before the body is read.
+        let (shown, known) = match self.authenticate_caller(&headers).await {
             Ok(found) => found,
             Err(response) => return *response,
         };
+        let ReservedBody { bytes, reservation } = match self.read_message(shown, &known, body).await
+        {
+            Ok(body) => body,
+            Err(error) => return body_failure(&error).to_response(ProtocolEra::Modern),
+        };
+        let message = match envelope::parse_message(&headers, &bytes) {
+            Ok(message) => message,
+            Err(failure) => return failure.to_response(ProtocolEra::Modern),
+        };
+        drop(bytes);
         match message {
             McpMessage::Response => StatusCode::ACCEPTED.into_response(),
             McpMessage::Notification { method, params } => {
@@ -145,7 +152,8 @@ impl GatewayShared {
                     (ProtocolEra::Legacy, "ping") => result_response(&id, &json!({})),
                     (_, "tools/list") => self.handle_tools_list(&known, era, &id).await,
                     (_, "tools/call") => {
-                        self.handle_tools_call(headers, shown, known, *request, hangup).await
+                        let call = (*request, reservation);
+                        self.handle_tools_call(headers, shown, known, call, hangup).await
                     }
                     _ => {
                         let told = "there is no such method here";
@@ -162,7 +170,6 @@ impl GatewayShared {
     async fn authenticate_caller(
         &self,
         headers: &HeaderMap,
-        message: &McpMessage,
     ) -> Result<(PresentedToken, ResolvedAgentToken), Box<Response>> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (value, more) = (values.next(), values.next());
@@ -182,27 +189,38 @@ impl GatewayShared {
             Some(_) => (RefusalReason::NotGrantedByToken, None),
             None => (RefusalReason::InvalidToken, None),
         };
-        Err(Box::new(self.reject_caller(headers, message, &reason, known.as_ref()).await))
+        Err(Box::new(self.reject_caller(headers, &reason, known.as_ref()).await))
+    }
+
+    /// Reads the body of an authenticated caller's message.
+    async fn read_message(
+        &self,
+        shown: PresentedToken,
+        known: &ResolvedAgentToken,
+        body: Body,
+    ) -> Result<ReservedBody, BodyError> {
+        let max_bytes = match known.service {
+            Some(_) => self.most_bytes.max(MAX_SERVICE_MESSAGE_BYTES),
+            None => self.most_bytes,
+        };
+        let limits = BodyLimits { max_bytes, max_values: MAX_MESSAGE_VALUES };
+        let declared = body.size_hint().exact();
+        let stream = body.into_data_stream();
+        self.app.body_budget().read_body(shown.hash, stream, declared, limits).await
     }
 
     async fn reject_caller(
         &self,
         headers: &HeaderMap,
-        message: &McpMessage,
         reason: &RefusalReason,
         known: Option<&ResolvedAgentToken>,
     ) -> Response {
         let now = self.app.environment().now();
         let call = CallId::from_uuid(self.app.environment().new_uuid(now));
-        let (era, id, method) = match message {
-            McpMessage::Request(request) => {
-                (request.era, request.id.clone(), request.method.as_str())
-            }
-            McpMessage::Notification { method, .. } => {
-                (ProtocolEra::Modern, Value::Null, method.as_str())
-            }
-            McpMessage::Response => (ProtocolEra::Modern, Value::Null, "response"),
-        };
+        // The body is not read: only the headers say what was asked.
+        let (era, id) = (ProtocolEra::Modern, Value::Null);
+        let method = headers.get("mcp-method").and_then(|method| method.to_str().ok());
+        let method = method.unwrap_or_default();
         let recorded = match known {
             Some(known) => self.counter.should_record_former(known.agent.token),
             None if !self.counter.should_record_stranger() => {
@@ -300,7 +318,7 @@ impl GatewayShared {
         headers: HeaderMap,
         shown: PresentedToken,
         known: ResolvedAgentToken,
-        mut request: envelope::McpRequest,
+        (mut request, reservation): (envelope::McpRequest, BodyReservation),
         hangup: Cancellation,
     ) -> Response {
         let (era, id) = (request.era, request.id.clone());
@@ -327,7 +345,10 @@ impl GatewayShared {
         let streams = headers.get_all(header::ACCEPT).iter().any(|accept| {
             accept.to_str().is_ok_and(|accept| accept.contains(EVENT_STREAM_MEDIA_TYPE))
         });
-        let response = match self.decide_call(shown, known, request, call, trace).await {
+        let decision = self.decide_call(shown, known, request, call, trace).await;
+        // A call that runs keeps what it needs of the message; the limits of its agent bound how many do.
+        drop(reservation);
+        let response = match decision {
             CallDecision::Over(answer) => answer_response(answer, era),
             CallDecision::Admitted(admitted) if streams && admitted.reports_progress() => {
                 // The stream removes the pending entry when it ends.
@@ -362,6 +383,19 @@ impl GatewayShared {
     ) -> std::sync::MutexGuard<'_, std::collections::HashMap<PendingCallKey, Cancellation>> {
         lock_unpoisoned(&self.pending)
     }
+}
+
+/// Encodes why the body of a message was not read.
+fn body_failure(error: &BodyError) -> RpcError {
+    let (status, word) = match error {
+        BodyError::TooLarge(_) | BodyError::TooManyValues(_) => {
+            (StatusCode::PAYLOAD_TOO_LARGE, code::INVALID_REQUEST)
+        }
+        BodyError::Overloaded => (StatusCode::TOO_MANY_REQUESTS, code::TOO_MANY_REQUESTS),
+        BodyError::TooSlow => (StatusCode::REQUEST_TIMEOUT, code::INVALID_REQUEST),
+        BodyError::Broken(_) => (StatusCode::BAD_REQUEST, code::INVALID_REQUEST),
+    };
+    RpcError::new(status, word, error.to_string())
 }
 
 /// Returns the key of a pending call of the legacy era.

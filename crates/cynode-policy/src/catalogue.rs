@@ -137,6 +137,11 @@ pub struct CatalogueTool {
 }
 
 impl CatalogueTool {
+    /// Whether a result of that many bytes is checked in so short a time that nobody has to wait for it.
+    pub fn validates_output_cheaply(&self, bytes: usize) -> bool {
+        self.output.as_ref().is_none_or(|schema| schema.is_cheap_for(bytes))
+    }
+
     /// What is wrong with a structured result, if the tool promised a form for it.
     pub fn find_output_violation(&self, structured: Option<&Value>) -> Option<String> {
         let schema = self.output.as_ref()?;
@@ -204,6 +209,11 @@ impl McpToolDefinition {
     /// Whether its schema asks for that argument.
     pub fn requires_argument(&self, name: &str) -> bool {
         schema_requires(&self.input, name)
+    }
+
+    /// Whether the catalogue would take it: its namespace, its schemas and what validating by them costs.
+    pub fn check_usable(&self) -> Result<(), CatalogueError> {
+        self.compile_schemas().map(|_| ())
     }
 
     fn compile_schemas(&self) -> Result<(ToolSchema, Option<ToolSchema>), CatalogueError> {

@@ -14,6 +14,7 @@ pub mod digest;
 pub mod reasons;
 pub mod rules;
 pub mod schema;
+mod schema_cost;
 pub mod tool_names;
 
 #[cfg(test)]

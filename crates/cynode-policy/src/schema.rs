@@ -3,11 +3,21 @@
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
+use crate::schema_cost::{
+    MAX_EXPANDED_PARTS, MAX_REFERENCE_CHAIN, MAX_SCHEMA_PATTERNS, MAX_VALIDATION_COST, SchemaGraph,
+};
+
 /// Most bytes of a schema as JSON.
 pub const MAX_SCHEMA_BYTES: usize = 128 * 1024;
 
 /// Deepest nesting of a schema.
 pub const MAX_SCHEMA_DEPTH: usize = 48;
+
+/// Most bytes of one compiled regular expression.
+const MAX_PATTERN_BYTES: usize = 1024 * 1024;
+
+/// Highest cost of a validation that says where the arguments are wrong. The validator keeps the errors of every branch of `anyOf`.
+const MAX_EXPLAINED_COST: u64 = 10_000;
 
 /// Why a schema cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +31,20 @@ pub enum ToolSchemaError {
     /// It refers to something outside itself.
     #[error("a tool's schema refers only to itself, not to `{0}`")]
     Foreign(String),
+    /// It would cost too much to validate anything by it.
+    #[error(
+        "a tool's schema applies at most {MAX_EXPANDED_PARTS} of its parts to one value, with every `$ref` followed through at most \
+         {MAX_REFERENCE_CHAIN} levels, and has at most {MAX_SCHEMA_PATTERNS} patterns"
+    )]
+    TooComplex,
+    /// It applies itself to the same value again.
+    #[error(
+        "a tool's schema refers to itself only for a part of the value, not for the same value"
+    )]
+    EndlessRecursion,
+    /// A part of it has an address of its own.
+    #[error("no part of a tool's schema has an `$id` of its own")]
+    NestedId,
     /// It is no valid JSON Schema.
     #[error("the schema is wrong: {0}")]
     Invalid(String),
@@ -30,10 +54,11 @@ pub enum ToolSchemaError {
 #[derive(Clone, Debug)]
 pub struct ToolSchema {
     validator: std::sync::Arc<Validator>,
+    graph: std::sync::Arc<SchemaGraph>,
 }
 
 impl ToolSchema {
-    /// Compiles a schema of an object. Patterns run in linear time and nothing is fetched.
+    /// Compiles a schema of an object. Patterns run in linear time, nothing is fetched, and the cost of a validation is bounded.
     pub fn compile_schema(value: &Value) -> Result<Self, ToolSchemaError> {
         if value.get("type") != Some(&Value::String("object".into())) {
             return Err(ToolSchemaError::NotAnObject);
@@ -44,23 +69,36 @@ impl ToolSchema {
         if let Some(foreign) = find_external_ref(value) {
             return Err(ToolSchemaError::Foreign(foreign));
         }
+        let graph = SchemaGraph::from_schema(value)?;
         let validator = jsonschema::options()
             .with_draft(Draft::Draft202012)
-            .with_pattern_options(PatternOptions::regex())
+            .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN_BYTES))
             .build(value)
-            .map_err(|error| ToolSchemaError::Invalid(error.to_string()))?;
-        Ok(Self { validator: std::sync::Arc::new(validator) })
+            .map_err(|error| ToolSchemaError::Invalid(truncate_message(&error.to_string())))?;
+        Ok(Self { validator: std::sync::Arc::new(validator), graph: std::sync::Arc::new(graph) })
     }
 
-    /// What is wrong with the arguments, if anything: where and which rule, never the value itself.
+    /// Whether a JSON text of that size is validated in so short a time that nobody has to wait for it.
+    pub fn is_cheap_for(&self, bytes: usize) -> bool {
+        self.graph.is_cheap_for(bytes)
+    }
+
+    /// What is wrong with the arguments, if anything: where and which rule, never the value itself. Arguments that would take too long to
+    /// validate are wrong, too.
     pub fn find_violation(&self, arguments: &Value) -> Option<String> {
+        let cost = self.graph.estimate_cost(arguments);
+        if cost > MAX_VALIDATION_COST {
+            return Some("too many parts of the schema apply to too many values: send less".into());
+        }
         // Almost all arguments are good, and saying so is much cheaper than looking for complaints.
         if self.validator.is_valid(arguments) {
             return None;
         }
-        let Some(error) = self.validator.iter_errors(arguments).next() else {
-            return Some("the arguments do not fit the schema".to_owned());
-        };
+        let unexplained = || Some("the arguments do not fit the schema".to_owned());
+        if cost > MAX_EXPLAINED_COST {
+            return unexplained();
+        }
+        let Err(error) = self.validator.validate(arguments) else { return unexplained() };
         let place = error.instance_path().to_string();
         let place =
             if place.is_empty() { "the arguments".to_owned() } else { format!("`{place}`") };

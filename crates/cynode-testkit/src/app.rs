@@ -20,6 +20,7 @@ use cynode_app::{
     models::inference::{self, InferenceRuntime},
     notifications,
     platform::{
+        body_budget::BodyBudget,
         keys::InstallationKeys,
         tokens::{self, TokenKind},
     },
@@ -194,18 +195,19 @@ fn app_with_gateway(
 ) -> (App, TempDir) {
     let objects = tempfile::tempdir().unwrap();
     let upstreams = Arc::new(UpstreamPool::new(upstream::UpstreamOptions::default()).unwrap());
-    let app = App::new(db.pool(), environment.clone(), LifetimePolicy::default()).with_gateway(
-        GatewayParts {
-            keys: InstallationKeys::from_master(&[7; 32]),
-            native: cynode_gateway::tools::tool_definitions(),
-            reach: cynode_gateway::build_tool_server_adapter(upstreams),
-            objects: Arc::new(LocalFileSystem::new_with_prefix(objects.path()).unwrap()),
-            objects_directory: objects.path().to_owned(),
-            repositories: RepositoryStore::new(objects.path().join("repositories")),
-            audit_retention: time::Duration::days(365),
-            transcript_retention: time::Duration::days(90),
-        },
-    );
+    // Nobody waits long in a test for memory that another request has.
+    let bodies = BodyBudget::with_timeout(Duration::from_millis(100));
+    let app = App::new(db.pool(), environment.clone(), LifetimePolicy::default());
+    let app = app.with_body_budget(bodies).with_gateway(GatewayParts {
+        keys: InstallationKeys::from_master(&[7; 32]),
+        native: cynode_gateway::tools::tool_definitions(),
+        reach: cynode_gateway::build_tool_server_adapter(upstreams),
+        objects: Arc::new(LocalFileSystem::new_with_prefix(objects.path()).unwrap()),
+        objects_directory: objects.path().to_owned(),
+        repositories: RepositoryStore::new(objects.path().join("repositories")),
+        audit_retention: time::Duration::days(365),
+        transcript_retention: time::Duration::days(90),
+    });
     let models = InferenceRuntime::open_runtime(&app, objects.path().join("cassettes")).unwrap();
     let models = match manager {
         Some(manager) => manager.connect_to(models),

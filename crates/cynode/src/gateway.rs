@@ -216,7 +216,7 @@ pub(crate) async fn start_gateway(
             .or_else(|| config.server.public_url.clone())
             .unwrap_or_else(|| format!("http://{}", config.server.listen)),
         patience: config.server.limits.time,
-        most_bytes: config.server.limits.body.max(8 * 1024 * 1024),
+        most_bytes: config.gateway.max_message_bytes,
     };
     let egress = EgressClient::new(config.egress.allow_private.clone())?;
     let gateway = Gateway::open_gateway(app.clone(), writer, upstreams, egress, options).await?;

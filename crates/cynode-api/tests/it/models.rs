@@ -1362,3 +1362,39 @@ async fn a_ceiling_says_where_it_comes_from() {
         [(json!("day"), json!("person")), (json!("month"), json!("person"))]
     );
 }
+
+#[tokio::test]
+async fn a_question_of_too_many_values_is_refused_and_one_of_a_stranger_is_not_read() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let path = "/v1/chat/completions";
+    let status = async |client: &Client, body: &str| {
+        client.raw(Method::POST, path, Some(body.to_owned())).await.status().as_u16()
+    };
+    let bomb = format!("[{}0]", "0,".repeat(300_000));
+    for (body, known) in [("{", 400), (bomb.as_str(), 413)] {
+        assert_eq!(status(&app.anonymous(), body).await, 401, "{}", body.len());
+        assert_eq!(status(&admin, body).await, known, "{}", body.len());
+    }
+}
+
+#[tokio::test]
+async fn a_question_waits_for_memory_and_is_then_refused_until_there_is_some() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    scripted(&admin, "script", true, says("yes")).await;
+    model(&admin, "m", &["script"], json!({})).await;
+    let long = "x".repeat(40_000);
+    assert_eq!(words(&ask(&admin, chat("m", &long)).await), "yes");
+    let budget = app.app.body_budget();
+    let mut reserved = Vec::new();
+    // Two callers take all that is there for large bodies.
+    for caller in 0..2 {
+        reserved.push(budget.reserve_memory([caller; 32], usize::MAX).await.unwrap());
+    }
+    let refused = ask(&admin, chat("m", &long)).await;
+    assert_eq!((refused.status, refused.headers["retry-after"].to_str().unwrap()), (429, "1"));
+    assert_eq!(words(&ask(&admin, chat("m", "short")).await), "yes", "small ones still pass");
+    reserved.pop();
+    assert_eq!(words(&ask(&admin, chat("m", &long)).await), "yes");
+}

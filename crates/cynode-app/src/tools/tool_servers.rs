@@ -482,6 +482,11 @@ pub async fn accept_tools(
         let tool = offered.iter().find(|tool| tool.tool == *name);
         let tool = tool.ok_or_else(|| Error::not_found("tool of this server", name))?;
         let seen = Sha256Digest::of_json(&tool.definition).to_string() == *digest;
+        if seen {
+            let offered = ServerTool { accepted: None, ..tool.clone() };
+            let (definition, _) = to_definition(&server, &offered);
+            definition.check_usable().map_err(|error| Error::Invalid(error.to_string()))?;
+        }
         let accepted = seen
             && tool_servers::accept_tool_definition(
                 ctx.conn(),

@@ -5,6 +5,7 @@ mod admin;
 mod approvals;
 mod audit;
 mod bench;
+mod bombs;
 mod delivery;
 mod handoffs;
 mod limits;

@@ -57,6 +57,11 @@ pub(crate) fn plain(name: &str) -> Value {
     json!({ "name": name, "description": "A tool.", "inputSchema": { "type": "object", "properties": properties } })
 }
 
+/// An object in the property `a` of an object, so many times.
+pub(crate) fn deep(levels: usize) -> Value {
+    (0..levels).fold(json!({}), |inner, _| json!({ "a": inner }))
+}
+
 fn every() -> Vec<Value> {
     let mut tools: Vec<_> =
         ["echo", "fail", "hang", "vanish", "refuse", "ask"].into_iter().map(plain).collect();
@@ -211,6 +216,7 @@ impl Inner {
             "vanish" => ([("content-type", "text/event-stream")], ": nothing\n\n").into_response(),
             "refuse" => failure(StatusCode::OK, id, -32602, "not like this"),
             "honest" => answer(id, &structured(&json!({ "n": 1 }))),
+            "deep" => answer(id, &structured(&deep(100))),
             "liar" => answer(id, &structured(&json!({ "n": "one" }))),
             "ask" => match params.get("inputResponses") {
                 None => answer(

@@ -6,7 +6,7 @@ use cynode_core::{accounts::CallerCredential, roles::UserRole};
 use cynode_db::{identity::authentication, tools::agent_tokens};
 use cynode_policy::{
     agents::AgentIdentity,
-    decision::{CallRequest, PolicyDecision, PolicySnapshot, decide},
+    decision::{PolicyDecision, PolicySnapshot},
     reasons::{DecisionStage, RefusalReason},
     rules::RuleSet,
 };
@@ -14,7 +14,7 @@ use cynode_wire::tools::{ExplainRequest, ExplainedStep, PolicyExplanation};
 use serde_json::json;
 
 use super::{StoredPolicy, parse_rule};
-use crate::{Ctx, Error, GatewayParts, platform::operation};
+use crate::{Ctx, Error, GatewayParts, platform::operation, tools::call_validation};
 
 /// Explains why a call would be allowed or denied. It neither calls nor records anything.
 #[tracing::instrument(name = "app.gate.explain_call", skip_all)]
@@ -53,10 +53,10 @@ pub async fn explain_call(
     let decision = match ended {
         Some(reason) => PolicyDecision::from_refusal(reason),
         None => {
-            let nothing = json!({});
-            let arguments = body.arguments.as_ref().unwrap_or(&nothing);
-            let agent = limit_to_user_role(ctx, token.agent).await?;
-            decide(&agent, &gate, CallRequest { tool: &body.tool, arguments })
+            let arguments = body.arguments.clone().unwrap_or_else(|| json!({}));
+            let agent = Arc::new(limit_to_user_role(ctx, token.agent).await?);
+            let bytes = arguments.to_string().len();
+            call_validation::decide_call(&agent, &gate, &body.tool, arguments, bytes).await.0
         }
     };
     Ok(to_explanation(&gate, &decision))
