@@ -365,7 +365,8 @@ mod tests {
         assert_eq!(refused.unwrap_err(), BodyError::TooLarge(8 << 20));
         // Without a length, or with a wrong one, while it is read.
         for declared in [None, Some(10)] {
-            let refused = impatient().read_body(ALICE, chunks(9, b'x', 1 << 20), declared, LIMITS);
+            let budget = impatient();
+            let refused = budget.read_body(ALICE, chunks(9, b'x', 1 << 20), declared, LIMITS);
             assert_eq!(refused.await.unwrap_err(), BodyError::TooLarge(8 << 20));
         }
     }
