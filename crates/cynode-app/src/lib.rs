@@ -33,6 +33,7 @@ pub use platform::environment::{AppEnvironment, Clock, RandomSource, SystemClock
 pub use platform::error::Error;
 pub use platform::idempotency::{IdempotentAttempt, OperationAnswer};
 pub use platform::password_hashing::HashedPassword;
+pub use platform::rate_limits::AccountLimits;
 
 /// Lifetimes that the operator of an installation configures.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +88,8 @@ pub struct App {
     /// Wake-ups within this process and from other processes.
     signs: Arc<platform::wakeups::Wakeups>,
     hashing: platform::password_hashing::PasswordHashing,
+    /// Rate limits of accounts.
+    limits: Arc<platform::rate_limits::AccountLimiter>,
     /// Batchers, caches and locks that all requests of this process share.
     shared: Arc<SharedState>,
     /// Resources of the gateway. `None` in a process that only uses the database.
@@ -133,6 +136,7 @@ impl App {
         let (hashing, shared) =
             (platform::password_hashing::PasswordHashing::default(), Arc::new(shared));
         let signs = Arc::default();
+        let limits = platform::rate_limits::AccountLimiter::new(AccountLimits::default());
         Self {
             pool,
             environment,
@@ -140,12 +144,20 @@ impl App {
             commits,
             signs,
             hashing,
+            limits: Arc::new(limits),
             shared,
             gate: None,
             models: None,
             notices: None,
             engine: None,
         }
+    }
+
+    /// Returns the application with other rate limits of accounts.
+    #[must_use]
+    pub fn with_account_limits(mut self, limits: AccountLimits) -> Self {
+        self.limits = Arc::new(platform::rate_limits::AccountLimiter::new(limits));
+        self
     }
 
     /// Returns the application with the resources of the gateway.

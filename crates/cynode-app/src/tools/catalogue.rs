@@ -332,7 +332,7 @@ pub async fn set_tool(
     let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
     let now = ctx.now;
     policy::set_tool_override(ctx.conn(), name.as_str(), &set, off_by, caller.user, now).await?;
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     let data = json!({ "tool": name, "enabled": set.enabled, "scope": set.scope });
     ctx.record_event(EventDraft::new(EventKind::ToolSet, data)).await?;
     let (catalogue, _) =
@@ -408,7 +408,7 @@ pub async fn set_rule(
     policy::lock_policy(ctx.conn()).await?;
     let stored = policy::set_rule(ctx.conn(), &rule, caller.user, now).await?;
     require_valid_rules(ctx, parts).await?;
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     let data = json!({ "rule": name, "mode": body.mode, "version": stored.version });
     ctx.record_event(EventDraft::new(EventKind::RuleSet, data)).await?;
     Ok(to_rule_view(stored))
@@ -423,7 +423,7 @@ pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
     if !policy::delete_rule(ctx.conn(), name).await? {
         return Err(Error::not_found("rule", name));
     }
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     ctx.record_event(EventDraft::new(EventKind::RuleDeleted, json!({ "rule": name }))).await
 }
 

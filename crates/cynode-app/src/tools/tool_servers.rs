@@ -230,7 +230,7 @@ pub async fn install_server(
         }
         result => result?,
     }
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     record_server_event(ctx, EventKind::ToolServerInstalled, &server).await?;
     Ok(server)
 }
@@ -433,7 +433,7 @@ pub async fn update_server(
     let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
     let now = ctx.now;
     tool_servers::update_tool_server(ctx.conn(), &server, off_by, now).await?;
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     record_server_event(ctx, EventKind::ToolServerUpdated, &server).await?;
     to_server_view(ctx, server).await
 }
@@ -455,7 +455,7 @@ pub async fn delete_server(ctx: &mut Ctx, parts: &GatewayParts, id: ServerId) ->
     policy::delete_tool_overrides(ctx.conn(), id).await?;
     tool_servers::delete_tool_server(ctx.conn(), id).await?;
     require_valid_rules(ctx, parts).await?;
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     record_server_event(ctx, EventKind::ToolServerRemoved, &server).await
 }
 
@@ -499,7 +499,7 @@ pub async fn accept_tools(
         }
     }
     require_valid_rules(ctx, parts).await?;
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     record_server_event(ctx, EventKind::ToolServerAccepted, &server).await?;
     to_server_view(ctx, server).await
 }
@@ -520,7 +520,7 @@ pub async fn annotate_tool(
     if !tool_servers::set_tool_annotations(ctx.conn(), id, tool, &judged).await? {
         return Err(Error::not_found("tool of this server", tool));
     }
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     record_server_event(ctx, EventKind::ToolServerUpdated, &server).await?;
     to_server_view(ctx, server).await
 }
@@ -603,7 +603,7 @@ async fn store_offered_tools(
     }
     changed |= tool_servers::mark_missing_tools(ctx.conn(), server.id, &names).await? > 0;
     if changed {
-        policy::bump_policy_epoch(ctx.conn()).await?;
+        ctx.invalidate_policy().await?;
         record_server_event(ctx, EventKind::ToolServerChanged, server).await?;
     }
     Ok((!unfit.is_empty()).then(|| {
