@@ -356,6 +356,23 @@ impl Ctx {
         }
     }
 
+    /// Requires a role in the installation or in any project. Rejects a caller whose roles are all weaker.
+    pub(crate) async fn require_role_anywhere(
+        &mut self,
+        needed: UserRole,
+    ) -> Result<AuthenticatedCaller, Error> {
+        let caller = self.caller()?;
+        if caller.role >= Some(needed) {
+            return Ok(caller);
+        }
+        let role = authentication::strongest_project_role(self.conn(), caller.user).await?;
+        self.refused = role < Some(needed);
+        if self.refused {
+            return Err(Error::forbidden(needed, "in the installation or in a project"));
+        }
+        Ok(caller)
+    }
+
     /// Returns `None` when the caller may see every project, else the user whose projects are visible.
     pub(crate) fn visibility_filter(&self) -> Result<Option<UserId>, Error> {
         let caller = self.caller()?;
@@ -390,7 +407,7 @@ impl Ctx {
     }
 
     /// Counts a change that every replica has to load. The installation itself and its admins have no limit.
-    fn count_change(&self) -> Result<(), Error> {
+    pub(crate) fn count_change(&self) -> Result<(), Error> {
         match self.caller {
             Some(caller) if caller.role < Some(UserRole::Admin) => {
                 self.limits.count_change(caller.user)

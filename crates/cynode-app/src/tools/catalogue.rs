@@ -22,7 +22,7 @@ use cynode_db::{
     platform::settings,
     tools::{
         policy,
-        tool_servers::{self, ServerTool, ToolServer},
+        tool_servers::{self, AcceptedTool, ToolServer},
     },
 };
 use cynode_policy::{
@@ -108,7 +108,7 @@ struct StoredPolicy {
     set: HashMap<String, ToolOverride>,
     rules: Vec<PolicyRule>,
     servers: Vec<ToolServer>,
-    tools: Vec<ServerTool>,
+    tools: Vec<AcceptedTool>,
     switches: EnabledSwitches,
     limits: CallLimits,
 }
@@ -119,7 +119,9 @@ impl StoredPolicy {
         let rules = policy::list_rules(conn).await?.into_iter().map(|stored| stored.rule).collect();
         let (servers, tools) = (
             tool_servers::list_tool_servers(conn).await?,
-            tool_servers::list_server_tools(conn, None).await?,
+            // A tool that nobody ever accepted is not read: untrusted text reaches neither this process nor the schema of
+            // the rules.
+            tool_servers::list_accepted_tools(conn).await?,
         );
         let (mut switches, mut limits) = (EnabledSwitches::default(), CallLimits::default());
         for setting in settings::list_settings(conn).await? {
@@ -156,9 +158,7 @@ impl StoredPolicy {
         });
         let servers: HashMap<_, _> =
             self.servers.iter().map(|server| (server.id, server)).collect();
-        // A tool that nobody ever accepted is left out: untrusted text does not reach the schema of the rules.
-        let accepted = self.tools.iter().filter(|tool| tool.accepted.is_some());
-        let installed = accepted.filter_map(|tool| {
+        let installed = self.tools.iter().filter_map(|tool| {
             let server = servers.get(&tool.server)?;
             let mut set = set(&tool.name);
             if !server.enabled {
@@ -314,7 +314,8 @@ pub async fn set_tool(
         }
     }
     let name = tool.definition.name.clone();
-    let mut set = described.set.get(name.as_str()).cloned().unwrap_or_default();
+    let before = described.set.get(name.as_str()).cloned().unwrap_or_default();
+    let mut set = before.clone();
     let (was_off, admin) = (set.enabled == Some(false), caller.role >= Some(UserRole::Admin));
     if was_off
         && body.enabled == Some(true)
@@ -332,7 +333,9 @@ pub async fn set_tool(
     let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
     let now = ctx.now;
     policy::set_tool_override(ctx.conn(), name.as_str(), &set, off_by, caller.user, now).await?;
-    ctx.invalidate_policy().await?;
+    if set != before {
+        ctx.invalidate_policy().await?;
+    }
     let data = json!({ "tool": name, "enabled": set.enabled, "scope": set.scope });
     ctx.record_event(EventDraft::new(EventKind::ToolSet, data)).await?;
     let (catalogue, _) =
