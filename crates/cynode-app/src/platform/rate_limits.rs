@@ -25,9 +25,15 @@ pub struct AccountLimits {
     pub policy_changes_per_minute: u32,
 }
 
+impl AccountLimits {
+    /// The limits where nobody configured others.
+    pub const DEFAULT: Self =
+        Self { requests_per_second: 50, request_burst: 200, policy_changes_per_minute: 20 };
+}
+
 impl Default for AccountLimits {
     fn default() -> Self {
-        Self { requests_per_second: 50, request_burst: 200, policy_changes_per_minute: 20 }
+        Self::DEFAULT
     }
 }
 
