@@ -716,7 +716,12 @@ async fn store_offered_tools(
             gone: false,
             accepted_by: None,
         };
-        changed |= tool_servers::upsert_server_tool(ctx.conn(), &tool, now).await?;
+        changed |= match tool_servers::upsert_server_tool(ctx.conn(), &tool, now).await {
+            Err(error) if error.is_refused_by("server_tools_definition_size") => {
+                return Err(definition_size_error());
+            }
+            result => result?,
+        };
     }
     changed |= tool_servers::mark_missing_tools(ctx.conn(), server.id, &tools).await?;
     if changed.accepted {
@@ -748,13 +753,16 @@ fn require_listing_quota(offered: &[OfferedTool]) -> Result<(), Error> {
         let bytes = tool.definition.to_string().len();
         total = total.saturating_add(bytes);
         if bytes > MAX_DEFINITION_BYTES || total > MAX_SERVER_DEFINITION_BYTES {
-            return Err(Error::LimitExceeded(format!(
-                "the definition of a tool has at most {MAX_DEFINITION_BYTES} bytes, and those of a server have {MAX_SERVER_DEFINITION_BYTES} \
-                 together"
-            )));
+            return Err(definition_size_error());
         }
     }
     Ok(())
+}
+
+fn definition_size_error() -> Error {
+    Error::LimitExceeded(format!(
+        "the definition of a tool has at most {MAX_DEFINITION_BYTES} bytes, and those of a server have {MAX_SERVER_DEFINITION_BYTES} together"
+    ))
 }
 
 /// Gives each offered tool its name of ours, or none where it cannot have one.
