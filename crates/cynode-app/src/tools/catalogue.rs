@@ -89,10 +89,13 @@ pub async fn load_policy_epoch(app: &App) -> Result<i64, Error> {
 }
 
 /// Loads the snapshot of the gateway. It carries the epoch from before the load: a concurrent change increments the
-/// epoch, and the snapshot is loaded again.
+/// epoch, and the snapshot is loaded again. What `compiled` has compiled of the same tools is taken over.
 #[tracing::instrument(name = "app.gate.load_gateway_snapshot", skip_all)]
 #[operation]
-pub async fn load_gateway_snapshot(app: &App) -> Result<GatewaySnapshot, Error> {
+pub async fn load_gateway_snapshot(
+    app: &App,
+    compiled: &ToolCatalogue,
+) -> Result<GatewaySnapshot, Error> {
     let parts = app.gateway_parts()?;
     let mut conn = app.conn().await?;
     // The epoch is read first: a change during the load belongs to the next epoch. There is no retry here, so that
@@ -100,7 +103,7 @@ pub async fn load_gateway_snapshot(app: &App) -> Result<GatewaySnapshot, Error> 
     let before = policy::get_policy_epoch(&mut conn).await?;
     let described = StoredPolicy::load_from_database(&mut conn).await?;
     drop(conn);
-    Ok(described.build_snapshot(before, parts))
+    Ok(described.build_snapshot(before, parts, compiled))
 }
 
 /// Policy data from the database.
@@ -145,10 +148,20 @@ impl StoredPolicy {
         Ok(Self { set, rules, servers, tools, switches, limits })
     }
 
-    /// Builds the catalogue. Built-in tools come first, so that no server can take their names.
+    /// Builds the catalogue.
     fn build_catalogue(
         &self,
         native: &[McpToolDefinition],
+    ) -> (ToolCatalogue, Vec<CatalogueError>) {
+        self.rebuild_catalogue(native, &ToolCatalogue::empty())
+    }
+
+    /// Builds the catalogue and takes over what `compiled` has of the same tools. Built-in tools come first, so that no
+    /// server can take their names.
+    fn rebuild_catalogue(
+        &self,
+        native: &[McpToolDefinition],
+        compiled: &ToolCatalogue,
     ) -> (ToolCatalogue, Vec<CatalogueError>) {
         let set = |name: &ToolName| self.set.get(name.as_str()).cloned().unwrap_or_default();
         let own = native.iter().map(|definition| CatalogueEntry {
@@ -167,11 +180,16 @@ impl StoredPolicy {
             let (definition, pin) = crate::tools::tool_servers::to_definition(server, tool);
             Some(CatalogueEntry { definition, set, pin })
         });
-        ToolCatalogue::from_entries(own.chain(installed))
+        compiled.rebuild_from(own.chain(installed))
     }
 
-    fn build_snapshot(&self, epoch: i64, parts: &GatewayParts) -> GatewaySnapshot {
-        let (catalogue, refused) = self.build_catalogue(&parts.native);
+    fn build_snapshot(
+        &self,
+        epoch: i64,
+        parts: &GatewayParts,
+        compiled: &ToolCatalogue,
+    ) -> GatewaySnapshot {
+        let (catalogue, refused) = self.rebuild_catalogue(&parts.native, compiled);
         for error in refused {
             tracing::warn!(event = "gateway.tool_skipped", "{error}");
         }

@@ -64,6 +64,9 @@ pub const MAX_SERVER_DEFINITION_BYTES: usize = 512 * 1024;
 /// Maximum size of all accepted definitions of a server, as the database writes them: with a space after each comma.
 const MAX_ACCEPTED_BYTES: i64 = 1024 * 1024;
 
+/// Maximum size of all accepted definitions of the servers of one user, or of one project: every replica holds them.
+const MAX_AUDIENCE_BYTES: i64 = 4 * 1024 * 1024;
+
 /// Maximum time of the listing of a server's tools, whatever the timeout of its calls is.
 const MAX_LISTING_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -595,7 +598,7 @@ pub async fn accept_tools(
         }
         changed |= tool.accepted.as_ref() != Some(&tool.definition);
     }
-    require_acceptance_quota(ctx, id).await?;
+    require_acceptance_quota(ctx, &server).await?;
     if changed {
         require_valid_rules(ctx, parts).await?;
         ctx.invalidate_policy().await?;
@@ -604,18 +607,28 @@ pub async fn accept_tools(
     to_server_view(ctx, server).await
 }
 
-/// Rejects more accepted tools of a server than every replica can hold, those counted that the server withdrew.
-async fn require_acceptance_quota(ctx: &mut Ctx, id: ServerId) -> Result<(), Error> {
-    let (count, bytes) = tool_servers::sum_accepted_tools(ctx.conn(), id).await?;
-    if usize::try_from(count).is_ok_and(|count| count <= MAX_SERVER_TOOLS)
-        && bytes <= MAX_ACCEPTED_BYTES
+/// Rejects more accepted tools than every replica can hold, those counted that the servers withdrew. What admins accept
+/// for everybody has no limit but that of one server.
+async fn require_acceptance_quota(ctx: &mut Ctx, server: &ToolServer) -> Result<(), Error> {
+    let totals = tool_servers::sum_accepted_tools(ctx.conn(), server).await?;
+    if usize::try_from(totals.tools).is_ok_and(|count| count > MAX_SERVER_TOOLS)
+        || totals.bytes > MAX_ACCEPTED_BYTES
     {
-        return Ok(());
+        return Err(Error::LimitExceeded(format!(
+            "a tool server has at most {MAX_SERVER_TOOLS} accepted tools of {MAX_ACCEPTED_BYTES} bytes, those counted that it withdrew: \
+             accept fewer, or install it anew"
+        )));
     }
-    Err(Error::LimitExceeded(format!(
-        "a tool server has at most {MAX_SERVER_TOOLS} accepted tools with {MAX_ACCEPTED_BYTES} bytes, those counted that it offers \
-         no more: accept fewer, or install it anew"
-    )))
+    let limited = match server.audience {
+        ToolAudience::Everybody => false,
+        ToolAudience::User(_) | ToolAudience::Project(_) => true,
+    };
+    if limited && totals.audience_bytes > MAX_AUDIENCE_BYTES {
+        return Err(Error::LimitExceeded(format!(
+            "the accepted tools of one person or one project have at most {MAX_AUDIENCE_BYTES} bytes: accept fewer, or uninstall a server"
+        )));
+    }
+    Ok(())
 }
 
 /// Annotates the effects of a tool, which replaces the server's own annotations.

@@ -366,19 +366,43 @@ pub async fn find_tool_names(
     Ok(found.map(|row| (ServerId::from_uuid(row.server_id), row.tool, row.name)).collect())
 }
 
-/// How many tools of a server were accepted, and how many bytes their definitions have as text.
+/// How much was accepted of a server, and of all servers of its audience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptedTotals {
+    /// The tools of the server.
+    pub tools: i64,
+    /// The bytes of their definitions, as text.
+    pub bytes: i64,
+    /// The bytes of all definitions of servers of the same user or the same project.
+    pub audience_bytes: i64,
+}
+
+/// Sums up what was accepted of a server and of its audience.
 #[tracing::instrument(name = "db.servers.sum_accepted_tools", skip_all)]
-pub async fn sum_accepted_tools(conn: &mut Conn, server: ServerId) -> Result<(i64, i64), DbError> {
-    let row = sqlx::query!(
+pub async fn sum_accepted_tools(
+    conn: &mut Conn,
+    server: &ToolServer,
+) -> Result<AcceptedTotals, DbError> {
+    let (name, project) = audience_columns(server.audience);
+    let totals = sqlx::query_as!(
+        AcceptedTotals,
         r#"
-        SELECT count(*) AS "count!", coalesce(sum(octet_length(accepted_definition::text)), 0)::bigint AS "bytes!"
-        FROM server_tools WHERE server_id = $1 AND accepted_definition IS NOT NULL
+        WITH accepted AS (
+            SELECT t.server_id = $1 AS own, octet_length(t.accepted_definition::text)::bigint AS bytes
+            FROM server_tools t JOIN tool_servers s USING (server_id)
+            WHERE t.accepted_definition IS NOT NULL AND s.audience = $2 AND ($3::uuid IS NULL OR s.project_id = $3)
+                AND (s.audience <> 'user' OR s.owner_id = $4)
+        )
+        SELECT count(*) FILTER (WHERE own) AS "tools!", coalesce(sum(bytes) FILTER (WHERE own), 0)::bigint AS "bytes!",
+            coalesce(sum(bytes), 0)::bigint AS "audience_bytes!"
+        FROM accepted
         "#,
-        server.as_uuid(),
-    )
-    .fetch_one(conn)
-    .await?;
-    Ok((row.count, row.bytes))
+        server.id.as_uuid(),
+        name,
+        project,
+        server.owner.as_uuid(),
+    );
+    Ok(totals.fetch_one(conn).await?)
 }
 
 /// What became different about the tools of a server.
