@@ -400,8 +400,9 @@ def _():
 
 @part("tools, servers of tools, rules, tokens of agents")
 def _():
-    call("tool install", "echo", "--http", options.tools, "--scope", "both", "--audience", "everybody", "--prefix", "")
-    call("tool install", "echo", "--http", options.tools, "--scope", "both", code=5)
+    call("tool install", "echo", "--http", options.tools, "--scope", "both", code=6)
+    call("tool install", "echo", "--http", options.tools, "--allow-private", "--scope", "both", "--audience", "everybody", "--prefix", "")
+    call("tool install", "echo", "--http", options.tools, "--allow-private", "--scope", "both", code=5)
     offered = call("tool refresh", "echo")
     assert {it["state"] for it in offered["tools"]} == {"new"}, offered
     call("tool accept", "echo", "--tool", "echo", yes=False, code=2)

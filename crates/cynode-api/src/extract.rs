@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use cynode_app::{
-    App, Error, IdempotentAttempt, OperationAnswer, OperationRequest,
+    App, AuthenticatedCaller, Error, IdempotentAttempt, OperationAnswer, OperationRequest,
     identity::service_tokens::{ServiceIdentity, ServiceKind},
     nodes::{self, AuthenticatedNode},
     platform::tokens::{self, PresentedToken},
@@ -182,7 +182,7 @@ impl FromRequestParts<AppState> for AuthenticatedCall {
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let (_, shown) = bearer_token(&parts.headers)?;
-        let caller = Some(state.app.authenticate_caller(&shown).await?);
+        let caller = Some(authenticate_account(&state.app, &shown).await?);
         let request =
             OperationRequest { caller, trace: request_trace(parts, &state.app), attempt: None };
         Ok(Self { app: state.app.clone(), request, shown })
@@ -196,7 +196,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for MutationCall<T> {
         // Authenticate first: the body of an unauthenticated caller is not even read.
         let (text, shown) = bearer_token(request.headers())?;
         let text = text.to_owned();
-        let caller = Some(state.app.authenticate_caller(&shown).await?);
+        let caller = Some(authenticate_account(&state.app, &shown).await?);
         let (parts, body) = read_body(request, state).await?;
         let attempt = parse_attempt(&parts, &text, &body)?;
         let request =
@@ -215,6 +215,16 @@ impl<T: DeserializeOwned> FromRequest<AppState> for AnonymousCall<T> {
             OperationRequest { caller: None, trace: request_trace(&parts, &state.app), attempt };
         Ok(Self { app: state.app.clone(), request, body: parse_json_body(&parts.headers, &body)? })
     }
+}
+
+/// Authenticates an account and counts its request. An account that sends too many is refused before its body is read.
+async fn authenticate_account(
+    app: &App,
+    shown: &PresentedToken,
+) -> Result<AuthenticatedCaller, ApiError> {
+    let caller = app.authenticate_caller(shown).await?;
+    app.count_request(&caller)?;
+    Ok(caller)
 }
 
 /// Returns the bearer token. Any other scheme is not a credential.

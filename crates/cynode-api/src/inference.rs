@@ -198,11 +198,14 @@ impl InferenceState {
                 });
                 let project = project.transpose()?;
                 match app.authenticate_caller(&shown).await {
-                    Ok(caller) => {
-                        let request =
-                            OperationRequest { caller: Some(caller), trace, attempt: None };
-                        inference::resolve_user_caller(app, &request, project).await
-                    }
+                    Ok(caller) => match app.count_request(&caller) {
+                        Ok(()) => {
+                            let request =
+                                OperationRequest { caller: Some(caller), trace, attempt: None };
+                            inference::resolve_user_caller(app, &request, project).await
+                        }
+                        Err(error) => Err(error),
+                    },
                     Err(error) => Err(error),
                 }
             }
@@ -214,6 +217,10 @@ impl InferenceState {
                 ModelError::new(ModelErrorKind::Forbidden, error.to_string())
             }
             Error::NotFound { .. } => ModelError::new(ModelErrorKind::NotFound, error.to_string()),
+            Error::RateLimited { after, .. } => {
+                ModelError::new(ModelErrorKind::RateLimited, error.to_string())
+                    .with_retry_after(after)
+            }
             Error::Unavailable(_) => {
                 ModelError::new(ModelErrorKind::Unavailable, error.to_string())
             }

@@ -33,6 +33,7 @@ pub use platform::environment::{AppEnvironment, Clock, RandomSource, SystemClock
 pub use platform::error::Error;
 pub use platform::idempotency::{IdempotentAttempt, OperationAnswer};
 pub use platform::password_hashing::HashedPassword;
+pub use platform::rate_limits::AccountLimits;
 
 /// Lifetimes that the operator of an installation configures.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +90,8 @@ pub struct App {
     hashing: platform::password_hashing::PasswordHashing,
     /// Memory for the bodies of requests.
     bodies: Arc<platform::body_budget::BodyBudget>,
+    /// Rate limits of accounts.
+    limits: Arc<platform::rate_limits::AccountLimiter>,
     /// Batchers, caches and locks that all requests of this process share.
     shared: Arc<SharedState>,
     /// Resources of the gateway. `None` in a process that only uses the database.
@@ -135,6 +138,7 @@ impl App {
         let (hashing, shared) =
             (platform::password_hashing::PasswordHashing::default(), Arc::new(shared));
         let signs = Arc::default();
+        let limits = platform::rate_limits::AccountLimiter::new(AccountLimits::default());
         Self {
             pool,
             environment,
@@ -143,6 +147,7 @@ impl App {
             signs,
             hashing,
             bodies: Arc::default(),
+            limits: Arc::new(limits),
             shared,
             gate: None,
             models: None,
@@ -161,6 +166,13 @@ impl App {
     /// Returns the budget for the bodies of requests, which all interfaces of this process share.
     pub fn body_budget(&self) -> &platform::body_budget::BodyBudget {
         &self.bodies
+    }
+
+    /// Returns the application with other rate limits of accounts.
+    #[must_use]
+    pub fn with_account_limits(mut self, limits: AccountLimits) -> Self {
+        self.limits = Arc::new(platform::rate_limits::AccountLimiter::new(limits));
+        self
     }
 
     /// Returns the application with the resources of the gateway.

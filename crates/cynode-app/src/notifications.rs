@@ -19,7 +19,6 @@ use cynode_core::{
 };
 use cynode_db::{
     Conn,
-    models::registry,
     notifications::{
         self, ChannelOwner, NotificationChannel, NotificationFilter, NotificationRecord,
     },
@@ -245,7 +244,7 @@ pub async fn create_channel(
     notifications::set_channel(ctx.conn(), &channel, now).await?;
     if channel.sealed.is_some() {
         // Bumping the epoch makes every redactor load the new secret.
-        registry::bump_registry_epoch(ctx.conn()).await?;
+        ctx.invalidate_models().await?;
     }
     record_channel_event(ctx, &channel, "added").await?;
     Ok(ChannelWithSecret {
@@ -371,7 +370,7 @@ pub async fn update_channel(
         let sealed = gate.keys.seal_channel_secret(ctx.environment(), id, &new)?;
         channel.old = channel.sealed.replace(sealed).map(|old| (old, ctx.now + OLD_SECRET_TTL));
         secret = Some(SecretText(new));
-        registry::bump_registry_epoch(ctx.conn()).await?;
+        ctx.invalidate_models().await?;
     }
     let now = ctx.now;
     notifications::set_channel(ctx.conn(), &channel, now).await?;
@@ -390,7 +389,9 @@ pub async fn delete_channel(ctx: &mut Ctx, id: ChannelId) -> Result<(), Error> {
     let channel = lock_authorized_channel(ctx, id).await?;
     // The epoch is bumped before the channel is removed: readers of the registry load the channels after they see the
     // bump.
-    registry::bump_registry_epoch(ctx.conn()).await?;
+    if channel.sealed.is_some() || channel.old.is_some() {
+        ctx.invalidate_models().await?;
+    }
     notifications::remove_channel(ctx.conn(), id).await?;
     record_channel_event(ctx, &channel, "removed").await
 }

@@ -46,6 +46,24 @@ CREATE TABLE preferences_history (
     CONSTRAINT preferences_history_unique UNIQUE (scope_type, scope_id, key, version)
 );
 
+-- How often the preferences of one user, project or task that choose models were changed. A model call compares it with what its
+-- route was chosen by, and so does not depend on the changes of others. Those of the system and of groups raise `routing_epoch`.
+CREATE TABLE preference_epochs (
+    scope_type text NOT NULL CHECK (scope_type IN ('user', 'project', 'task')),
+    scope_id   uuid NOT NULL,
+    epoch      bigint NOT NULL CHECK (epoch >= 1),
+    PRIMARY KEY (scope_type, scope_id)
+) WITH (fillfactor = 50);
+
+-- The epoch of all preferences that apply to a call: it grows with each change of one of them.
+CREATE FUNCTION preference_epoch(of_user uuid, of_project uuid, of_task uuid) RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT coalesce(sum(e.epoch), 0)::bigint FROM preference_epochs e
+    WHERE (e.scope_type = 'user' AND e.scope_id = of_user) OR (e.scope_type = 'project' AND e.scope_id = of_project)
+        OR (e.scope_type = 'task' AND e.scope_id = of_task);
+END;
+
 -- The key is unique as long as a row is stored, so the table cannot be partitioned by time; retention prunes it by `expires_at`.
 CREATE TABLE idempotency_keys (
     actor_id       uuid NOT NULL,

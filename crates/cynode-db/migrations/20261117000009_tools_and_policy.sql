@@ -58,12 +58,25 @@ CREATE TABLE policy_rules (
     updated_at timestamptz NOT NULL
 );
 
+-- Whether an account may be used and is an admin of the installation, by itself or by a group.
+CREATE FUNCTION is_active_admin(account uuid) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT EXISTS (SELECT FROM users u WHERE u.user_id = account AND u.state = 'active')
+        AND 'admin' = ANY (ARRAY(
+            SELECT b.role FROM role_bindings b WHERE b.user_id = account AND b.project_id IS NULL
+            UNION ALL
+            SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
+            WHERE m.user_id = account AND b.project_id IS NULL));
+END;
+
 -- Tool servers that people installed. `transport` holds no secret.
 CREATE TABLE tool_servers (
     server_id          uuid PRIMARY KEY,
     name               text NOT NULL UNIQUE CHECK (name ~ '^[a-z][a-z0-9-]{0,30}$'),
-    title              text NOT NULL,
+    title              text NOT NULL CHECK (char_length(title) BETWEEN 1 AND 200),
     transport          jsonb NOT NULL CHECK (jsonb_typeof(transport) = 'object'),
+    private_allowed_by uuid REFERENCES users, -- the admin who allows a private address, as long as they are one
     sealed_credentials bytea,
     prefix             text NOT NULL CHECK (char_length(prefix) <= 40), -- empty: tools keep their bare names
     audience           text NOT NULL CHECK (audience IN ('everybody', 'project', 'user')),
@@ -75,19 +88,22 @@ CREATE TABLE tool_servers (
     enabled            boolean NOT NULL,
     disabled_by        uuid REFERENCES users, -- only this user or an admin may enable it
     listed_at          timestamptz,          -- when its tools were last read
-    failure            text,                 -- why that failed
+    failure            text CHECK (char_length(failure) <= 1000), -- why that failed
     created_at         timestamptz NOT NULL,
     updated_at         timestamptz NOT NULL,
     CONSTRAINT tool_servers_audience CHECK ((audience = 'project') = (project_id IS NOT NULL))
 );
 
--- The tools of a server. `definition` is the last one that the server sent; only `accepted_definition` is used.
+-- The tools of a server. `definition` is the last one that the server sent; only `accepted_definition` is used. Their sizes are
+-- those of the text that is read: a number such as 1e300 is short when it is sent and long when it is read.
 CREATE TABLE server_tools (
     server_id           uuid NOT NULL REFERENCES tool_servers ON DELETE CASCADE,
     tool                text NOT NULL CHECK (char_length(tool) BETWEEN 1 AND 128),
     name                text NOT NULL CONSTRAINT server_tools_name_unique UNIQUE CHECK (char_length(name) BETWEEN 1 AND 64),
-    definition          jsonb NOT NULL,
-    accepted_definition jsonb,
+    definition          jsonb NOT NULL
+                        CONSTRAINT server_tools_definition_size CHECK (octet_length(definition::text) <= 262144),
+    accepted_definition jsonb
+                        CONSTRAINT server_tools_accepted_size CHECK (octet_length(accepted_definition::text) <= 262144),
     annotations         jsonb NOT NULL,      -- set by people; the most restrictive until then
     withdrawn           boolean NOT NULL DEFAULT false,
     accepted_by         uuid REFERENCES users,

@@ -152,7 +152,7 @@ BEGIN
     ORDER BY c.budget_id
     FOR NO KEY UPDATE OF c;
     FOR i IN 1 .. cardinality(calls) LOOP
-        stale := epochs[i] <> current_epoch;
+        stale := epochs[i] <> current_epoch + preference_epoch(users[i], projects[i], tasks[i]);
         budget := NULL; park := NULL; park_reason := NULL; park_until := NULL; park_new := false;
         latest := clock_timestamp();
         IF stale THEN

@@ -48,6 +48,8 @@ BEGIN
     WHERE scope_type = 'project' AND scope_id = deleted OR scope_type = 'task' AND scope_id = ANY (own_tasks);
     DELETE FROM preferences_history
     WHERE scope_type = 'project' AND scope_id = deleted OR scope_type = 'task' AND scope_id = ANY (own_tasks);
+    DELETE FROM preference_epochs
+    WHERE scope_type = 'project' AND scope_id = deleted OR scope_type = 'task' AND scope_id = ANY (own_tasks);
     DELETE FROM tasks WHERE project_id = deleted;
     DELETE FROM projects WHERE project_id = deleted;
 END $$;

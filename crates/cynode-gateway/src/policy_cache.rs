@@ -26,7 +26,7 @@ use cynode_app::{
 use cynode_core::{error_chain::format_error_chain, ids::ServerId, sync::lock_unpoisoned};
 use cynode_policy::{
     agents::AgentIdentity,
-    catalogue::CatalogueTool,
+    catalogue::{CatalogueTool, ToolCatalogue},
     decision::{PolicySnapshot, check_tool_access},
     reasons::RefusalReason,
 };
@@ -173,7 +173,7 @@ impl PolicyCache {
     /// Loads the policy snapshot for the first time.
     pub async fn load_initial(app: App) -> Result<Arc<Self>, Error> {
         let confirmed = Instant::now();
-        let loaded = catalogue::load_gateway_snapshot(&app).await?;
+        let loaded = catalogue::load_gateway_snapshot(&app, &ToolCatalogue::empty()).await?;
         let state = CachedPolicy::new(loaded, confirmed);
         Ok(Arc::new(Self {
             app,
@@ -375,7 +375,10 @@ impl PolicyCache {
 
     async fn reload_policy(&self) -> Result<(), Error> {
         let asked = Instant::now();
-        let fresh = CachedPolicy::new(catalogue::load_gateway_snapshot(&self.app).await?, asked);
+        let known = self.state.load_full();
+        let loaded =
+            catalogue::load_gateway_snapshot(&self.app, &known.loaded.gate.catalogue).await?;
+        let fresh = CachedPolicy::new(loaded, asked);
         let before = self.state.rcu(|state| {
             if fresh.loaded.epoch < state.loaded.epoch {
                 // Another task has loaded a newer snapshot in the meantime.

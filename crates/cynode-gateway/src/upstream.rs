@@ -133,13 +133,7 @@ pub struct UpstreamTool {
     pub title: Option<String>,
     /// Purpose, in the server's words.
     pub description: Option<String>,
-    /// JSON Schema of the arguments.
-    pub input_schema: Value,
-    /// JSON Schema of the structured result, if the tool has one.
-    pub output_schema: Option<Value>,
-    /// Hints of the server, which are untrusted.
-    pub annotations: Option<Value>,
-    /// The whole object as the server sent it. The tool's digest is computed from it.
+    /// The whole object as the server sent it, with the schemas and the hints, which are untrusted. The tool's digest is computed from it.
     pub raw: Value,
 }
 

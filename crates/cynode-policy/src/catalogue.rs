@@ -245,14 +245,24 @@ impl ToolCatalogue {
     pub fn from_entries(
         entries: impl IntoIterator<Item = CatalogueEntry>,
     ) -> (Self, Vec<CatalogueError>) {
-        let mut catalogue = Self {
-            tools: BTreeMap::new(),
-            aliases: HashMap::new(),
-            version: Sha256Digest([0; 32]),
-        };
+        Self::empty().rebuild_from(entries)
+    }
+
+    /// A catalogue without tools.
+    pub fn empty() -> Self {
+        Self { tools: BTreeMap::new(), aliases: HashMap::new(), version: Sha256Digest([0; 32]) }
+    }
+
+    /// Puts a new catalogue together, as [`Self::from_entries`] does. Schemas that this one has compiled are not compiled
+    /// again, so that a small change costs little however many tools there are.
+    pub fn rebuild_from(
+        &self,
+        entries: impl IntoIterator<Item = CatalogueEntry>,
+    ) -> (Self, Vec<CatalogueError>) {
+        let mut catalogue = Self::empty();
         let mut refused = Vec::new();
         for entry in entries {
-            if let Err(error) = catalogue.add_entry(entry) {
+            if let Err(error) = catalogue.add_entry(entry, self) {
                 refused.push(error);
             }
         }
@@ -260,9 +270,17 @@ impl ToolCatalogue {
         (catalogue, refused)
     }
 
-    fn add_entry(&mut self, entry: CatalogueEntry) -> Result<(), CatalogueError> {
+    fn add_entry(&mut self, entry: CatalogueEntry, before: &Self) -> Result<(), CatalogueError> {
         let CatalogueEntry { definition, set, pin } = entry;
-        let (arguments, output) = definition.compile_schemas()?;
+        let compiled =
+            before.tools.get(&definition.name).filter(|tool| tool.definition == definition);
+        let (digest, arguments, output) = match compiled {
+            Some(tool) => (tool.digest, tool.arguments.clone(), tool.output.clone()),
+            None => {
+                let (arguments, output) = definition.compile_schemas()?;
+                (definition.definition_digest(), arguments, output)
+            }
+        };
         let names = std::iter::once(&definition.name).chain(&definition.aliases);
         if let Some(taken) = names.into_iter().find(|name| self.contains_name(name)) {
             return Err(CatalogueError::Twice(taken.clone()));
@@ -271,7 +289,7 @@ impl ToolCatalogue {
             self.aliases.insert(alias.clone(), definition.name.clone());
         }
         let tool = CatalogueTool {
-            digest: definition.definition_digest(),
+            digest,
             enabled: set.enabled.unwrap_or(true),
             scope: set.scope.unwrap_or(definition.scope),
             pin,

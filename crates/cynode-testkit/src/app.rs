@@ -13,7 +13,7 @@ use axum::{
 };
 use cynode_api::{AppState, RequestLimits};
 use cynode_app::{
-    App, AppEnvironment, GatewayParts, LifetimePolicy,
+    AccountLimits, App, AppEnvironment, GatewayParts, LifetimePolicy,
     delivery::repositories::RepositoryStore,
     identity::service_tokens::{self, ServiceKind},
     manager::chat::ManagerEndpoint,
@@ -186,6 +186,17 @@ fn routers(app: App, stop: CancellationToken) -> (Router, Router) {
     (cynode_api::public_router(state.clone(), limits), cynode_api::internal_router(state, limits))
 }
 
+/// Rate limits that no test reaches by accident: a test may send thousands of requests in a second.
+const TEST_LIMITS: AccountLimits = AccountLimits {
+    requests_per_second: 1_000_000,
+    request_burst: 1_000_000,
+    policy_changes_per_minute: 1_000_000,
+};
+
+fn new_app(db: &TestDb, environment: AppEnvironment) -> App {
+    App::new(db.pool(), environment, LifetimePolicy::default()).with_account_limits(TEST_LIMITS)
+}
+
 /// Builds an app with everything that the gateway needs.
 fn app_with_gateway(
     db: &TestDb,
@@ -197,7 +208,7 @@ fn app_with_gateway(
     let upstreams = Arc::new(UpstreamPool::new(upstream::UpstreamOptions::default()).unwrap());
     // Nobody waits long in a test for memory that another request has.
     let bodies = BodyBudget::with_timeout(Duration::from_millis(100));
-    let app = App::new(db.pool(), environment.clone(), LifetimePolicy::default());
+    let app = new_app(db, environment.clone());
     let app = app.with_body_budget(bodies).with_gateway(GatewayParts {
         keys: InstallationKeys::from_master(&[7; 32]),
         native: cynode_gateway::tools::tool_definitions(),
@@ -335,7 +346,7 @@ impl TestApp {
             audit_retention: parts.audit_retention,
             transcript_retention: parts.transcript_retention,
         };
-        let app = App::new(self.db.pool(), self.environment.clone(), LifetimePolicy::default());
+        let app = new_app(&self.db, self.environment.clone());
         self.gateway_of(app.with_gateway(parts), tempfile::tempdir().unwrap(), records()).await
     }
 
@@ -394,9 +405,16 @@ impl TestApp {
         static PROCESSES: AtomicU64 = AtomicU64::new(1);
         let seed = PROCESSES.fetch_add(1, Ordering::Relaxed) << 40;
         let environment = AppEnvironment::new(self.clock.clone(), SeededRandom::new(seed));
-        let app = App::new(self.db.pool(), environment, LifetimePolicy::default());
+        let app = new_app(&self.db, environment);
         let (router, _) = routers(app.clone(), self.stop.clone());
         (app, Client { router, token: None, headers: HeaderMap::new(), user: None })
+    }
+
+    /// Returns a client without a credential of this installation with other rate limits of accounts.
+    pub fn with_account_limits(&self, limits: AccountLimits) -> Client {
+        let app = self.app.clone().with_account_limits(limits);
+        let (router, _) = routers(app, self.stop.clone());
+        Client { router, ..self.anonymous() }
     }
 
     /// Returns a client without a credential.

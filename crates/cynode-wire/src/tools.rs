@@ -315,6 +315,10 @@ pub struct InstallServer {
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub server_json: Option<Value>,
+    /// Whether it may be on this machine or in a private network. Only an admin may allow that, and it ends when they are no
+    /// admin any more.
+    #[serde(default)]
+    pub allow_private: bool,
     /// Headers of each request, or variables of the program. They are kept encrypted and never shown.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, String>)]
@@ -350,6 +354,9 @@ pub struct UpdateServer {
     /// Whether it is in use.
     #[serde(default)]
     pub enabled: Option<bool>,
+    /// Whether it may be on this machine or in a private network. Only an admin may allow that.
+    #[serde(default)]
+    pub allow_private: Option<bool>,
     /// Who may call its tools.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
@@ -374,6 +381,8 @@ pub struct ServerView {
     pub title: String,
     /// How it is reached.
     pub transport: ServerTransport,
+    /// Whether it may be on this machine or in a private network: an admin allowed it and still is one.
+    pub allow_private: bool,
     /// The names of its secrets.
     pub secrets: Vec<String>,
     /// What its tools' names begin with.

@@ -27,7 +27,8 @@ fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
 /// Opens the application operations over a database.
 fn open_app(config: &CynodeConfig, options: &DbOptions) -> anyhow::Result<App> {
     let pool = cynode_db::connect_pool(options)?;
-    Ok(App::new(pool, AppEnvironment::from_system(), config.auth.policy))
+    let app = App::new(pool, AppEnvironment::from_system(), config.auth.policy);
+    Ok(app.with_account_limits(config.server.account_limits))
 }
 
 /// Returns the link that creates the first admin. The token is in the fragment, so that no server logs it.

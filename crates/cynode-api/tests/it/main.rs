@@ -15,6 +15,7 @@ mod notices;
 mod permissions;
 mod preferences;
 mod projects;
+mod rate_limits;
 mod remotes;
 mod schedules;
 mod settings;

@@ -421,6 +421,43 @@ async fn preferences_choose_the_provider_and_those_of_one_agent_never_reach_anot
 }
 
 #[tokio::test]
+async fn a_preference_written_in_a_loop_holds_at_once_and_concerns_nobody_else() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let eve = app.user("eve", Some(UserRole::Operator)).await;
+    scripted(&admin, "outside", false, says("outside")).await;
+    scripted(&admin, "inside", true, says("inside")).await;
+    model(&admin, "both", &["outside", "inside"], json!({})).await;
+    model(&admin, "far", &["outside"], json!({})).await;
+    let epochs = "SELECT m.epoch + g.epoch FROM routing_epoch m, policy_epoch g";
+    let before = app.db.number(epochs).await;
+    let write = async |key: &str, value: Value, version: i64| {
+        let path = format!("/v1/preferences/{key}?scope_type=user&scope_id={}", eve.user.unwrap());
+        eve.put(&path, json!({ "value": value, "expected_version": version })).await.expect(200);
+    };
+    let asked = async |client: &Client, text: String| {
+        words(&ask(client, chat("both", &text)).await.expect(200))
+    };
+    for version in 0..20 {
+        let local = version % 2 == 0;
+        write("model_routing.prefer_local", json!(local), version).await;
+        let wanted = if local { "inside" } else { "outside" };
+        assert_eq!(asked(&eve, format!("eve {version}")).await, wanted);
+        assert_eq!(asked(&admin, format!("admin {version}")).await, "outside");
+    }
+    // Also where it leaves nothing, and where it allows something again.
+    let allowed = "model_routing.allowed_external_providers";
+    ask(&eve, chat("far", "1")).await.expect(200);
+    write(allowed, json!([]), 0).await;
+    let reply = ask(&eve, chat("far", "2")).await.expect(503).json();
+    assert_eq!(reply["error"]["code"], "no_route");
+    ask(&admin, chat("far", "3")).await.expect(200);
+    write(allowed, json!(["outside"]), 1).await;
+    ask(&eve, chat("far", "4")).await.expect(200);
+    assert_eq!(app.db.number(epochs).await, before);
+}
+
+#[tokio::test]
 async fn a_model_of_one_project_answers_no_other() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

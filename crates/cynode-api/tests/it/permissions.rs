@@ -727,7 +727,7 @@ impl World {
         admin.put("/v1/model-registry/small", model).await.expect(200);
         let budget = json!({ "scope_type": "installation", "period": "total", "max_tokens": 9 });
         let budget = admin.put("/v1/budgets", budget).await.expect(200).text("budget_id");
-        let server = json!({ "name": "own", "scope": "both",
+        let server = json!({ "name": "own", "scope": "both", "allow_private": true,
             "transport": { "type": "http", "url": "http://127.0.0.1:9/mcp" } });
         let server = admin.post("/v1/tool-servers", server).await.expect(201).text("server_id");
         let approval = asked(&app, project, &agent).await;

@@ -18,7 +18,6 @@ use cynode_db::{
         forges::{self, ProjectRemote},
         repositories::{self, RepositoryRecord},
     },
-    models::registry,
 };
 use cynode_forge::{Forge, ForgeEndpoint, ForgeError, ForgeKind, git, webhook::MIN_SECRET_BYTES};
 use cynode_wire::{
@@ -506,7 +505,7 @@ async fn store_remote(
         result => result?,
     }
     // Bumping the epoch makes every redactor load the new secrets.
-    registry::bump_registry_epoch(ctx.conn()).await?;
+    ctx.invalidate_models().await?;
     if let Some(head) = found.head {
         let default_branch = remote.default_branch.clone();
         let (imported_by, imported_at) = (set_by, ctx.now);
@@ -570,7 +569,7 @@ pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Erro
     if !forges::remove_remote(ctx.conn(), project).await? {
         return Err(Error::not_found("remote of project", project));
     }
-    registry::bump_registry_epoch(ctx.conn()).await?;
+    ctx.invalidate_models().await?;
     let told = EventDraft::new(EventKind::RemoteSet, json!({ "change": "removed" }));
     ctx.record_event(told.with_project(project)).await
 }

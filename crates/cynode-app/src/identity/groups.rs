@@ -65,8 +65,8 @@ pub async fn update_group(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Resu
     let data = json!({
         "group_id": id, "role": body.role, "added": body.add, "removed": body.remove,
     });
-    // The preferences of its members may have changed.
-    cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
+    // The preferences of its members may have changed, and whether they are admins.
+    ctx.invalidate_policy().await?;
     ctx.record_event(EventDraft::new(EventKind::GroupUpdated, data)).await?;
     groups::lock_group(ctx.conn(), id).await?.ok_or_else(missing)
 }

@@ -112,6 +112,10 @@ pub async fn update_user(
     if let Some(role) = role {
         accounts::set_installation_role(ctx.conn(), id, role, now).await?;
     }
+    if role.is_some() || body.active.is_some() {
+        // A private address that an admin allowed for a tool server is allowed only while they are one.
+        ctx.invalidate_policy().await?;
+    }
     if let Some(password) = &password {
         accounts::set_password(ctx.conn(), id, password.as_str(), now).await?;
     }

@@ -351,16 +351,27 @@ pub async fn ask_model(
             Ok(answered) => return Ok(answered),
             Err(RouteError::Failed(error)) => return Err(error),
             Err(RouteError::Stale) => None,
-            Err(RouteError::NoWay(error)) => Some(error),
+            Err(RouteError::NoWay(error)) => Some((error, None)),
+            Err(RouteError::NoPreferredWay(error, epoch)) => Some((error, Some(epoch))),
         };
         let old = registry.epoch;
         registry = models
             .refresh_registry(app, &registry)
             .await
             .map_err(|error| to_model_error(&error))?;
-        // The model is missing in the current registry as well.
-        if let Some(error) = refused
-            && registry.epoch == old
+        if registry.epoch != old {
+            continue;
+        }
+        // The registry is the current one. The preferences of the caller have an epoch of their own.
+        if let Some((error, None)) = refused {
+            return Err(error);
+        }
+        let current = registry
+            .drop_cached_preferences(app, request.who.preference_key())
+            .await
+            .map_err(|error| to_model_error(&error))?;
+        if let Some((error, routed_by)) = refused
+            && routed_by == Some(current)
         {
             return Err(error);
         }
@@ -534,6 +545,8 @@ enum RouteError {
     Stale,
     /// The registry has no route. It may have changed.
     NoWay(ModelError),
+    /// The preferences of this epoch leave no route. They may have changed, and so may the registry.
+    NoPreferredWay(ModelError, i64),
     Failed(ModelError),
 }
 
@@ -572,7 +585,7 @@ async fn try_candidates(
     id: &str,
     draft: &mut RequestDraft,
 ) -> Result<InferenceAnswer, RouteError> {
-    let candidates =
+    let (candidates, preference_epoch) =
         registry.route_candidates(app, &request.who, id).await.map_err(RouteError::NoWay)?;
     draft.prepare_for_registry(registry, &request.who, id).await?;
     let draft: &RequestDraft = draft;
@@ -610,6 +623,7 @@ async fn try_candidates(
             model_id: id,
             prompt_digest,
             route: candidate,
+            epoch: registry.epoch + preference_epoch,
             key,
         };
         match attempt.run().await {
@@ -627,9 +641,10 @@ async fn try_candidates(
         // A failing provider may recover long before a quota is renewed.
         (Some(error), _) => RouteError::Failed(error),
         (None, Some(until)) => park_for_quota(app, request, until).await.into(),
-        (None, None) => {
-            left_alone.map_or_else(|| RouteError::NoWay(no_route_error(id)), RouteError::Failed)
-        }
+        (None, None) => left_alone.map_or_else(
+            || RouteError::NoPreferredWay(no_route_error(id), preference_epoch),
+            RouteError::Failed,
+        ),
     })
 }
 

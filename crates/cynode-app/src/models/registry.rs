@@ -212,7 +212,7 @@ async fn validate_provider(
 }
 
 async fn record_registry_change(ctx: &mut Ctx, kind: EventKind, data: Value) -> Result<(), Error> {
-    registry::bump_registry_epoch(ctx.conn()).await?;
+    ctx.invalidate_models().await?;
     ctx.record_event(EventDraft::new(kind, data)).await
 }
 

@@ -1,4 +1,4 @@
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use cynode_core::{
     accounts::CallerCredential,
@@ -25,6 +25,7 @@ use crate::{
     platform::{
         idempotency::{self, AnswerSecrecy},
         operation,
+        rate_limits::AccountLimiter,
     },
 };
 
@@ -65,6 +66,7 @@ fn serialize_answer_of<'f, T: Serialize + 'static>(
 pub struct Ctx {
     conn: OperationConnection,
     environment: AppEnvironment,
+    limits: Arc<AccountLimiter>,
     caller: Option<AuthenticatedCaller>,
     /// Trace that the operation belongs to.
     pub trace: TraceId,
@@ -206,6 +208,7 @@ impl App {
         Ctx {
             conn,
             environment: self.environment.clone(),
+            limits: self.limits.clone(),
             caller: request.caller,
             trace: request.trace,
             now: self.environment.now(),
@@ -353,6 +356,23 @@ impl Ctx {
         }
     }
 
+    /// Requires a role in the installation or in any project. Rejects a caller whose roles are all weaker.
+    pub(crate) async fn require_role_anywhere(
+        &mut self,
+        needed: UserRole,
+    ) -> Result<AuthenticatedCaller, Error> {
+        let caller = self.caller()?;
+        if caller.role >= Some(needed) {
+            return Ok(caller);
+        }
+        let role = authentication::strongest_project_role(self.conn(), caller.user).await?;
+        self.refused = role < Some(needed);
+        if self.refused {
+            return Err(Error::forbidden(needed, "in the installation or in a project"));
+        }
+        Ok(caller)
+    }
+
     /// Returns `None` when the caller may see every project, else the user whose projects are visible.
     pub(crate) fn visibility_filter(&self) -> Result<Option<UserId>, Error> {
         let caller = self.caller()?;
@@ -370,6 +390,30 @@ impl Ctx {
     /// Marks that a job was queued. Waiting workers are woken after the commit.
     pub(crate) const fn mark_job_queued(&mut self) {
         self.queued = true;
+    }
+
+    /// Makes every replica load its policy again, and the models with it. Call it only when a policy decision may have
+    /// changed. Rejects an account that does so too often.
+    pub(crate) async fn invalidate_policy(&mut self) -> Result<(), Error> {
+        self.count_change()?;
+        Ok(cynode_db::tools::policy::bump_policy_epoch(self.conn()).await?)
+    }
+
+    /// Makes every replica load its models and known secrets again. Call it only when one of them has changed. Rejects
+    /// an account that does so too often.
+    pub(crate) async fn invalidate_models(&mut self) -> Result<(), Error> {
+        self.count_change()?;
+        Ok(cynode_db::models::registry::bump_registry_epoch(self.conn()).await?)
+    }
+
+    /// Counts a change that every replica has to load. The installation itself and its admins have no limit.
+    pub(crate) fn count_change(&self) -> Result<(), Error> {
+        match self.caller {
+            Some(caller) if caller.role < Some(UserRole::Admin) => {
+                self.limits.count_change(caller.user)
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Returns a new id.

@@ -147,7 +147,7 @@ fn unknown_setting_error(key: &str) -> Error {
 /// Invalidates the cached policy of every replica, if the setting is part of it.
 async fn invalidate_policy(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> {
     if invalidated_cache(key) == Some(InvalidatedCache::Policy) {
-        cynode_db::tools::policy::bump_policy_epoch(ctx.conn()).await?;
+        ctx.invalidate_policy().await?;
     }
     Ok(())
 }
@@ -177,7 +177,7 @@ pub(crate) async fn default_task_budget(conn: &mut Conn) -> Result<Option<budget
 /// Invalidates the cached model registry of every replica, if the setting is part of it.
 async fn invalidate_routing(ctx: &mut Ctx, key: &DottedKey) -> Result<(), Error> {
     if invalidated_cache(key) == Some(InvalidatedCache::ModelRegistry) {
-        cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
+        ctx.invalidate_models().await?;
     }
     Ok(())
 }

@@ -194,8 +194,10 @@ async fn record_preference_event(
     key: &DottedKey,
     version: i64,
 ) -> Result<(), Error> {
-    if key.as_str().contains("model_routing.") {
-        cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
+    if key.as_str().contains("model_routing.")
+        && !preferences::bump_preference_epoch(ctx.conn(), scope).await?
+    {
+        ctx.invalidate_models().await?;
     }
     let data = json!({ "scope_type": scope.scope_type(), "key": key, "version": version });
     let mut told = EventDraft::new(kind, data);

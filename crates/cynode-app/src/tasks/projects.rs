@@ -188,7 +188,7 @@ pub async fn archive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, Er
     }
     let now = ctx.now;
     projects::set_project_archived(ctx.conn(), id, Some(caller.user), now).await?;
-    cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
+    ctx.invalidate_models().await?;
     let told = EventDraft::new(EventKind::ProjectArchived, json!({ "slug": project.slug }));
     ctx.record_event(told.with_project(id)).await?;
     Ok(Project { archived_at: Some(now), ..project })
@@ -206,7 +206,7 @@ pub async fn unarchive_project(ctx: &mut Ctx, id: ProjectId) -> Result<Project, 
     }
     let now = ctx.now;
     projects::set_project_archived(ctx.conn(), id, None, now).await?;
-    cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
+    ctx.invalidate_models().await?;
     let told = EventDraft::new(EventKind::ProjectUnarchived, json!({ "slug": project.slug }));
     ctx.record_event(told.with_project(id)).await?;
     Ok(Project { archived_at: None, ..project })
@@ -229,8 +229,7 @@ pub async fn delete_project(ctx: &mut Ctx, id: ProjectId) -> Result<(), Error> {
     let now = ctx.now;
     projects::delete_project(ctx.conn(), id, now).await?;
     // Its models, its tool servers and the tokens of its agents become invalid in every replica.
-    cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
-    cynode_db::tools::policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     let told = EventDraft::new(EventKind::ProjectDeleted, json!({ "slug": project.slug }));
     ctx.record_event(told.with_project(id)).await
 }

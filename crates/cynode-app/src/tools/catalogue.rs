@@ -22,7 +22,7 @@ use cynode_db::{
     platform::settings,
     tools::{
         policy,
-        tool_servers::{self, ServerTool, ToolServer},
+        tool_servers::{self, AcceptedTool, ToolServer},
     },
 };
 use cynode_policy::{
@@ -89,10 +89,13 @@ pub async fn load_policy_epoch(app: &App) -> Result<i64, Error> {
 }
 
 /// Loads the snapshot of the gateway. It carries the epoch from before the load: a concurrent change increments the
-/// epoch, and the snapshot is loaded again.
+/// epoch, and the snapshot is loaded again. What `compiled` has compiled of the same tools is taken over.
 #[tracing::instrument(name = "app.gate.load_gateway_snapshot", skip_all)]
 #[operation]
-pub async fn load_gateway_snapshot(app: &App) -> Result<GatewaySnapshot, Error> {
+pub async fn load_gateway_snapshot(
+    app: &App,
+    compiled: &ToolCatalogue,
+) -> Result<GatewaySnapshot, Error> {
     let parts = app.gateway_parts()?;
     let mut conn = app.conn().await?;
     // The epoch is read first: a change during the load belongs to the next epoch. There is no retry here, so that
@@ -100,7 +103,7 @@ pub async fn load_gateway_snapshot(app: &App) -> Result<GatewaySnapshot, Error> 
     let before = policy::get_policy_epoch(&mut conn).await?;
     let described = StoredPolicy::load_from_database(&mut conn).await?;
     drop(conn);
-    Ok(described.build_snapshot(before, parts))
+    Ok(described.build_snapshot(before, parts, compiled))
 }
 
 /// Policy data from the database.
@@ -108,7 +111,7 @@ struct StoredPolicy {
     set: HashMap<String, ToolOverride>,
     rules: Vec<PolicyRule>,
     servers: Vec<ToolServer>,
-    tools: Vec<ServerTool>,
+    tools: Vec<AcceptedTool>,
     switches: EnabledSwitches,
     limits: CallLimits,
 }
@@ -119,7 +122,9 @@ impl StoredPolicy {
         let rules = policy::list_rules(conn).await?.into_iter().map(|stored| stored.rule).collect();
         let (servers, tools) = (
             tool_servers::list_tool_servers(conn).await?,
-            tool_servers::list_server_tools(conn, None).await?,
+            // A tool that nobody ever accepted is not read: untrusted text reaches neither this process nor the schema of
+            // the rules.
+            tool_servers::list_accepted_tools(conn).await?,
         );
         let (mut switches, mut limits) = (EnabledSwitches::default(), CallLimits::default());
         for setting in settings::list_settings(conn).await? {
@@ -143,10 +148,20 @@ impl StoredPolicy {
         Ok(Self { set, rules, servers, tools, switches, limits })
     }
 
-    /// Builds the catalogue. Built-in tools come first, so that no server can take their names.
+    /// Builds the catalogue.
     fn build_catalogue(
         &self,
         native: &[McpToolDefinition],
+    ) -> (ToolCatalogue, Vec<CatalogueError>) {
+        self.rebuild_catalogue(native, &ToolCatalogue::empty())
+    }
+
+    /// Builds the catalogue and takes over what `compiled` has of the same tools. Built-in tools come first, so that no
+    /// server can take their names.
+    fn rebuild_catalogue(
+        &self,
+        native: &[McpToolDefinition],
+        compiled: &ToolCatalogue,
     ) -> (ToolCatalogue, Vec<CatalogueError>) {
         let set = |name: &ToolName| self.set.get(name.as_str()).cloned().unwrap_or_default();
         let own = native.iter().map(|definition| CatalogueEntry {
@@ -156,9 +171,7 @@ impl StoredPolicy {
         });
         let servers: HashMap<_, _> =
             self.servers.iter().map(|server| (server.id, server)).collect();
-        // A tool that nobody ever accepted is left out: untrusted text does not reach the schema of the rules.
-        let accepted = self.tools.iter().filter(|tool| tool.accepted.is_some());
-        let installed = accepted.filter_map(|tool| {
+        let installed = self.tools.iter().filter_map(|tool| {
             let server = servers.get(&tool.server)?;
             let mut set = set(&tool.name);
             if !server.enabled {
@@ -167,11 +180,16 @@ impl StoredPolicy {
             let (definition, pin) = crate::tools::tool_servers::to_definition(server, tool);
             Some(CatalogueEntry { definition, set, pin })
         });
-        ToolCatalogue::from_entries(own.chain(installed))
+        compiled.rebuild_from(own.chain(installed))
     }
 
-    fn build_snapshot(&self, epoch: i64, parts: &GatewayParts) -> GatewaySnapshot {
-        let (catalogue, refused) = self.build_catalogue(&parts.native);
+    fn build_snapshot(
+        &self,
+        epoch: i64,
+        parts: &GatewayParts,
+        compiled: &ToolCatalogue,
+    ) -> GatewaySnapshot {
+        let (catalogue, refused) = self.rebuild_catalogue(&parts.native, compiled);
         for error in refused {
             tracing::warn!(event = "gateway.tool_skipped", "{error}");
         }
@@ -314,7 +332,8 @@ pub async fn set_tool(
         }
     }
     let name = tool.definition.name.clone();
-    let mut set = described.set.get(name.as_str()).cloned().unwrap_or_default();
+    let before = described.set.get(name.as_str()).cloned().unwrap_or_default();
+    let mut set = before.clone();
     let (was_off, admin) = (set.enabled == Some(false), caller.role >= Some(UserRole::Admin));
     if was_off
         && body.enabled == Some(true)
@@ -332,7 +351,9 @@ pub async fn set_tool(
     let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
     let now = ctx.now;
     policy::set_tool_override(ctx.conn(), name.as_str(), &set, off_by, caller.user, now).await?;
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    if set != before {
+        ctx.invalidate_policy().await?;
+    }
     let data = json!({ "tool": name, "enabled": set.enabled, "scope": set.scope });
     ctx.record_event(EventDraft::new(EventKind::ToolSet, data)).await?;
     let (catalogue, _) =
@@ -408,7 +429,7 @@ pub async fn set_rule(
     policy::lock_policy(ctx.conn()).await?;
     let stored = policy::set_rule(ctx.conn(), &rule, caller.user, now).await?;
     require_valid_rules(ctx, parts).await?;
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     let data = json!({ "rule": name, "mode": body.mode, "version": stored.version });
     ctx.record_event(EventDraft::new(EventKind::RuleSet, data)).await?;
     Ok(to_rule_view(stored))
@@ -423,7 +444,7 @@ pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
     if !policy::delete_rule(ctx.conn(), name).await? {
         return Err(Error::not_found("rule", name));
     }
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     ctx.record_event(EventDraft::new(EventKind::RuleDeleted, json!({ "rule": name }))).await
 }
 

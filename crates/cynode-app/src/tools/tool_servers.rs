@@ -6,19 +6,34 @@
 mod import;
 mod naming;
 
-use std::{collections::BTreeMap, future::Future, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    time::Duration,
+};
 
-use cynode_core::{events::EventKind, ids::ServerId, roles::UserRole, tools::ToolAnnotations};
+use cynode_core::{
+    events::EventKind,
+    ids::ServerId,
+    roles::UserRole,
+    settings::registry::{
+        DEFAULT_SERVERS_PER_PROJECT, DEFAULT_SERVERS_PER_USER, SERVERS_PER_PROJECT_SETTING,
+        SERVERS_PER_USER_SETTING,
+    },
+    tools::ToolAnnotations,
+};
 use cynode_db::{
     DbError,
     tools::{
         policy,
-        tool_servers::{self, ServerTool, ToolServer},
+        tool_servers::{self, AcceptedTool, ServerTool, ToolListChange, ToolServer},
     },
 };
 use cynode_policy::{
     catalogue::{DefinitionPin, IdBinding, McpToolDefinition, ToolAudience, ToolOrigin},
     digest::Sha256Digest,
+    schema::MAX_SCHEMA_BYTES,
+    tool_names::ToolName,
 };
 use cynode_wire::{
     identity::accounts::SecretText,
@@ -33,9 +48,36 @@ use serde_json::{Value, json};
 
 use crate::{
     App, Ctx, Error, GatewayParts, OperationRequest,
-    platform::{context::EventDraft, keys::InstallationKeys, operation},
+    platform::{context::EventDraft, keys::InstallationKeys, operation, settings},
     tools::catalogue::{is_visible_to_caller, require_valid_rules},
 };
+
+/// Maximum number of tools of a server.
+pub const MAX_SERVER_TOOLS: usize = 500;
+
+/// Maximum size of one definition, the same as that of a schema that is compiled.
+pub const MAX_DEFINITION_BYTES: usize = MAX_SCHEMA_BYTES;
+
+/// Maximum size of all definitions of a server together.
+pub const MAX_SERVER_DEFINITION_BYTES: usize = 512 * 1024;
+
+/// Maximum size of all accepted definitions of a server, as the database writes them: with a space after each comma.
+const MAX_ACCEPTED_BYTES: i64 = 1024 * 1024;
+
+/// Maximum size of all accepted definitions of the servers of one user, or of one project: every replica holds them.
+const MAX_AUDIENCE_BYTES: i64 = 4 * 1024 * 1024;
+
+/// Maximum time of the listing of a server's tools, whatever the timeout of its calls is.
+const MAX_LISTING_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum number of characters of a title.
+const MAX_TITLE_CHARS: usize = 200;
+
+/// Maximum number of credentials of a server.
+const MAX_SERVER_SECRETS: usize = 32;
+
+/// Maximum number of characters of a stored failure. Part of it may be text of the server.
+const MAX_FAILURE_CHARS: usize = 500;
 
 /// A callable server with unsealed credentials. It never leaves the process.
 #[derive(Clone, Debug)]
@@ -46,7 +88,7 @@ pub struct CallableServer {
     pub transport: ServerTransport,
     /// Headers of each request, or environment variables of the program.
     pub secrets: Vec<(String, SecretString)>,
-    /// SSRF guard: whether it may be on this machine or in a private network, as an admin has allowed.
+    /// SSRF guard: whether it may be on this machine or in a private network, as an admin has allowed who still is one.
     pub private: bool,
     /// Timeout of a call.
     pub timeout: Duration,
@@ -80,7 +122,6 @@ pub trait ToolServerClient: Send + Sync {
 #[derive(Serialize, Deserialize)]
 struct StoredTransport {
     transport: ServerTransport,
-    private: bool,
     secrets: Vec<String>,
 }
 
@@ -114,20 +155,19 @@ impl CallableServer {
             id: server.id,
             transport: stored.transport,
             secrets,
-            private: stored.private,
+            private: server.private,
             timeout: Duration::from_millis(server.timeout_ms.unsigned_abs().into()),
             max_in_flight: usize::try_from(server.max_in_flight).unwrap_or(1),
         })
     }
 }
 
-/// Returns the catalogue definition of a tool: the accepted one, or the offered one in quarantine.
+/// Returns the catalogue definition of an accepted tool. It is quarantined when the server offers it no more, or another.
 pub(crate) fn to_definition(
     server: &ToolServer,
-    tool: &ServerTool,
+    tool: &AcceptedTool,
 ) -> (McpToolDefinition, DefinitionPin) {
-    let said = tool.accepted.as_ref().unwrap_or(&tool.definition);
-    let unchanged = tool.accepted.as_ref() == Some(&tool.definition) && !tool.gone;
+    let said = &tool.definition;
     let text = |key: &str| said.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     let reaches = StoredTransport::from_server(server).is_ok_and(|stored| match stored.transport {
         ServerTransport::Http { .. } => true,
@@ -151,11 +191,15 @@ pub(crate) fn to_definition(
         },
         network: reaches,
     };
-    (definition, if unchanged { DefinitionPin::Accepted } else { DefinitionPin::Quarantined })
+    let pin = if tool.unchanged { DefinitionPin::Accepted } else { DefinitionPin::Quarantined };
+    (definition, pin)
 }
 
 /// Installs a server. Its tools are read on request or within a minute, and are quarantined until a person accepts
 /// them.
+///
+/// For everybody an admin installs it, for a project an operator of the project, for themselves an operator of the
+/// installation or of any project: nobody else has agents that could use it.
 #[tracing::instrument(name = "app.servers.install_server", skip_all)]
 #[operation]
 pub async fn install_server(
@@ -170,7 +214,7 @@ pub async fn install_server(
         (None, Some(document)) => import::transport_from_document(document)?,
         _ => return Err(Error::Invalid("give `transport` or `server_json`".into())),
     };
-    let private = import::validate_transport(&transport, admin)?;
+    import::validate_transport(&transport, admin, body.allow_private)?;
     let audience = match (body.audience.unwrap_or(AudienceView::User), body.project_id) {
         (AudienceView::Everybody, None) => {
             ctx.require_role(UserRole::Admin)?;
@@ -180,7 +224,10 @@ pub async fn install_server(
             ctx.require_project_role(project, UserRole::Operator).await?;
             ToolAudience::Project(project)
         }
-        (AudienceView::User, None) => ToolAudience::User(caller.user),
+        (AudienceView::User, None) => {
+            ctx.require_role_anywhere(UserRole::Operator).await?;
+            ToolAudience::User(caller.user)
+        }
         _ => {
             let rule = "`project_id` is given when the audience is a project, and only then";
             return Err(Error::Invalid(rule.into()));
@@ -192,6 +239,9 @@ pub async fn install_server(
     if !admin {
         require_not_switched_off(ctx, &transport).await?;
     }
+    // The lock serializes concurrent installations, so that they cannot pass the quota together.
+    policy::lock_policy(ctx.conn()).await?;
+    require_server_quota(ctx, audience).await?;
     let prefix = match body.prefix {
         None => format!("ext.{}", body.name),
         Some(prefix) => {
@@ -202,13 +252,14 @@ pub async fn install_server(
     naming::validate_server_name(&body.name, &prefix)?;
     let id = ServerId::from_uuid(ctx.new_uuid());
     let sealed = seal_server_secrets(ctx, parts, id, &body.secrets)?;
-    let stored =
-        StoredTransport { transport, private, secrets: body.secrets.keys().cloned().collect() };
+    let stored = StoredTransport { transport, secrets: body.secrets.keys().cloned().collect() };
     let server = ToolServer {
         id,
-        title: body.title.unwrap_or_else(|| body.name.clone()),
+        title: validate_title(body.title.unwrap_or_else(|| body.name.clone()))?,
         name: body.name,
         transport: serde_json::to_value(stored).map_err(|error| Error::Internal(error.into()))?,
+        private_allowed_by: body.allow_private.then_some(caller.user),
+        private: body.allow_private,
         sealed,
         prefix,
         audience,
@@ -230,9 +281,28 @@ pub async fn install_server(
         }
         result => result?,
     }
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     record_server_event(ctx, EventKind::ToolServerInstalled, &server).await?;
     Ok(server)
+}
+
+/// Rejects a server beyond the quota of its user or its project. Those for everybody are the business of admins.
+async fn require_server_quota(ctx: &mut Ctx, audience: ToolAudience) -> Result<(), Error> {
+    let (key, default, whose) = match audience {
+        ToolAudience::Everybody => return Ok(()),
+        ToolAudience::User(_) => (SERVERS_PER_USER_SETTING, DEFAULT_SERVERS_PER_USER, "one person"),
+        ToolAudience::Project(_) => {
+            (SERVERS_PER_PROJECT_SETTING, DEFAULT_SERVERS_PER_PROJECT, "one project")
+        }
+    };
+    let setting = settings::setting_value(ctx.conn(), key).await?;
+    let limit = setting.and_then(|value| value.as_i64()).unwrap_or(default);
+    if tool_servers::count_tool_servers(ctx.conn(), audience).await? < limit {
+        return Ok(());
+    }
+    Err(Error::LimitExceeded(format!(
+        "{whose} has at most {limit} tool servers: uninstall one, or ask an admin to raise `{key}`"
+    )))
 }
 
 /// Rejects another server at an address where somebody else has disabled a server of the caller, or one of its tools:
@@ -248,6 +318,13 @@ async fn require_not_switched_off(ctx: &mut Ctx, transport: &ServerTransport) ->
         }
     }
     Ok(())
+}
+
+fn validate_title(title: String) -> Result<String, Error> {
+    if (1..=MAX_TITLE_CHARS).contains(&title.chars().count()) {
+        return Ok(title);
+    }
+    Err(Error::Invalid(format!("`title` has 1 to {MAX_TITLE_CHARS} characters")))
 }
 
 fn validate_range(
@@ -271,6 +348,9 @@ fn seal_server_secrets(
 ) -> Result<Option<Vec<u8>>, Error> {
     if secrets.is_empty() {
         return Ok(None);
+    }
+    if secrets.len() > MAX_SERVER_SECRETS {
+        return Err(Error::Invalid(format!("`secrets` has at most {MAX_SERVER_SECRETS} values")));
     }
     let reserved = ["host", "content-length", "connection", "transfer-encoding", "mcp-session-id"];
     for (name, value) in secrets {
@@ -316,7 +396,9 @@ pub(crate) async fn require_owned_server(ctx: &mut Ctx, id: ServerId) -> Result<
     let stdio =
         matches!(StoredTransport::from_server(&server)?.transport, ServerTransport::Stdio { .. });
     let standing = match server.audience {
-        ToolAudience::User(_) => !stdio,
+        ToolAudience::User(_) => {
+            !stdio && ctx.require_role_anywhere(UserRole::Operator).await.is_ok()
+        }
         ToolAudience::Project(project) => {
             !stdio && ctx.require_project_role(project, UserRole::Operator).await.is_ok()
         }
@@ -361,7 +443,7 @@ pub async fn list_servers(ctx: &mut Ctx) -> Result<Vec<ServerView>, Error> {
 }
 
 async fn to_server_view(ctx: &mut Ctx, server: ToolServer) -> Result<ServerView, Error> {
-    let tools = tool_servers::list_server_tools(ctx.conn(), Some(server.id)).await?;
+    let tools = tool_servers::list_server_tools(ctx.conn(), server.id).await?;
     let stored = StoredTransport::from_server(&server)?;
     let (audience, project_id) = match server.audience {
         ToolAudience::Everybody => (AudienceView::Everybody, None),
@@ -373,6 +455,7 @@ async fn to_server_view(ctx: &mut Ctx, server: ToolServer) -> Result<ServerView,
         name: server.name,
         title: server.title,
         transport: stored.transport,
+        allow_private: server.private,
         secrets: stored.secrets,
         prefix: server.prefix,
         audience,
@@ -423,7 +506,18 @@ pub async fn update_server(
             "in the installation: a server that was switched off is switched on by an admin";
         return Err(Error::forbidden(UserRole::Admin, place));
     }
-    server.title = body.title.unwrap_or(server.title);
+    let before = server.clone();
+    if let Some(title) = body.title {
+        server.title = validate_title(title)?;
+    }
+    if let Some(allowed) = body.allow_private {
+        if allowed {
+            let stored = StoredTransport::from_server(&server)?;
+            import::validate_transport(&stored.transport, admin, allowed)?;
+        }
+        server.private_allowed_by = allowed.then_some(caller.user);
+        server.private = allowed;
+    }
     server.enabled = body.enabled.unwrap_or(server.enabled);
     server.scope = body.scope.unwrap_or(server.scope);
     server.timeout_ms =
@@ -433,7 +527,10 @@ pub async fn update_server(
     let off_by = (body.enabled == Some(false) && (admin || !was_off)).then_some(caller.user);
     let now = ctx.now;
     tool_servers::update_tool_server(ctx.conn(), &server, off_by, now).await?;
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    // A title is only shown, so that no replica has to load anything.
+    if server != (ToolServer { title: server.title.clone(), ..before }) {
+        ctx.invalidate_policy().await?;
+    }
     record_server_event(ctx, EventKind::ToolServerUpdated, &server).await?;
     to_server_view(ctx, server).await
 }
@@ -455,14 +552,15 @@ pub async fn delete_server(ctx: &mut Ctx, parts: &GatewayParts, id: ServerId) ->
     policy::delete_tool_overrides(ctx.conn(), id).await?;
     tool_servers::delete_tool_server(ctx.conn(), id).await?;
     require_valid_rules(ctx, parts).await?;
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    ctx.invalidate_policy().await?;
     record_server_event(ctx, EventKind::ToolServerRemoved, &server).await
 }
 
-/// Rejects a caller who may not change the server.
+/// Rejects a caller who may not change the server, or who asks too often for what may change the policy.
 #[operation]
 pub async fn require_changeable_server(ctx: &mut Ctx, id: ServerId) -> Result<(), Error> {
-    require_owned_server(ctx, id).await.map(|_| ())
+    require_owned_server(ctx, id).await?;
+    ctx.count_change()
 }
 
 /// Accepts tool definitions of a server, exactly as the person saw them.
@@ -477,7 +575,8 @@ pub async fn accept_tools(
     let server = require_owned_server(ctx, id).await?;
     let (caller, now) = (ctx.caller()?, ctx.now);
     policy::lock_policy(ctx.conn()).await?;
-    let offered = tool_servers::list_server_tools(ctx.conn(), Some(id)).await?;
+    let offered = tool_servers::list_server_tools(ctx.conn(), id).await?;
+    let mut changed = false;
     for (name, digest) in &body.tools {
         let tool = offered.iter().find(|tool| tool.tool == *name);
         let tool = tool.ok_or_else(|| Error::not_found("tool of this server", name))?;
@@ -502,11 +601,39 @@ pub async fn accept_tools(
                 "the server has changed the tool since it was looked at: look at it again",
             ));
         }
+        changed |= tool.accepted.as_ref() != Some(&tool.definition);
     }
-    require_valid_rules(ctx, parts).await?;
-    policy::bump_policy_epoch(ctx.conn()).await?;
+    require_acceptance_quota(ctx, &server).await?;
+    if changed {
+        require_valid_rules(ctx, parts).await?;
+        ctx.invalidate_policy().await?;
+    }
     record_server_event(ctx, EventKind::ToolServerAccepted, &server).await?;
     to_server_view(ctx, server).await
+}
+
+/// Rejects more accepted tools than every replica can hold, those counted that the servers withdrew. What admins accept
+/// for everybody has no limit but that of one server.
+async fn require_acceptance_quota(ctx: &mut Ctx, server: &ToolServer) -> Result<(), Error> {
+    let totals = tool_servers::sum_accepted_tools(ctx.conn(), server).await?;
+    if usize::try_from(totals.tools).is_ok_and(|count| count > MAX_SERVER_TOOLS)
+        || totals.bytes > MAX_ACCEPTED_BYTES
+    {
+        return Err(Error::LimitExceeded(format!(
+            "a tool server has at most {MAX_SERVER_TOOLS} accepted tools of {MAX_ACCEPTED_BYTES} bytes, those counted that it withdrew: \
+             accept fewer, or install it anew"
+        )));
+    }
+    let limited = match server.audience {
+        ToolAudience::Everybody => false,
+        ToolAudience::User(_) | ToolAudience::Project(_) => true,
+    };
+    if limited && totals.audience_bytes > MAX_AUDIENCE_BYTES {
+        return Err(Error::LimitExceeded(format!(
+            "the accepted tools of one person or one project have at most {MAX_AUDIENCE_BYTES} bytes: accept fewer, or uninstall a server"
+        )));
+    }
+    Ok(())
 }
 
 /// Annotates the effects of a tool, which replaces the server's own annotations.
@@ -522,15 +649,17 @@ pub async fn annotate_tool(
     // Rules depend on annotations, so only an admin may write them.
     ctx.require_role(UserRole::Admin)?;
     let judged = serde_json::to_value(body).map_err(|error| Error::Internal(error.into()))?;
-    if !tool_servers::set_tool_annotations(ctx.conn(), id, tool, &judged).await? {
-        return Err(Error::not_found("tool of this server", tool));
+    let before = tool_servers::set_tool_annotations(ctx.conn(), id, tool, &judged).await?;
+    let before = before.ok_or_else(|| Error::not_found("tool of this server", tool))?;
+    if before != judged {
+        ctx.invalidate_policy().await?;
     }
-    policy::bump_policy_epoch(ctx.conn()).await?;
     record_server_event(ctx, EventKind::ToolServerUpdated, &server).await?;
     to_server_view(ctx, server).await
 }
 
-/// Lists the tools of a server and stores them. A failure is stored too and does not affect other servers.
+/// Lists the tools of a server and stores them. A failure is stored too and does not affect other servers. The listing
+/// has a time limit of its own, so that a server whose calls may take long does not delay the look at the others.
 #[tracing::instrument(name = "app.servers.refresh_tools", skip_all, fields(server.id = %id))]
 #[operation]
 pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
@@ -541,8 +670,9 @@ pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
             .await?
             .ok_or_else(|| Error::not_found("tool server", id))?
     };
-    let listing =
-        parts.reach.list_tools(&CallableServer::unseal_server(&server, &parts.keys)?).await;
+    let mut callable = CallableServer::unseal_server(&server, &parts.keys)?;
+    callable.timeout = callable.timeout.min(MAX_LISTING_TIMEOUT);
+    let listing = parts.reach.list_tools(&callable).await;
     let request =
         OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
     let mut ctx = app.begin_transaction(&request).await?;
@@ -560,6 +690,8 @@ pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
             Some(format!("what it offers cannot be kept: {error}"))
         }
     };
+    let failure =
+        failure.map(|failure| failure.chars().take(MAX_FAILURE_CHARS).collect::<String>());
     tool_servers::record_tool_listing(ctx.conn(), id, failure.as_deref(), now).await?;
     if failure.is_some() && server.failure.is_none() {
         record_server_event(&mut ctx, EventKind::ToolServerChanged, &server).await?;
@@ -573,24 +705,22 @@ async fn store_offered_tools(
     server: &ToolServer,
     offered: Vec<OfferedTool>,
 ) -> Result<Option<String>, Error> {
-    let (now, mut unfit, mut changed) = (ctx.now, Vec::new(), false);
-    let names: Vec<_> = offered.iter().map(|offered| offered.tool.clone()).collect();
+    let (now, mut unfit, mut changed) = (ctx.now, Vec::new(), ToolListChange::default());
+    require_listing_quota(&offered)?;
+    let tools: Vec<_> = offered.iter().map(|offered| offered.tool.clone()).collect();
     // The lock serializes concurrent reads of one server.
     policy::lock_policy(ctx.conn()).await?;
-    let known = tool_servers::list_server_tools(ctx.conn(), None).await?;
-    let mut named = std::collections::BTreeSet::new();
-    for OfferedTool { tool, definition } in offered {
-        let fits = (1..=128).contains(&tool.chars().count())
-            && !tool.contains('\0')
-            && !definition.to_string().contains("\\u0000");
-        let name = naming::tool_name_for(&server.prefix, &tool)
-            .filter(|name| fits && named.insert(name.clone()));
-        let taken = |name| {
-            known.iter().any(|other| {
-                other.name == name && (other.server != server.id || other.tool != tool)
+    let offered = name_offered_tools(&server.prefix, offered);
+    let names: Vec<_> =
+        offered.iter().filter_map(|(_, name)| name.as_ref()).map(ToString::to_string).collect();
+    let known = tool_servers::find_tool_names(ctx.conn(), &names).await?;
+    for (OfferedTool { tool, definition }, name) in offered {
+        let taken = |name: &ToolName| {
+            known.iter().any(|(owner, other, taken)| {
+                taken == name.as_str() && (*owner != server.id || *other != tool)
             })
         };
-        let Some(name) = name.filter(|name| !name.is_native() && !taken(name.clone())) else {
+        let Some(name) = name.filter(|name| !taken(name)) else {
             unfit.push(tool);
             continue;
         };
@@ -604,11 +734,19 @@ async fn store_offered_tools(
             gone: false,
             accepted_by: None,
         };
-        changed |= tool_servers::upsert_server_tool(ctx.conn(), &tool, now).await?;
+        changed |= match tool_servers::upsert_server_tool(ctx.conn(), &tool, now).await {
+            Err(error) if error.is_refused_by("server_tools_definition_size") => {
+                return Err(definition_size_error());
+            }
+            result => result?,
+        };
     }
-    changed |= tool_servers::mark_missing_tools(ctx.conn(), server.id, &names).await? > 0;
-    if changed {
-        policy::bump_policy_epoch(ctx.conn()).await?;
+    changed |= tool_servers::mark_missing_tools(ctx.conn(), server.id, &tools).await?;
+    if changed.accepted {
+        // A tool that nobody accepted is part of no policy decision.
+        ctx.invalidate_policy().await?;
+    }
+    if changed.any {
         record_server_event(ctx, EventKind::ToolServerChanged, server).await?;
     }
     Ok((!unfit.is_empty()).then(|| {
@@ -621,10 +759,67 @@ async fn store_offered_tools(
     }))
 }
 
-/// Lists the servers whose tools are refreshed at an interval.
+/// Rejects a list with more tools or larger definitions than a server may have.
+fn require_listing_quota(offered: &[OfferedTool]) -> Result<(), Error> {
+    if offered.len() > MAX_SERVER_TOOLS {
+        return Err(Error::LimitExceeded(format!(
+            "a tool server has at most {MAX_SERVER_TOOLS} tools"
+        )));
+    }
+    let mut total = 0_usize;
+    for tool in offered {
+        let bytes = tool.definition.to_string().len();
+        total = total.saturating_add(bytes);
+        if bytes > MAX_DEFINITION_BYTES || total > MAX_SERVER_DEFINITION_BYTES {
+            return Err(definition_size_error());
+        }
+    }
+    Ok(())
+}
+
+fn definition_size_error() -> Error {
+    Error::LimitExceeded(format!(
+        "the definition of a tool has at most {MAX_DEFINITION_BYTES} bytes, and those of a server have {MAX_SERVER_DEFINITION_BYTES} together"
+    ))
+}
+
+/// Gives each offered tool its name of ours, or none where it cannot have one.
+fn name_offered_tools(
+    prefix: &str,
+    offered: Vec<OfferedTool>,
+) -> Vec<(OfferedTool, Option<ToolName>)> {
+    let mut named = BTreeSet::new();
+    let name = |offered: OfferedTool| {
+        let fits = (1..=128).contains(&offered.tool.chars().count())
+            && !offered.tool.contains('\0')
+            && !offered.definition.to_string().contains("\\u0000");
+        let name = naming::tool_name_for(prefix, &offered.tool)
+            .filter(|name| fits && !name.is_native() && named.insert(name.clone()));
+        (offered, name)
+    };
+    offered.into_iter().map(name).collect()
+}
+
+/// Result of the last listing of a server's tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListingHealth {
+    /// It worked, or there was none yet.
+    Healthy,
+    /// It failed.
+    Failing,
+}
+
+/// Lists the servers whose tools are refreshed at an interval, by the result of their last listing.
 #[operation]
-pub async fn list_enabled_servers(app: &App) -> Result<Vec<ServerId>, Error> {
+pub async fn list_enabled_servers(
+    app: &App,
+    health: ListingHealth,
+) -> Result<Vec<ServerId>, Error> {
     let mut conn = app.conn().await?;
     let servers = tool_servers::list_tool_servers(&mut conn).await?;
-    Ok(servers.into_iter().filter(|server| server.enabled).map(|server| server.id).collect())
+    let wanted = servers
+        .into_iter()
+        .filter(|server| server.enabled)
+        .filter(|server| server.failure.is_some() == (health == ListingHealth::Failing));
+    Ok(wanted.map(|server| server.id).collect())
 }

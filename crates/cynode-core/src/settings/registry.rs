@@ -32,6 +32,10 @@ pub const LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING: &str =
 pub const LOOP_GUARD_COST_PER_MINUTE_SETTING: &str = "models.loop_guard.max_cost_micros_per_minute";
 /// Whether notification channels may lead into private networks.
 pub const NOTIFICATIONS_ALLOW_PRIVATE_SETTING: &str = "notifications.allow_private";
+/// How many tool servers a project has at most.
+pub const SERVERS_PER_PROJECT_SETTING: &str = "tools.max_servers_per_project";
+/// How many tool servers a user has at most for their own agents.
+pub const SERVERS_PER_USER_SETTING: &str = "tools.max_servers_per_user";
 /// Whether the reconciler reclaims jobs although most workers are silent.
 pub const FORCE_RECLAIM_SETTING: &str = "workflow.force_reclaim";
 
@@ -51,6 +55,10 @@ pub const DEFAULT_LOOP_GUARD_IDENTICAL_CALLS: i32 = 10;
 pub const DEFAULT_LOOP_GUARD_CALLS_WITHOUT_PROGRESS: i32 = 500;
 /// The default of [`LOOP_GUARD_COST_PER_MINUTE_SETTING`].
 pub const DEFAULT_LOOP_GUARD_COST_PER_MINUTE: i64 = 5_000_000;
+/// The default of [`SERVERS_PER_PROJECT_SETTING`].
+pub const DEFAULT_SERVERS_PER_PROJECT: i64 = 20;
+/// The default of [`SERVERS_PER_USER_SETTING`].
+pub const DEFAULT_SERVERS_PER_USER: i64 = 10;
 
 /// The values of [`THINK_TIMEOUT_SETTING`] and of a model's own think time.
 pub const THINK_TIMEOUT_SECONDS_RANGE: RangeInclusive<i64> = 1..=3600;
@@ -167,7 +175,7 @@ impl SettingSpec {
 }
 
 /// Every setting, ordered by key.
-pub static SETTINGS: [SettingSpec; 16] = [
+pub static SETTINGS: [SettingSpec; 18] = [
     spec(
         ARTIFACT_BYTES_SETTING,
         SettingKind::Number(1, 1 << 50),
@@ -259,6 +267,18 @@ pub static SETTINGS: [SettingSpec; 16] = [
         SettingKind::Switch,
         "Whether notification channels may lead to this machine and into private networks.",
     ),
+    spec(
+        SERVERS_PER_PROJECT_SETTING,
+        SettingKind::Number(0, 10_000),
+        "Quota: how many tool servers a project has at most.",
+    )
+    .with_number(DEFAULT_SERVERS_PER_PROJECT),
+    spec(
+        SERVERS_PER_USER_SETTING,
+        SettingKind::Number(0, 10_000),
+        "Quota: how many tool servers a user has at most for their own agents.",
+    )
+    .with_number(DEFAULT_SERVERS_PER_USER),
     spec(
         FORCE_RECLAIM_SETTING,
         SettingKind::Switch,

@@ -176,6 +176,26 @@ pub async fn project_role(
     strongest_role(&roles)
 }
 
+/// The user's strongest role in any project, by membership or group; the installation's is not counted.
+#[tracing::instrument(name = "db.authentication.strongest_project_role", skip_all)]
+pub async fn strongest_project_role(
+    conn: &mut Conn,
+    user: UserId,
+) -> Result<Option<UserRole>, DbError> {
+    let roles = sqlx::query_scalar!(
+        r#"
+        SELECT role AS "role!" FROM project_members WHERE user_id = $1
+        UNION
+        SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
+        WHERE m.user_id = $1 AND b.project_id IS NOT NULL
+        "#,
+        user.as_uuid(),
+    )
+    .fetch_all(conn)
+    .await?;
+    strongest_role(&roles)
+}
+
 pub(crate) fn strongest_role(roles: &[String]) -> Result<Option<UserRole>, DbError> {
     roles.iter().try_fold(None, |best, name| Ok(best.max(Some(parse_role("role_bindings", name)?))))
 }

@@ -42,7 +42,7 @@ pub struct BudgetStatus {
 pub struct CallReservation {
     /// The call.
     pub call: CallId,
-    /// The number of the registry that it was routed by.
+    /// The epochs of the registry and of the preferences that it was routed by, added up.
     pub epoch: i64,
     /// Who asks.
     pub user: UserId,

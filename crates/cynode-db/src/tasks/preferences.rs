@@ -178,6 +178,47 @@ pub async fn set_preference(
     .transpose()
 }
 
+/// Notes, in the transaction of the change, that the preferences of a user, a project or a task choose models otherwise.
+/// Gives whether the scope has an epoch of its own: those of the system and of groups have none.
+#[tracing::instrument(name = "db.preferences.bump_preference_epoch", skip_all)]
+pub async fn bump_preference_epoch(
+    conn: &mut Conn,
+    scope: PreferenceScope,
+) -> Result<bool, DbError> {
+    match scope {
+        PreferenceScope::System | PreferenceScope::Group(_) => return Ok(false),
+        PreferenceScope::User(_) | PreferenceScope::Project(_) | PreferenceScope::Task(_) => {}
+    }
+    let (kind, id) = preference_scope_columns(scope);
+    sqlx::query!(
+        "
+        INSERT INTO preference_epochs AS e (scope_type, scope_id, epoch) VALUES ($1, $2, 1)
+        ON CONFLICT (scope_type, scope_id) DO UPDATE SET epoch = e.epoch + 1
+        ",
+        kind,
+        id,
+    )
+    .execute(conn)
+    .await?;
+    Ok(true)
+}
+
+/// The epoch of the preferences by which models are chosen for a user in a project and for a task.
+pub async fn get_preference_epoch(
+    conn: &mut Conn,
+    user: UserId,
+    project: Option<ProjectId>,
+    task: Option<TaskId>,
+) -> Result<i64, DbError> {
+    let epoch = sqlx::query_scalar!(
+        r#"SELECT preference_epoch($1, $2, $3) AS "epoch!""#,
+        user.as_uuid(),
+        project.map(ProjectId::as_uuid),
+        task.map(TaskId::as_uuid),
+    );
+    Ok(epoch.fetch_one(conn).await?)
+}
+
 /// Deletes a preference of that version; `false` when that version is not there.
 #[tracing::instrument(name = "db.preferences.delete_preference", skip_all, fields(preference.key = %key))]
 pub async fn delete_preference(

@@ -22,6 +22,10 @@ pub struct ToolServer {
     pub title: String,
     /// How it is reached, without secrets.
     pub transport: Value,
+    /// The admin who allowed that it is on this machine or in a private network.
+    pub private_allowed_by: Option<UserId>,
+    /// Whether that holds: whoever allowed it is still an admin.
+    pub private: bool,
     /// Its credentials, sealed.
     pub sealed: Option<Vec<u8>>,
     /// What its tools' names begin with; empty for none.
@@ -72,6 +76,8 @@ struct ToolServerRow {
     name: String,
     title: String,
     transport: Value,
+    private_allowed_by: Option<Uuid>,
+    private: bool,
     sealed_credentials: Option<Vec<u8>>,
     prefix: String,
     audience: String,
@@ -102,6 +108,8 @@ impl TryFrom<ToolServerRow> for ToolServer {
             name: row.name,
             title: row.title,
             transport: row.transport,
+            private_allowed_by: row.private_allowed_by.map(UserId::from_uuid),
+            private: row.private,
             sealed: row.sealed_credentials,
             prefix: row.prefix,
             audience,
@@ -133,8 +141,8 @@ pub async fn insert_tool_server(conn: &mut Conn, server: &ToolServer) -> Result<
     sqlx::query!(
         "
         INSERT INTO tool_servers (server_id, name, title, transport, sealed_credentials, prefix, audience, project_id, owner_id, scope,
-            timeout_ms, max_in_flight, enabled, created_at, updated_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14)
+            timeout_ms, max_in_flight, enabled, created_at, updated_at, private_allowed_by)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14, $15)
         ",
         server.id.as_uuid(),
         server.name,
@@ -150,6 +158,7 @@ pub async fn insert_tool_server(conn: &mut Conn, server: &ToolServer) -> Result<
         server.max_in_flight,
         server.enabled,
         server.created_at,
+        server.private_allowed_by.map(UserId::as_uuid),
     )
     .execute(conn)
     .await?;
@@ -167,7 +176,7 @@ pub async fn update_tool_server(
     sqlx::query!(
         "
         UPDATE tool_servers SET title = $2, scope = $3, timeout_ms = $4, max_in_flight = $5, enabled = $6, updated_at = $7,
-            disabled_by = CASE WHEN NOT $6::boolean THEN COALESCE($8::uuid, disabled_by) END
+            disabled_by = CASE WHEN NOT $6::boolean THEN COALESCE($8::uuid, disabled_by) END, private_allowed_by = $9
         WHERE server_id = $1
         ",
         server.id.as_uuid(),
@@ -178,6 +187,7 @@ pub async fn update_tool_server(
         server.enabled,
         now,
         off_by.map(UserId::as_uuid),
+        server.private_allowed_by.map(UserId::as_uuid),
     )
     .execute(conn)
     .await?;
@@ -198,11 +208,12 @@ pub async fn delete_tool_server(conn: &mut Conn, id: ServerId) -> Result<bool, D
 pub async fn list_tool_servers(conn: &mut Conn) -> Result<Vec<ToolServer>, DbError> {
     sqlx::query_as!(
         ToolServerRow,
-        "
-        SELECT server_id, name, title, transport, sealed_credentials, prefix, audience, project_id, owner_id, scope, timeout_ms,
-            max_in_flight, enabled, listed_at, failure, created_at
+        r#"
+        SELECT server_id, name, title, transport, private_allowed_by, is_active_admin(private_allowed_by) AS "private!",
+            sealed_credentials, prefix, audience, project_id, owner_id, scope, timeout_ms, max_in_flight, enabled, listed_at, failure,
+            created_at
         FROM tool_servers ORDER BY name
-        "
+        "#
     )
     .fetch_all(conn)
     .await?
@@ -215,17 +226,38 @@ pub async fn list_tool_servers(conn: &mut Conn) -> Result<Vec<ToolServer>, DbErr
 pub async fn get_tool_server(conn: &mut Conn, id: ServerId) -> Result<Option<ToolServer>, DbError> {
     sqlx::query_as!(
         ToolServerRow,
-        "
-        SELECT server_id, name, title, transport, sealed_credentials, prefix, audience, project_id, owner_id, scope, timeout_ms,
-            max_in_flight, enabled, listed_at, failure, created_at
+        r#"
+        SELECT server_id, name, title, transport, private_allowed_by, is_active_admin(private_allowed_by) AS "private!",
+            sealed_credentials, prefix, audience, project_id, owner_id, scope, timeout_ms, max_in_flight, enabled, listed_at, failure,
+            created_at
         FROM tool_servers WHERE server_id = $1
-        ",
+        "#,
         id.as_uuid(),
     )
     .fetch_optional(conn)
     .await?
     .map(ToolServer::try_from)
     .transpose()
+}
+
+/// Counts the servers of an audience: those of a person for themselves, those of a project, or those of everybody.
+#[tracing::instrument(name = "db.servers.count_tool_servers", skip_all)]
+pub async fn count_tool_servers(conn: &mut Conn, audience: ToolAudience) -> Result<i64, DbError> {
+    let (name, project) = audience_columns(audience);
+    let owner = match audience {
+        ToolAudience::User(user) => Some(user.as_uuid()),
+        ToolAudience::Everybody | ToolAudience::Project(_) => None,
+    };
+    let count = sqlx::query_scalar!(
+        r#"
+        SELECT count(*) AS "count!" FROM tool_servers
+        WHERE audience = $1 AND ($2::uuid IS NULL OR owner_id = $2) AND ($3::uuid IS NULL OR project_id = $3)
+        "#,
+        name,
+        owner,
+        project,
+    );
+    Ok(count.fetch_one(conn).await?)
 }
 
 struct ServerToolRow {
@@ -256,25 +288,137 @@ impl TryFrom<ServerToolRow> for ServerTool {
     }
 }
 
-/// What servers offer, by name; of one server when it is given.
+/// What a server offers, by name.
 #[tracing::instrument(name = "db.servers.list_server_tools", skip_all)]
 pub async fn list_server_tools(
     conn: &mut Conn,
-    server: Option<ServerId>,
+    server: ServerId,
 ) -> Result<Vec<ServerTool>, DbError> {
     sqlx::query_as!(
         ServerToolRow,
         "
         SELECT server_id, tool, name, definition, accepted_definition, annotations, withdrawn, accepted_by
-        FROM server_tools WHERE $1::uuid IS NULL OR server_id = $1 ORDER BY name
+        FROM server_tools WHERE server_id = $1 ORDER BY name
         ",
-        server.map(ServerId::as_uuid),
+        server.as_uuid(),
     )
     .fetch_all(conn)
     .await?
     .into_iter()
     .map(ServerTool::try_from)
     .collect()
+}
+
+/// A tool that a person accepted once, as policy decisions need it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AcceptedTool {
+    /// The server.
+    pub server: ServerId,
+    /// What the server calls it.
+    pub tool: String,
+    /// What we call it.
+    pub name: ToolName,
+    /// What the person accepted.
+    pub definition: Value,
+    /// What it does to the world, as a person judged it.
+    pub annotations: Value,
+    /// Whether the server still offers exactly that.
+    pub unchanged: bool,
+}
+
+/// Every tool that was accepted once, by name. A definition that nobody accepted is not even read.
+#[tracing::instrument(name = "db.servers.list_accepted_tools", skip_all)]
+pub async fn list_accepted_tools(conn: &mut Conn) -> Result<Vec<AcceptedTool>, DbError> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT server_id, tool, name, accepted_definition AS "definition!", annotations,
+            NOT withdrawn AND accepted_definition = definition AS "unchanged!"
+        FROM server_tools WHERE accepted_definition IS NOT NULL ORDER BY name
+        "#
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(AcceptedTool {
+                server: ServerId::from_uuid(row.server_id),
+                tool: row.tool,
+                name: row.name.try_into().map_err(corrupt_column("server_tools", "name"))?,
+                definition: row.definition,
+                annotations: row.annotations,
+                unchanged: row.unchanged,
+            })
+        })
+        .collect()
+}
+
+/// The tools that have one of these names: server, name at the server, and ours.
+#[tracing::instrument(name = "db.servers.find_tool_names", skip_all)]
+pub async fn find_tool_names(
+    conn: &mut Conn,
+    names: &[String],
+) -> Result<Vec<(ServerId, String, String)>, DbError> {
+    let rows =
+        sqlx::query!("SELECT server_id, tool, name FROM server_tools WHERE name = ANY($1)", names)
+            .fetch_all(conn)
+            .await?;
+    let found = rows.into_iter();
+    Ok(found.map(|row| (ServerId::from_uuid(row.server_id), row.tool, row.name)).collect())
+}
+
+/// How much was accepted of a server, and of all servers of its audience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptedTotals {
+    /// The tools of the server.
+    pub tools: i64,
+    /// The bytes of their definitions, as text.
+    pub bytes: i64,
+    /// The bytes of all definitions of servers of the same user or the same project.
+    pub audience_bytes: i64,
+}
+
+/// Sums up what was accepted of a server and of its audience.
+#[tracing::instrument(name = "db.servers.sum_accepted_tools", skip_all)]
+pub async fn sum_accepted_tools(
+    conn: &mut Conn,
+    server: &ToolServer,
+) -> Result<AcceptedTotals, DbError> {
+    let (name, project) = audience_columns(server.audience);
+    let totals = sqlx::query_as!(
+        AcceptedTotals,
+        r#"
+        WITH accepted AS (
+            SELECT t.server_id = $1 AS own, octet_length(t.accepted_definition::text)::bigint AS bytes
+            FROM server_tools t JOIN tool_servers s USING (server_id)
+            WHERE t.accepted_definition IS NOT NULL AND s.audience = $2 AND ($3::uuid IS NULL OR s.project_id = $3)
+                AND (s.audience <> 'user' OR s.owner_id = $4)
+        )
+        SELECT count(*) FILTER (WHERE own) AS "tools!", coalesce(sum(bytes) FILTER (WHERE own), 0)::bigint AS "bytes!",
+            coalesce(sum(bytes), 0)::bigint AS "audience_bytes!"
+        FROM accepted
+        "#,
+        server.id.as_uuid(),
+        name,
+        project,
+        server.owner.as_uuid(),
+    );
+    Ok(totals.fetch_one(conn).await?)
+}
+
+/// What became different about the tools of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToolListChange {
+    /// Anything at all.
+    pub any: bool,
+    /// A tool that was accepted once, so that policy decisions depend on it.
+    pub accepted: bool,
+}
+
+impl std::ops::BitOrAssign for ToolListChange {
+    fn bitor_assign(&mut self, other: Self) {
+        self.any |= other.any;
+        self.accepted |= other.accepted;
+    }
 }
 
 /// Notes that a server offers a tool, with this definition. Gives whether that is new or another than before; what was
@@ -284,14 +428,15 @@ pub async fn upsert_server_tool(
     conn: &mut Conn,
     tool: &ServerTool,
     now: OffsetDateTime,
-) -> Result<bool, DbError> {
+) -> Result<ToolListChange, DbError> {
     let row = sqlx::query!(
         r#"
         WITH before AS (SELECT definition, withdrawn FROM server_tools WHERE server_id = $1 AND tool = $2)
         INSERT INTO server_tools (server_id, tool, name, definition, annotations, seen_at)
         VALUES ($1, $2, $3, $4, $5, $6)
         ON CONFLICT (server_id, tool) DO UPDATE SET definition = $4, withdrawn = false, seen_at = $6
-        RETURNING NOT EXISTS (SELECT FROM before WHERE definition = $4 AND NOT withdrawn) AS "changed!"
+        RETURNING NOT EXISTS (SELECT FROM before WHERE definition = $4 AND NOT withdrawn) AS "changed!",
+            accepted_definition IS NOT NULL AS "accepted!"
         "#,
         tool.server.as_uuid(),
         tool.tool,
@@ -302,24 +447,33 @@ pub async fn upsert_server_tool(
     )
     .fetch_one(conn)
     .await?;
-    Ok(row.changed)
+    Ok(ToolListChange { any: row.changed, accepted: row.changed && row.accepted })
 }
 
-/// Notes which tools a server offers no more. Gives how many went.
+/// Notes which tools a server offers no more. Those that nobody accepted are removed: a server that offers other tools
+/// each time must not fill the table.
 #[tracing::instrument(name = "db.servers.mark_missing_tools", skip_all)]
 pub async fn mark_missing_tools(
     conn: &mut Conn,
     server: ServerId,
     offered: &[String],
-) -> Result<u64, DbError> {
-    let done = sqlx::query!(
+) -> Result<ToolListChange, DbError> {
+    let removed = sqlx::query!(
+        "DELETE FROM server_tools WHERE server_id = $1 AND accepted_definition IS NULL AND NOT tool = ANY($2)",
+        server.as_uuid(),
+        offered,
+    )
+    .execute(&mut *conn)
+    .await?;
+    let withdrawn = sqlx::query!(
         "UPDATE server_tools SET withdrawn = true WHERE server_id = $1 AND NOT withdrawn AND NOT tool = ANY($2)",
         server.as_uuid(),
         offered,
     )
     .execute(conn)
     .await?;
-    Ok(done.rows_affected())
+    let accepted = withdrawn.rows_affected() > 0;
+    Ok(ToolListChange { any: accepted || removed.rows_affected() > 0, accepted })
 }
 
 /// Notes that a server's tools were read, or why not.
@@ -345,7 +499,7 @@ pub async fn record_tool_listing(
     Ok(())
 }
 
-/// Accepts exactly the definition that the person saw.
+/// Accepts exactly the definition that the person saw. Gives whether the server still offers it.
 #[tracing::instrument(name = "db.servers.accept_tool_definition", skip_all)]
 pub async fn accept_tool_definition(
     conn: &mut Conn,
@@ -371,21 +525,23 @@ pub async fn accept_tool_definition(
     Ok(done.rows_affected() > 0)
 }
 
-/// Sets what a tool does to the world.
+/// Sets what a tool does to the world. Gives what was set before; `None` when there is no such tool.
 #[tracing::instrument(name = "db.servers.set_tool_annotations", skip_all)]
 pub async fn set_tool_annotations(
     conn: &mut Conn,
     server: ServerId,
     tool: &str,
     annotations: &Value,
-) -> Result<bool, DbError> {
-    let done = sqlx::query!(
-        "UPDATE server_tools SET annotations = $3 WHERE server_id = $1 AND tool = $2",
+) -> Result<Option<Value>, DbError> {
+    let before = sqlx::query_scalar!(
+        r#"
+        WITH before AS (SELECT annotations FROM server_tools WHERE server_id = $1 AND tool = $2)
+        UPDATE server_tools SET annotations = $3 WHERE server_id = $1 AND tool = $2
+        RETURNING (SELECT annotations FROM before) AS "annotations!"
+        "#,
         server.as_uuid(),
         tool,
         annotations,
-    )
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() > 0)
+    );
+    Ok(before.fetch_optional(conn).await?)
 }

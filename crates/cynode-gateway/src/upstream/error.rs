@@ -39,7 +39,7 @@ pub enum UpstreamError {
     /// The server's answer is not MCP.
     #[error("the server sent something that is not MCP: {0}")]
     Malformed(&'static str),
-    /// The answer is larger than [`super::MAX_ANSWER_BYTES`].
+    /// The answer is larger than such an answer may be, at most [`super::MAX_ANSWER_BYTES`].
     #[error("the answer is larger than {limit} bytes")]
     TooLarge {
         /// Maximum size in bytes.

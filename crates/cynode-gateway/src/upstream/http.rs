@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::catalog::{self, HeaderMirrors, UpstreamCatalog};
+use super::catalog::{self, HeaderMirrors, MAX_PAGE_BYTES, UpstreamCatalog};
 use super::error::{ConnectionEffect, ExchangeFailure};
 use super::message::{self, ServerMessage, UpstreamEra};
 use super::{
@@ -29,6 +29,9 @@ use super::{
 
 /// Maximum number of bytes of one stream: an answer and the notifications around it.
 const MAX_STREAM_BYTES: usize = 4 * MAX_ANSWER_BYTES;
+
+/// Maximum size of the answer that detects the era or starts a session.
+const MAX_HANDSHAKE_BYTES: usize = 1024 * 1024;
 
 /// Additional bytes of an event for its id, its name and its field names.
 const SSE_FIELD_BYTES: usize = 1024;
@@ -107,8 +110,8 @@ impl HttpConnection {
             let id = self.next_id();
             let body = message::encode_list_tools(id, self.era, catalog.next_cursor())
                 .map_err(ExchangeFailure::keep_connection)?;
-            let page =
-                self.send_request(id, self.request_headers("tools/list"), body, None).await?;
+            let headers = self.request_headers("tools/list");
+            let page = self.send_request(id, headers, body, None, MAX_PAGE_BYTES).await?;
             match catalog.add_page(&page)? {
                 ControlFlow::Continue(next) => catalog = next,
                 ControlFlow::Break(tools) => return Ok(tools),
@@ -146,22 +149,24 @@ impl HttpConnection {
                 header::insert_mirrors(&mut headers, mirrors, call.arguments);
             }
         }
-        let result = self.send_request(id, headers, body, call.progress.as_ref()).await?;
+        let result =
+            self.send_request(id, headers, body, call.progress.as_ref(), MAX_ANSWER_BYTES).await?;
         message::parse_reply(self.era, result).map_err(ExchangeFailure::keep_connection)
     }
 
-    /// Sends a request and waits for its answer. If the caller stops waiting, the server is notified.
+    /// Sends a request and waits for its answer of at most `limit` bytes. If the caller stops waiting, the server is notified.
     async fn send_request(
         &self,
         id: u64,
         headers: HeaderMap,
         body: Vec<u8>,
         progress: Option<&mpsc::Sender<CallProgress>>,
+        limit: usize,
     ) -> Result<Box<RawValue>, ExchangeFailure> {
         let mut withdrawal = HttpCancelGuard { http: self, id, due: true };
         let response = self.link.post_body(headers, body).await;
         let outcome = match response {
-            Ok(response) => self.link.read_answer(response, id, progress).await,
+            Ok(response) => self.link.read_answer(response, id, progress, limit).await,
             Err(failure) => Err(failure),
         };
         withdrawal.due = false;
@@ -254,7 +259,7 @@ impl HttpEndpoint {
             .post_body(headers, message::encode_discover(1)?)
             .await
             .map_err(|failure| failure.error)?;
-        match self.read_answer(response, 1, None).await {
+        match self.read_answer(response, 1, None, MAX_HANDSHAKE_BYTES).await {
             Ok(result) => Ok(message::era_from_discovery(&result)),
             // An outage or a rejection says nothing about the era.
             Err(ExchangeFailure { effect: ConnectionEffect::Lose, error }) => Err(error),
@@ -274,7 +279,7 @@ impl HttpEndpoint {
             .await
             .map_err(|failure| failure.error)?;
         let session = response.headers().get(header::SESSION_HEADER).cloned();
-        match self.read_answer(response, 2, None).await {
+        match self.read_answer(response, 2, None, MAX_HANDSHAKE_BYTES).await {
             Ok(result) => {
                 if let Some(mut session) = session {
                     session.set_sensitive(true);
@@ -324,12 +329,13 @@ impl HttpEndpoint {
         });
     }
 
-    /// Reads the answer to request `id` from a response.
+    /// Reads the answer to request `id` from a response, of at most `limit` bytes.
     async fn read_answer(
         &self,
         response: Response,
         id: u64,
         progress: Option<&mpsc::Sender<CallProgress>>,
+        limit: usize,
     ) -> Result<Box<RawValue>, ExchangeFailure> {
         let status = response.status();
         let refused = UpstreamError::Status { status: status.as_u16() };
@@ -347,7 +353,7 @@ impl HttpEndpoint {
                 Err(ExchangeFailure::keep_connection(refused))
             }
             (status, ResponseKind::Json) => {
-                match parse_single_answer(&read_bounded(response).await?, id) {
+                match parse_single_answer(&read_bounded(response, limit).await?, id) {
                     Err(ExchangeFailure { error: UpstreamError::Malformed(_), .. })
                         if !status.is_success() =>
                     {
@@ -360,7 +366,7 @@ impl HttpEndpoint {
                 }
             }
             (status, _) if !status.is_success() => Err(self.classify_refusal(status, refused)),
-            (_, ResponseKind::Stream) => self.read_stream(response, id, progress).await,
+            (_, ResponseKind::Stream) => self.read_stream(response, id, progress, limit).await,
             (_, ResponseKind::Other) => Err(ExchangeFailure::keep_connection(
                 UpstreamError::Malformed("neither JSON nor an event stream"),
             )),
@@ -389,9 +395,10 @@ impl HttpEndpoint {
         mut response: Response,
         id: u64,
         progress: Option<&mpsc::Sender<CallProgress>>,
+        limit: usize,
     ) -> Result<Box<RawValue>, ExchangeFailure> {
         let too_large = |limit| ExchangeFailure::keep_connection(UpstreamError::TooLarge { limit });
-        let mut parser = SseEventParser::new(MAX_ANSWER_BYTES + SSE_FIELD_BYTES);
+        let mut parser = SseEventParser::new(limit + SSE_FIELD_BYTES);
         let (mut events, mut received) = (Vec::new(), 0_usize);
         while let Some(chunk) = response.chunk().await.map_err(transport_failure)? {
             received = received.saturating_add(chunk.len());
@@ -400,8 +407,8 @@ impl HttpEndpoint {
             }
             let parsed = parser.push_raw_bytes(&chunk, &mut events);
             for event in events.drain(..) {
-                if event.data.len() > MAX_ANSWER_BYTES {
-                    return Err(too_large(MAX_ANSWER_BYTES));
+                if event.data.len() > limit {
+                    return Err(too_large(limit));
                 }
                 // The first event of a stream may be empty and only carry an id.
                 if event.data.is_empty() || !event.is_message() {
@@ -412,7 +419,7 @@ impl HttpEndpoint {
                     return outcome;
                 }
             }
-            parsed.map_err(|_| too_large(MAX_ANSWER_BYTES))?;
+            parsed.map_err(|_| too_large(limit))?;
         }
         Err(ExchangeFailure::lose_connection(UpstreamError::from_transport(
             "the stream ended before the answer",
@@ -483,11 +490,10 @@ impl ResponseKind {
     }
 }
 
-/// Reads a body of at most [`MAX_ANSWER_BYTES`]. A body that arrives in one piece is not copied.
-async fn read_bounded(mut response: Response) -> Result<Bytes, ExchangeFailure> {
-    let too_large =
-        || ExchangeFailure::keep_connection(UpstreamError::TooLarge { limit: MAX_ANSWER_BYTES });
-    if response.content_length().is_some_and(|length| length > MAX_ANSWER_BYTES as u64) {
+/// Reads a body of at most `limit` bytes. A body that arrives in one piece is not copied.
+async fn read_bounded(mut response: Response, limit: usize) -> Result<Bytes, ExchangeFailure> {
+    let too_large = || ExchangeFailure::keep_connection(UpstreamError::TooLarge { limit });
+    if response.content_length().is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }
     let first = response.chunk().await.map_err(transport_failure)?.unwrap_or_default();
@@ -495,7 +501,7 @@ async fn read_bounded(mut response: Response) -> Result<Bytes, ExchangeFailure> 
     let mut whole = BytesMut::from(first);
     whole.extend_from_slice(&second);
     while let Some(chunk) = response.chunk().await.map_err(transport_failure)? {
-        if whole.len() + chunk.len() > MAX_ANSWER_BYTES {
+        if whole.len() + chunk.len() > limit {
             return Err(too_large());
         }
         whole.extend_from_slice(&chunk);

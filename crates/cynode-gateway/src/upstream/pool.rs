@@ -148,6 +148,10 @@ impl UpstreamPool {
         server: &UpstreamServer,
     ) -> Result<Vec<UpstreamTool>, UpstreamError> {
         let mut attempts = self.begin_attempts(entry, server)?;
+        // One list of a server at a time: a list may take much memory.
+        let _turn = timeout_at(attempts.deadline, entry.listing.lock())
+            .await
+            .map_err(|_| UpstreamError::Timeout)?;
         loop {
             let connection = attempts.open_connection().await?;
             let outcome = timeout_at(attempts.deadline, connection.list_tools()).await;
@@ -325,6 +329,8 @@ struct ServerEntry {
     slots: Semaphore,
     /// Held by the caller that connects.
     connecting: AsyncMutex<()>,
+    /// Held by the caller that lists the tools.
+    listing: AsyncMutex<()>,
     state: Mutex<ServerConnectionState>,
     closed: CancellationToken,
 }
@@ -343,6 +349,7 @@ impl ServerEntry {
             max_in_flight: server.max_in_flight,
             slots: Semaphore::new(server.max_in_flight.min(Semaphore::MAX_PERMITS)),
             connecting: AsyncMutex::default(),
+            listing: AsyncMutex::default(),
             state: Mutex::new(ServerConnectionState { connection: None, breaker: SERVER_BREAKER }),
             closed,
         }

@@ -88,7 +88,7 @@ impl Bench {
         more: Value,
     ) -> String {
         let mut body = json!({ "name": name, "transport": { "type": "http", "url": offering.url },
-            "audience": "everybody", "scope": "both" });
+            "audience": "everybody", "scope": "both", "allow_private": true });
         for (key, value) in more.as_object().unwrap() {
             body[key] = value.clone();
         }

@@ -1,6 +1,17 @@
 //! Tool servers that people install: what of them is used, by whom, and what never reaches them.
 
-use cynode_core::roles::UserRole;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use cynode_app::{
+    AccountLimits, GatewayParts,
+    tools::tool_servers::{
+        self, CallableServer, ListingHealth, MAX_SERVER_TOOLS, ServerToolListing, ToolServerClient,
+    },
+};
+use cynode_core::{ids::ServerId, roles::UserRole};
 use cynode_testkit::{Client, mcp::Era};
 use serde_json::{Value, json};
 
@@ -111,6 +122,7 @@ async fn the_tools_of_a_new_server_can_be_called_when_a_person_has_accepted_them
     offering.offer(vec![plain("echo"), plain("other")]);
     let mut body = install(&offering.url);
     body["audience"] = json!("everybody");
+    body["allow_private"] = json!(true);
     let server = bench.admin.post("/v1/tool-servers", body).await.expect(201).text("server_id");
     let seen = bench.refresh(&server).await;
     assert_eq!(states(&seen), ["echo new", "other new"]);
@@ -229,6 +241,7 @@ async fn the_owner_sets_the_scope_of_their_own_tools_and_nobody_elses() {
     let bench = Bench::new().await;
     let (person, other) =
         (bench.app.user("person", None).await, bench.app.user("other", None).await);
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
     let made =
         person.post("/v1/tool-servers", install("https://tools.example/mcp")).await.expect(201);
     let server = made.text("server_id");
@@ -256,6 +269,7 @@ async fn the_owner_sets_the_scope_of_their_own_tools_and_nobody_elses() {
 async fn what_an_admin_switched_off_its_owner_cannot_switch_on_by_any_way() {
     let bench = Bench::new().await;
     let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
     let made =
         person.post("/v1/tool-servers", install("https://tools.example/mcp")).await.expect(201);
     let server = format!("/v1/tool-servers/{}", made.text("server_id"));
@@ -583,4 +597,275 @@ async fn a_server_that_is_switched_off_or_removed_takes_its_tools_with_it() {
     promised().await;
     assert_eq!(agent.call("ext.todo.echo", json!({})).await.verdict(), "error -32602");
     assert_eq!(offering.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn an_account_that_is_operator_nowhere_installs_no_server_and_keeps_no_right_to_one() {
+    let bench = Bench::new().await;
+    let (nobody, viewer) = (
+        bench.app.user("nobody", None).await,
+        bench.app.user("viewer", Some(UserRole::Viewer)).await,
+    );
+    let member = bench.app.user("member", None).await;
+    bench.app.member(bench.project, &member, UserRole::Viewer).await;
+    let body = install("https://tools.example/mcp");
+    for who in [&nobody, &viewer, &member] {
+        let refused = who.post("/v1/tool-servers", body.clone()).await.expect(403);
+        let needed = "this needs the role operator in the installation or in a project";
+        assert_eq!(refused.text("detail"), needed);
+    }
+    assert_eq!(bench.app.db.number("SELECT count(*) FROM tool_servers").await, 0);
+    bench.app.member(bench.project, &member, UserRole::Operator).await;
+    let made = member.post("/v1/tool-servers", body).await.expect(201).text("server_id");
+    let path = format!("/v1/tool-servers/{made}");
+    member.patch(&path, json!({ "title": "Mine" })).await.expect(200);
+    bench.app.member(bench.project, &member, UserRole::Viewer).await;
+    member.patch(&path, json!({ "title": "Still mine" })).await.expect(403);
+    member.post(&format!("{path}/refresh"), json!(null)).await.expect(403);
+}
+
+#[tokio::test]
+async fn a_person_and_a_project_have_only_so_many_servers() {
+    let bench = Bench::new().await;
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
+    for key in ["tools.max_servers_per_user", "tools.max_servers_per_project"] {
+        let body = json!({ "value": 2, "expected_version": 0 });
+        bench.admin.put(&format!("/v1/settings/{key}"), body).await.expect(200);
+    }
+    let add = async |name: &str, audience: &str| {
+        let mut body = install("https://tools.example/mcp");
+        body["name"] = json!(name);
+        body["audience"] = json!(audience);
+        if audience == "project" {
+            body["project_id"] = json!(bench.project);
+        }
+        person.post("/v1/tool-servers", body).await
+    };
+    for name in ["a", "b"] {
+        add(name, "user").await.expect(201);
+        add(&format!("p{name}"), "project").await.expect(201);
+    }
+    let refused = add("c", "user").await.expect(409);
+    assert_eq!(
+        (refused.text("code"), refused.text("detail")),
+        (
+            "limit_exceeded".to_owned(),
+            "one person has at most 2 tool servers: uninstall one, or ask an admin to raise `tools.max_servers_per_user`".to_owned()
+        )
+    );
+    add("pc", "project").await.expect(409);
+    assert_eq!(bench.app.db.number("SELECT count(*) FROM tool_servers").await, 4);
+}
+
+#[tokio::test]
+async fn a_list_of_tools_beyond_the_limits_is_refused_and_nothing_of_it_is_kept() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    let server = bench.install(&offering, "todo").await;
+    let kept = bench.server(&server).await["tools"].clone();
+    let large = |bytes: usize| {
+        let mut tool = plain("large");
+        tool["description"] = json!("x".repeat(bytes));
+        tool
+    };
+    let mut dense = plain("dense");
+    dense["inputSchema"]["examples"] = json!(vec![0; 40_000]);
+    let many = (0..=MAX_SERVER_TOOLS).map(|n| plain(&format!("t{n}"))).collect();
+    for (tools, told) in [
+        (vec![large(8_000_000)], "the answer is larger than 589824 bytes"),
+        (vec![large(200_000)], "larger definitions than the tools of a server may have"),
+        (vec![dense], "a longer list of tools than a server may have"),
+        (many, "more tools than a server may have"),
+    ] {
+        offering.offer(tools);
+        let seen = bench.refresh(&server).await;
+        let failure = seen["failure"].as_str().unwrap();
+        assert!(failure.ends_with(told), "{failure}");
+        assert_eq!(seen["tools"], kept, "{told}");
+    }
+    // A number that is short when it is sent and long when it is read.
+    let mut bomb = plain("bomb");
+    bomb["inputSchema"]["examples"] = json!(vec![1e300; 10_000]);
+    offering.offer(vec![bomb]);
+    let seen = bench.refresh(&server).await;
+    assert_eq!(
+        seen["failure"],
+        "what it offers cannot be kept: the definition of a tool has at most 131072 bytes, and those of a server have 524288 together"
+    );
+    assert_eq!(seen["tools"], kept);
+}
+
+#[tokio::test]
+async fn what_no_decision_depends_on_makes_no_replica_load_the_policy_again() {
+    let bench = Bench::new().await;
+    let person = bench.app.user("person", None).await;
+    bench.app.member(bench.project, &person, UserRole::Operator).await;
+    let epoch = async || bench.app.db.number("SELECT epoch FROM policy_epoch").await;
+    let body = install("https://tools.example/mcp");
+    let made = person.post("/v1/tool-servers", body).await.expect(201).text("server_id");
+    let path = format!("/v1/tool-servers/{made}");
+    let before = epoch().await;
+    for n in 0..20 {
+        person.patch(&path, json!({ "title": format!("Title {n}") })).await.expect(200);
+        person.patch(&path, json!({ "scope": "both", "enabled": true })).await.expect(200);
+    }
+    assert_eq!(epoch().await, before);
+    person.patch(&path, json!({ "scope": "pm" })).await.expect(200);
+    assert_eq!(epoch().await, before + 1);
+    // What a server offers concerns nobody until it is accepted, and what is accepted is accepted.
+    let offering = Offering::modern().await;
+    let server = bench.install_with(&offering, "offers", json!({})).await;
+    let before = epoch().await;
+    for n in 0..5 {
+        offering.offer(vec![plain("echo"), plain(&format!("new-{n}"))]);
+        bench.refresh(&server).await;
+    }
+    // The tools that were accepted and are offered no more count once.
+    assert_eq!(epoch().await, before + 1);
+    let rows = "SELECT tool FROM server_tools WHERE accepted_definition IS NULL";
+    assert_eq!(bench.app.db.texts(rows).await, ["new-4"]);
+    bench.accept(&server).await;
+    bench.accept(&server).await;
+    assert_eq!(epoch().await, before + 2);
+    let off = json!({ "enabled": false });
+    for _ in 0..3 {
+        bench.set_tool("ext.offers.echo", off.clone()).await;
+    }
+    assert_eq!(epoch().await, before + 3);
+}
+
+#[tokio::test]
+async fn an_account_that_changes_the_policy_in_a_loop_has_to_wait_and_others_do_not() {
+    let bench = Bench::new().await;
+    let limits = AccountLimits { policy_changes_per_minute: 3, ..AccountLimits::default() };
+    let limited = bench.app.with_account_limits(limits);
+    let mut people = Vec::new();
+    for handle in ["eve", "bob"] {
+        let person = bench.app.user(handle, None).await;
+        bench.app.member(bench.project, &person, UserRole::Operator).await;
+        let mut body = install("https://tools.example/mcp");
+        body["name"] = json!(handle);
+        let made = person.post("/v1/tool-servers", body).await.expect(201).text("server_id");
+        people.push((
+            limited.with_token(&person.token().unwrap()),
+            format!("/v1/tool-servers/{made}"),
+        ));
+    }
+    let change = async |at: usize, timeout_ms: u32| {
+        let (client, path) = &people[at];
+        client.patch(path, json!({ "timeout_ms": timeout_ms })).await
+    };
+    let mut changed = Vec::new();
+    for timeout_ms in 1000..1010 {
+        changed.push(change(0, timeout_ms).await);
+    }
+    let statuses: Vec<_> = changed.iter().map(|reply| reply.status).collect();
+    assert_eq!(statuses, [200, 200, 200, 429, 429, 429, 429, 429, 429, 429]);
+    assert_eq!(changed[3].text("code"), "rate_limited");
+    assert!(changed[3].headers.contains_key("retry-after"));
+    // Neither does it get there by asking the server what it offers.
+    let (eve, path) = &people[0];
+    eve.post(&format!("{path}/refresh"), json!(null)).await.expect(429);
+    assert_eq!(change(1, 1000).await.status, 200);
+    // An admin sets up as much as there is.
+    let admin = limited.with_token(&bench.admin.token().unwrap());
+    for n in 0..10 {
+        let body = json!({ "mode": "shadow", "text": "forbid (principal, action, resource);" });
+        admin.put(&format!("/v1/rules/rule-{n}"), body).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn a_private_address_is_allowed_by_an_admin_who_says_so_and_as_long_as_they_are_one() {
+    let bench = Bench::new().await;
+    let second = bench.app.user("second", Some(UserRole::Admin)).await;
+    let offering = Offering::modern().await;
+    let mut body = install(&offering.url);
+    body["audience"] = json!("everybody");
+    let refused = second.post("/v1/tool-servers", body.clone()).await.expect(422);
+    assert_eq!(
+        refused.text("detail"),
+        "the server is on this machine or in a private network: give `allow_private` (`cynork tool install --allow-private`) if it may be there"
+    );
+    // Nobody else may say so, not even of a public address.
+    let operator = bench.app.user("operator", Some(UserRole::Operator)).await;
+    let mut public = install("https://tools.example/mcp");
+    public["allow_private"] = json!(true);
+    operator.post("/v1/tool-servers", public).await.expect(403);
+    body["allow_private"] = json!(true);
+    let server = second.post("/v1/tool-servers", body).await.expect(201).text("server_id");
+    assert_eq!(bench.refresh(&server).await["allow_private"], json!(true));
+    bench.accept(&server).await;
+    promised().await;
+    let agent = bench.agent("developer").await;
+    let call = async || agent.call("ext.todo.echo", json!({ "text": "a" })).await.verdict();
+    assert_eq!(call().await, "ok");
+    let user = format!("/v1/users/{}", second.user.unwrap());
+    bench.admin.patch(&user, json!({ "role": "operator" })).await.expect(200);
+    promised().await;
+    let (calls, lists) = (offering.calls().len(), offering.count("tools/list"));
+    assert_ne!(call().await, "ok");
+    let seen = bench.refresh(&server).await;
+    assert_eq!(
+        (&seen["allow_private"], &seen["failure"]),
+        (
+            &json!(false),
+            &json!("the server's configuration cannot be used: its address is not a public one")
+        )
+    );
+    assert_eq!((offering.calls().len(), offering.count("tools/list")), (calls, lists));
+    // Another admin may allow it.
+    let path = format!("/v1/tool-servers/{server}");
+    second.patch(&path, json!({ "allow_private": true })).await.expect(403);
+    bench.admin.patch(&path, json!({ "allow_private": true })).await.expect(200);
+    promised().await;
+    assert_eq!(call().await, "ok");
+}
+
+/// A client of tool servers that notes how long it may take, and never gets an answer.
+#[derive(Default)]
+struct Unanswered(Mutex<Vec<Duration>>);
+
+impl ToolServerClient for Unanswered {
+    fn list_tools<'a>(&'a self, server: &'a CallableServer) -> ServerToolListing<'a> {
+        self.0.lock().unwrap().push(server.timeout);
+        Box::pin(async { Err("the server did not answer in time".to_owned()) })
+    }
+
+    fn close_server(&self, _: ServerId) {}
+}
+
+#[tokio::test]
+async fn a_slow_server_has_its_own_short_time_and_waits_apart_from_the_others() {
+    let bench = Bench::new().await;
+    let add = async |name: &str, timeout_ms: u32| -> ServerId {
+        let mut body = install("https://tools.example/mcp");
+        body["name"] = json!(name);
+        body["timeout_ms"] = json!(timeout_ms);
+        let made = bench.admin.post("/v1/tool-servers", body).await.expect(201);
+        made.text("server_id").parse().unwrap()
+    };
+    let (slow, quick) = (add("slow", 600_000).await, add("quick", 1000).await);
+    let client = Arc::new(Unanswered::default());
+    let parts = bench.app.app.gateway_parts().unwrap();
+    let app = bench.app.app.clone().with_gateway(GatewayParts {
+        keys: cynode_app::platform::keys::InstallationKeys::from_master(&[7; 32]),
+        native: parts.native.clone(),
+        reach: client.clone(),
+        objects: parts.objects.clone(),
+        objects_directory: parts.objects_directory.clone(),
+        repositories: parts.repositories.clone(),
+        audit_retention: parts.audit_retention,
+        transcript_retention: parts.transcript_retention,
+    });
+    let lane = async |health: ListingHealth| {
+        tool_servers::list_enabled_servers(&app, health).await.unwrap()
+    };
+    assert_eq!(lane(ListingHealth::Healthy).await, [quick, slow]);
+    tool_servers::refresh_tools(&app, slow).await.unwrap();
+    assert_eq!(lane(ListingHealth::Healthy).await, [quick]);
+    assert_eq!(lane(ListingHealth::Failing).await, [slow]);
+    tool_servers::refresh_tools(&app, quick).await.unwrap();
+    assert_eq!(*client.0.lock().unwrap(), [Duration::from_secs(30), Duration::from_secs(1)]);
 }

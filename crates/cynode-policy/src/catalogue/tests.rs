@@ -87,3 +87,25 @@ fn another_word_of_the_definition_is_another_digest_and_any_change_another_versi
     }
     assert_eq!(version(entry(tool)), before);
 }
+
+#[test]
+fn a_rebuilt_catalogue_is_the_one_that_would_be_built_anew() {
+    let (same, mut other) =
+        (definition("help.x", IdBinding::NONE), definition("help.y", IdBinding::NONE));
+    let (before, _) = ToolCatalogue::from_entries([same.clone(), other.clone()].map(entry));
+    other.input = json!({ "type": "object", "required": ["n"] });
+    let entries = || [same.clone(), other.clone()].map(entry);
+    let (rebuilt, refused) = before.rebuild_from(entries());
+    assert_eq!(refused, []);
+    let (anew, _) = ToolCatalogue::from_entries(entries());
+    assert_eq!(rebuilt.version_digest(), anew.version_digest());
+    let takes_nothing = |catalogue: &ToolCatalogue, name: &str| {
+        let tool = catalogue.find_by_wire_name(name).unwrap();
+        tool.arguments.find_violation(&json!({})).is_none()
+    };
+    for name in ["help.x", "help.y"] {
+        assert_eq!(takes_nothing(&rebuilt, name), takes_nothing(&anew, name), "{name}");
+    }
+    assert!(takes_nothing(&before, "help.y") && !takes_nothing(&rebuilt, "help.y"));
+    assert!(before.rebuild_from([]).0.iter_tools().next().is_none());
+}

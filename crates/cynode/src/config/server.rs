@@ -1,6 +1,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use cynode_api::RequestLimits;
+use cynode_app::AccountLimits;
 use cynode_core::tuning::BoundedNumber;
 
 use super::reader::ConfigReader;
@@ -16,6 +17,8 @@ pub(crate) struct ServerConfig {
     pub(crate) public_url: Option<String>,
     /// Limits of one request.
     pub(crate) limits: RequestLimits,
+    /// Rate limits of one account.
+    pub(crate) account_limits: AccountLimits,
     /// Grace period of running requests on shutdown.
     pub(crate) grace: Duration,
 }
@@ -26,6 +29,9 @@ const DEFAULT_LISTEN: SocketAddr =
 const DEFAULT_INTERNAL_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 12082);
 
+/// Maximum of a rate limit: practically none.
+const MAX_RATE: i64 = 1_000_000;
+
 const BODY_LIMIT_BYTES: BoundedNumber<i64> = BoundedNumber {
     name: "CYNODE_SERVER_BODY_LIMIT_BYTES",
     min: 1024,
@@ -34,6 +40,24 @@ const BODY_LIMIT_BYTES: BoundedNumber<i64> = BoundedNumber {
 };
 const REQUEST_TIMEOUT_SECONDS: BoundedNumber<i64> =
     BoundedNumber { name: "CYNODE_SERVER_REQUEST_TIMEOUT_SECONDS", min: 1, max: 600, default: 30 };
+const REQUESTS_PER_SECOND: BoundedNumber<i64> = BoundedNumber {
+    name: "CYNODE_SERVER_REQUESTS_PER_SECOND",
+    min: 1,
+    max: MAX_RATE,
+    default: AccountLimits::DEFAULT.requests_per_second as i64,
+};
+const REQUEST_BURST: BoundedNumber<i64> = BoundedNumber {
+    name: "CYNODE_SERVER_REQUEST_BURST",
+    min: 1,
+    max: MAX_RATE,
+    default: AccountLimits::DEFAULT.request_burst as i64,
+};
+const POLICY_CHANGES_PER_MINUTE: BoundedNumber<i64> = BoundedNumber {
+    name: "CYNODE_SERVER_POLICY_CHANGES_PER_MINUTE",
+    min: 1,
+    max: MAX_RATE,
+    default: AccountLimits::DEFAULT.policy_changes_per_minute as i64,
+};
 const SHUTDOWN_GRACE_SECONDS: BoundedNumber<i64> =
     BoundedNumber { name: "CYNODE_SERVER_SHUTDOWN_GRACE_SECONDS", min: 0, max: 300, default: 10 };
 
@@ -45,12 +69,26 @@ impl ServerConfig {
         let body = reader.bounded_integer("server.body_limit_bytes", BODY_LIMIT_BYTES);
         let time =
             reader.bounded_integer("server.request_timeout_seconds", REQUEST_TIMEOUT_SECONDS);
+        let account_limits = read_account_limits(reader);
         let grace = reader.bounded_integer("server.shutdown_grace_seconds", SHUTDOWN_GRACE_SECONDS);
         let limits = RequestLimits {
             body: usize::try_from(body).unwrap_or(usize::MAX),
             time: Duration::from_secs(time.unsigned_abs()),
         };
         let grace = Duration::from_secs(grace.unsigned_abs());
-        Self { listen, internal_listen, public_url, limits, grace }
+        Self { listen, internal_listen, public_url, limits, account_limits, grace }
+    }
+}
+
+fn read_account_limits(reader: &mut ConfigReader) -> AccountLimits {
+    let mut rate =
+        |key, bounds| u32::try_from(reader.bounded_integer(key, bounds)).unwrap_or(u32::MAX);
+    AccountLimits {
+        requests_per_second: rate("server.requests_per_second", REQUESTS_PER_SECOND),
+        request_burst: rate("server.request_burst", REQUEST_BURST),
+        policy_changes_per_minute: rate(
+            "server.policy_changes_per_minute",
+            POLICY_CHANGES_PER_MINUTE,
+        ),
     }
 }

@@ -55,7 +55,7 @@ pub(crate) enum ToolCommand {
     Explain(ToolExplainArgs),
     /// Install a tool server; its tools wait for `cynork tool accept`.
     #[command(
-        after_help = "Example: cynork tool install search --http http://127.0.0.1:9000/mcp --scope both"
+        after_help = "Example: cynork tool install search --http https://tools.example.com/mcp --scope both"
     )]
     Install(Box<server::ToolServerInstallArgs>),
     /// List tool servers.

@@ -42,6 +42,8 @@ pub(super) struct ProviderAttempt<'a> {
     /// Digest of the draft, which finds repeated calls.
     pub(super) prompt_digest: [u8; 32],
     pub(super) route: &'a UpstreamRoute,
+    /// Epochs of the registry and of the preferences that the route was chosen by, added up.
+    pub(super) epoch: i64,
     /// Key of the provider, if it needs one.
     pub(super) key: Option<&'a OpenProviderKey>,
 }

@@ -75,12 +75,13 @@ pub async fn explain_routing(
         })
         .await?;
     let registry = latest_registry(app, models).await?;
-    let wishes =
-        registry.routing_preferences(app, (subject.role, user, project, subject.task)).await?;
+    let wisher = (subject.role, user, project, subject.task);
+    registry.drop_cached_preferences(app, wisher).await?;
+    let wishes = registry.routing_preferences(app, wisher).await?;
     let look = RoutingExplainer {
         models,
         registry: &registry,
-        wishes: &wishes,
+        wishes: &wishes.preferences,
         project,
         now: app.environment().now(),
     };

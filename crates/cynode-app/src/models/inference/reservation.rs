@@ -56,13 +56,13 @@ pub(super) async fn reserve_call(
     attempt: &ProviderAttempt<'_>,
     worst_case: WorstCase,
 ) -> Result<ReservedCall, RouteError> {
-    let ProviderAttempt { app, models, registry, request, route, .. } = *attempt;
+    let ProviderAttempt { app, models, registry, request, route, epoch, .. } = *attempt;
     let now = app.environment().now();
     let call = CallId::from_uuid(app.environment().new_uuid(now));
     let started = Instant::now();
     let reservation = CallReservation {
         call,
-        epoch: registry.epoch,
+        epoch,
         user: request.who.user,
         project: request.who.project,
         task: request.who.task_id(),

@@ -26,7 +26,7 @@ use cynode_db::{
     models::{budgets::LoopGuardLimits, registry},
     notifications,
     platform::settings,
-    tasks::projects,
+    tasks::{preferences, projects},
     tools::tool_servers,
 };
 use cynode_models::{
@@ -57,6 +57,9 @@ use crate::{
 /// Default interaction skill: how to work with `CyNode`, for agents whose model accepts skills.
 pub(super) const DEFAULT_SKILL: &str = include_str!("default_skill.md");
 
+/// Maximum number of callers whose preferences are cached.
+const MAX_CACHED_PREFERENCES: usize = 10_000;
+
 /// Registry that requests are routed by.
 pub(crate) struct ModelRegistry {
     /// Epoch of the last change that it contains.
@@ -73,11 +76,26 @@ pub(crate) struct ModelRegistry {
     /// Time at which it was loaded.
     pub(super) since: OffsetDateTime,
     /// Cached preferences of callers.
-    wishes: Mutex<HashMap<RoutingPreferenceKey, Arc<RoutingPreferences>>>,
+    wishes: Mutex<HashMap<RoutingPreferenceKey, CachedPreferences>>,
 }
 
 pub(super) type RoutingPreferenceKey =
     (Option<AgentRole>, UserId, Option<ProjectId>, Option<TaskId>);
+
+/// Routing preferences of a caller. They have an epoch of their own, so that a change by one user concerns no other.
+#[derive(Clone)]
+pub(super) struct CachedPreferences {
+    /// Epoch of the last change that they contain.
+    pub(super) epoch: i64,
+    pub(super) preferences: Arc<RoutingPreferences>,
+}
+
+impl InferenceCaller {
+    /// Returns the key of the routing preferences that apply to the caller.
+    pub(super) fn preference_key(&self) -> RoutingPreferenceKey {
+        (self.agent_role(), self.user, self.project, self.task_id())
+    }
+}
 
 /// A model that can be called.
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing that holds of a model or not")]
@@ -476,14 +494,14 @@ impl OpenProviderKey {
 }
 
 impl ModelRegistry {
-    /// Returns the candidate routes in the order of attempts. An unlisted model id is an error and is never replaced
-    /// by another model.
+    /// Returns the candidate routes in the order of attempts, and the epoch of the preferences that ordered them. An
+    /// unlisted model id is an error and is never replaced by another model.
     pub(super) async fn route_candidates(
         &self,
         app: &App,
         who: &InferenceCaller,
         id: &str,
-    ) -> Result<Vec<UpstreamRoute>, ModelError> {
+    ) -> Result<(Vec<UpstreamRoute>, i64), ModelError> {
         let unknown = || {
             let told = format!(
                 "there is no model `{}`; `GET /v1/models` lists what may be asked",
@@ -501,12 +519,14 @@ impl ModelRegistry {
         if ways.is_empty() {
             return Err(unknown());
         }
-        let wisher = (who.agent_role(), who.user, who.project, who.task_id());
-        let wishes =
-            self.routing_preferences(app, wisher).await.map_err(|error| to_model_error(&error))?;
+        let CachedPreferences { epoch, preferences } = self
+            .routing_preferences(app, who.preference_key())
+            .await
+            .map_err(|error| to_model_error(&error))?;
         let known: Vec<ProviderRoute<'_>> =
             ways.iter().map(|(model, way)| model.to_routing_option(way)).collect();
-        Ok(wishes.rank_routes(&known).into_iter().map(|at| ways[at].1.clone()).collect())
+        let ranked = preferences.rank_routes(&known).into_iter();
+        Ok((ranked.map(|at| ways[at].1.clone()).collect(), epoch))
     }
 
     /// Lists the routes of all models that match an id in a project, by model id and route order.
@@ -580,31 +600,50 @@ impl ModelRegistry {
         tiers.chain(chosen).filter(|id| self.models_for_id(id, project).next().is_some()).collect()
     }
 
-    /// Returns the routing preferences of a caller. They are cached, because every change of a preference creates a
-    /// new registry.
+    /// Returns the routing preferences of a caller. They are cached: a call that was routed by older ones is not
+    /// reserved.
     pub(super) async fn routing_preferences(
         &self,
         app: &App,
         wisher: RoutingPreferenceKey,
-    ) -> Result<Arc<RoutingPreferences>, Error> {
-        let (role, user, project, task) = wisher;
-        let mut known = self.wishes.lock().await;
-        if let Some(wishes) = known.get(&wisher) {
-            return Ok(wishes.clone());
+    ) -> Result<CachedPreferences, Error> {
+        if let Some(held) = self.wishes.lock().await.get(&wisher) {
+            return Ok(held.clone());
         }
+        // The lock is not held during the queries: the preferences of one caller delay no other.
+        let (role, user, project, task) = wisher;
         let mut conn = app.conn().await?;
+        // The epoch is read first: a change during the load belongs to the next epoch.
+        let epoch = preferences::get_preference_epoch(&mut conn, user, project, task).await?;
         let entries =
             crate::tasks::preferences::load_preference_entries(&mut conn, user, project, task)
                 .await?;
+        drop(conn);
         let resolution = match role {
             Some(role) => rules::resolve_for_role(role, entries),
             None => rules::resolve_preferences(entries),
         };
-        let wishes = Arc::new(RoutingPreferences::from_preferences(role, &resolution));
-        if known.len() > 10_000 {
+        let preferences = Arc::new(RoutingPreferences::from_preferences(role, &resolution));
+        let fresh = CachedPreferences { epoch, preferences };
+        let mut known = self.wishes.lock().await;
+        if known.len() > MAX_CACHED_PREFERENCES {
             known.clear();
         }
-        known.insert(wisher, wishes.clone());
-        Ok(wishes)
+        if known.get(&wisher).is_none_or(|held| held.epoch <= epoch) {
+            known.insert(wisher, fresh.clone());
+        }
+        Ok(fresh)
+    }
+
+    /// Drops the cached preferences of a caller. Returns the current epoch of the preferences.
+    pub(super) async fn drop_cached_preferences(
+        &self,
+        app: &App,
+        wisher: RoutingPreferenceKey,
+    ) -> Result<i64, Error> {
+        self.wishes.lock().await.remove(&wisher);
+        let (_, user, project, task) = wisher;
+        let mut conn = app.conn().await?;
+        Ok(preferences::get_preference_epoch(&mut conn, user, project, task).await?)
     }
 }

@@ -10,6 +10,8 @@ use crate::Error;
 
 /// Maximum number of hosts that a program may reach.
 const MAX_NETWORK_HOSTS: usize = 64;
+/// Maximum size of the address of a server.
+const MAX_URL_BYTES: usize = 2048;
 
 /// Returns the streamable HTTP transport of a registry's `server.json`.
 pub(super) fn transport_from_document(document: &Value) -> Result<ServerTransport, Error> {
@@ -28,30 +30,43 @@ pub(super) fn transport_from_document(document: &Value) -> Result<ServerTranspor
     }
 }
 
-/// Rejects a disallowed address (SSRF guard). Returns whether the server may be on this machine or in a private
-/// network.
-pub(super) fn validate_transport(transport: &ServerTransport, admin: bool) -> Result<bool, Error> {
+/// Rejects a disallowed address (SSRF guard). Only an admin may allow that a server is on this machine or in a private
+/// network, and has to say so: the host of a public name may lead there, too.
+pub(super) fn validate_transport(
+    transport: &ServerTransport,
+    admin: bool,
+    allow_private: bool,
+) -> Result<(), Error> {
     match transport {
         ServerTransport::Http { url } => {
             let wrong = || {
-                Error::Invalid(
-                    "`url` is http:// or https:// with a host and without a password".into(),
-                )
+                Error::Invalid(format!(
+                    "`url` is http:// or https:// with a host, without a password, of at most {MAX_URL_BYTES} bytes"
+                ))
             };
+            let length = url.len();
             let url: Url = url.parse().map_err(|_| wrong())?;
             let good = matches!(url.scheme(), "http" | "https")
                 && url.username().is_empty()
-                && url.password().is_none();
+                && url.password().is_none()
+                && length <= MAX_URL_BYTES;
             if !good || url.host().is_none() {
                 return Err(wrong());
             }
-            if !admin && is_private(&url) {
+            if !admin && (allow_private || is_private(&url)) {
                 return Err(Error::forbidden(
                     UserRole::Admin,
                     "in the installation: the server is on a private address",
                 ));
             }
-            Ok(admin)
+            if !allow_private && is_private(&url) {
+                return Err(Error::Invalid(
+                    "the server is on this machine or in a private network: give `allow_private` (`cynork tool install \
+                     --allow-private`) if it may be there"
+                        .into(),
+                ));
+            }
+            Ok(())
         }
         ServerTransport::Stdio { command, network, network_hosts, .. } => {
             if !admin {
@@ -64,7 +79,12 @@ pub(super) fn validate_transport(transport: &ServerTransport, admin: bool) -> Re
                 return Err(Error::Invalid("`command` is a program".into()));
             }
             validate_network_hosts(*network, network_hosts)?;
-            Ok(true)
+            if allow_private {
+                return Err(Error::Invalid(
+                    "`allow_private` is about the address of a server: a program has none".into(),
+                ));
+            }
+            Ok(())
         }
     }
 }

@@ -30,8 +30,8 @@ async fn all_pages_of_the_tools_are_listed() {
         let echo = &tools[0];
         assert_eq!(echo.title.as_deref(), Some("Echo"));
         assert_eq!(echo.description.as_deref(), Some("Says it again."));
-        assert_eq!(echo.output_schema, Some(json!({"type": "object"})));
-        assert_eq!(echo.annotations, Some(json!({"readOnlyHint": true})));
+        assert_eq!(echo.raw["outputSchema"], json!({"type": "object"}));
+        assert_eq!(echo.raw["annotations"], json!({"readOnlyHint": true}));
         assert_eq!(echo.raw["vendor"], json!([1, 2]));
     }
 }

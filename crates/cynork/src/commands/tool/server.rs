@@ -42,6 +42,9 @@ pub(crate) struct ToolServerInstallArgs {
     /// Host that the program of --stdio may reach over HTTPS, by name; may be repeated. Without any it has no network.
     #[arg(long, value_name = "HOST", requires = "stdio")]
     network_host: Vec<String>,
+    /// Allow the server to be on that machine or in a private network; for admins.
+    #[arg(long, conflicts_with = "stdio")]
+    allow_private: bool,
     /// Who may call its tools: project managers, agents in sandboxes, or both.
     #[arg(long, value_parser = TOOL_SCOPES)]
     scope: String,
@@ -71,6 +74,7 @@ pub(crate) struct ToolServerInstallArgs {
     values_stdin: bool,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 #[derive(Args)]
 pub(crate) struct ToolServerUpdateArgs {
     #[command(flatten)]
@@ -84,6 +88,12 @@ pub(crate) struct ToolServerUpdateArgs {
     /// Disable the server.
     #[arg(long)]
     disable: bool,
+    /// Allow the server to be on that machine or in a private network; for admins.
+    #[arg(long, conflicts_with = "disallow_private")]
+    allow_private: bool,
+    /// No longer allow the server to be on that machine or in a private network.
+    #[arg(long)]
+    disallow_private: bool,
     /// Who may call its tools: project managers, agents in sandboxes, or both.
     #[arg(long, value_parser = TOOL_SCOPES)]
     scope: Option<String>,
@@ -178,6 +188,7 @@ fn render_server(server: &ServerView, look: &ValueFormatter) -> String {
             ("name", look.style_bold(&server.name)),
             ("title", server.title.clone()),
             ("reached", render_transport(&server.transport)),
+            ("private address", look.format_yes_no(server.allow_private)),
             ("in use", look.format_yes_no(server.enabled)),
             ("scope", server.scope.as_str().to_owned()),
             ("names begin", server.prefix.clone()),
@@ -273,6 +284,7 @@ impl ToolServerInstallArgs {
         }
         let body = input::without_nulls(json!({
             "name": self.name, "title": self.title, "transport": transport, "server_json": server_json,
+            "allow_private": self.allow_private.then_some(true),
             "secrets": values, "audience": self.audience, "scope": self.scope, "prefix": self.prefix,
             "project_id": context.optional_project_id(self.project.as_deref()).await?,
             "timeout_ms": self.timeout_ms, "max_in_flight": self.max_in_flight,
@@ -288,9 +300,10 @@ impl ToolServerInstallArgs {
 impl ToolServerUpdateArgs {
     pub(super) async fn run(self, context: &CliContext) -> Result<()> {
         let enabled = (self.enable || self.disable).then_some(self.enable);
+        let private = (self.allow_private || self.disallow_private).then_some(self.allow_private);
         let body = input::require_changes(
             json!({ "title": self.title, "enabled": enabled, "scope": self.scope,
-            "timeout_ms": self.timeout_ms, "max_in_flight": self.max_in_flight }),
+            "timeout_ms": self.timeout_ms, "max_in_flight": self.max_in_flight, "allow_private": private }),
         )?;
         let call = ApiRequest::with_path_params(
             operations::UPDATE_SERVER,
