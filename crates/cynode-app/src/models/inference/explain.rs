@@ -19,7 +19,10 @@ use super::{
     request::render_if_exhausted,
     routes::{AnswerSource, ModelRegistry, RoutedModel, UpstreamRoute},
 };
-use crate::{App, Error, OperationRequest, models::budgets as ceilings, platform::operation};
+use crate::{
+    App, Error, OperationRequest, models::budgets as ceilings, platform::operation,
+    tasks::projects::VisibleProjects,
+};
 
 /// Circumstances of the explained routing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +48,7 @@ pub async fn explain_routing(
 ) -> Result<ModelChoices, Error> {
     let caller = request.caller.ok_or(Error::Unauthenticated)?;
     let models = app.inference_runtime()?;
-    let (user, project, blockers) = app
+    let (user, project, blockers, visible) = app
         .read(request, |ctx| {
             Box::pin(async move {
                 let (user, project) = match (subject.task, subject.project) {
@@ -70,7 +73,8 @@ pub async fn explain_routing(
                         blockers.extend(render_if_exhausted(&ceilings::to_budget_view(&ceiling)));
                     }
                 }
-                Ok((user, project, blockers))
+                let visible = VisibleProjects::of_caller(ctx).await?;
+                Ok((user, project, blockers, visible))
             })
         })
         .await?;
@@ -82,6 +86,7 @@ pub async fn explain_routing(
         registry: &registry,
         wishes: &wishes,
         project,
+        visible,
         now: app.environment().now(),
     };
     let tiers =
@@ -100,6 +105,8 @@ struct RoutingExplainer<'a> {
     registry: &'a ModelRegistry,
     wishes: &'a RoutingPreferences,
     project: Option<ProjectId>,
+    /// Projects whose models the caller may know of.
+    visible: VisibleProjects,
     now: OffsetDateTime,
 }
 
@@ -167,6 +174,7 @@ impl RoutingExplainer<'_> {
         }
         let mut others: Vec<&RoutedModel> = self.registry.models.values().collect();
         others.retain(|model| model.tier == Some(tier) && !model.is_usable_in(self.project));
+        others.retain(|model| model.project.is_none_or(|project| self.visible.contains(project)));
         others.sort_by(|a, b| a.id.cmp(&b.id));
         choices.extend(others.into_iter().map(|model| {
             let confined = model.project.is_some() && model.project != self.project;
