@@ -253,7 +253,9 @@ def worker(role):
 
 @part("the first admin, sessions, keys and who keeps them")
 def _():
-    call("setup", options.link, "--handle", "ada", "--name", "Ada", "--password-stdin", stdin=f"{PASSWORD}\n")
+    # A link among the arguments would be there for everybody on the machine to read.
+    call("setup", options.link, "--handle", "ada", "--password-stdin", stdin=f"{PASSWORD}\n", code=2)
+    call("setup", "-", "--handle", "ada", "--name", "Ada", "--password-stdin", stdin=f"{options.link}\n{PASSWORD}\n")
     assert call("whoami")["installation_role"] == "admin"
     call("logout")
     call("whoami", code=3)

@@ -168,6 +168,24 @@ pub(crate) fn create_private_dir(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Opens a log to append to it. Only its owner may read it, also if an older version left it open to others.
+pub(crate) fn open_private_log(path: &Path) -> std::io::Result<fs::File> {
+    let file = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    close_file_to_others(&file)?;
+    Ok(file)
+}
+
+/// Removes the access of others from a file. A device, or a file of another account, stays as it is.
+pub(crate) fn close_file_to_others(file: &fs::File) -> std::io::Result<()> {
+    let found = file.metadata()?;
+    let mode = found.mode() & 0o7777;
+    let own = found.is_file() && found.uid() == rustix::process::geteuid().as_raw();
+    if own && mode & 0o077 != 0 {
+        file.set_permissions(fs::Permissions::from_mode(mode & !0o077))?;
+    }
+    Ok(())
+}
+
 /// Writes a private file atomically.
 pub(crate) fn write_private_file(path: &Path, text: &str) -> anyhow::Result<()> {
     let draft = path.with_extension("new");
