@@ -10,7 +10,11 @@ use tracing_subscriber::{
     EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
-use crate::{config::TelemetryConfig, redact::RedactingMakeWriter, restate::open_private_log};
+use crate::{
+    config::TelemetryConfig,
+    redact::{RedactingExporter, RedactingMakeWriter},
+    restate::open_private_log,
+};
 
 /// Destination of log lines.
 pub(crate) enum LogSink<'a> {
@@ -81,5 +85,6 @@ fn build_exporter(endpoint: &str) -> anyhow::Result<SdkTracerProvider> {
         .build()
         .context("the trace exporter could not be made")?;
     let resource = Resource::builder().with_service_name("cynode").build();
+    let exporter = RedactingExporter(exporter);
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
 }
