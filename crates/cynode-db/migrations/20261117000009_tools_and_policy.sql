@@ -162,6 +162,14 @@ CREATE TABLE artifacts (
 CREATE INDEX artifacts_by_task ON artifacts (task_id, artifact_id);
 CREATE INDEX artifacts_by_digest ON artifacts (digest);
 
+-- Blobs that nodes uploaded for jobs under way. A result names only those: a digest alone is no proof of possession.
+CREATE TABLE job_blobs (
+    job_id      uuid NOT NULL REFERENCES jobs ON DELETE CASCADE,
+    digest      bytea NOT NULL CHECK (octet_length(digest) = 32),
+    uploaded_at timestamptz NOT NULL,
+    PRIMARY KEY (job_id, digest)
+);
+
 -- Skills: instructions that agents can load.
 CREATE TABLE skills (
     skill_id    uuid PRIMARY KEY,
