@@ -21,8 +21,8 @@ use crate::{
 };
 
 /// How to install the engine.
-pub(crate) const INSTALL_HINT: &str = "npm install -g @restatedev/restate-server@1.7 \
-     (or `brew install restatedev/tap/restate-server`, or put the binary of a release on the PATH)";
+pub(crate) const INSTALL_HINT: &str = "`scripts/install` of the source installs it by its lockfile (or \
+     `npm install -g --ignore-scripts @restatedev/restate-server@1.7.12`, or put the binary of that release on the PATH)";
 
 /// Finds the engine's program. npm puts a script on the path that starts it: the script's child would survive a kill, so the
 /// program itself is used.
