@@ -525,6 +525,7 @@ def _():
     body = {"model": "sample-fast", "messages": [{"role": "user", "content": "again"}]}
     until("a task that is parked", lambda: agent(issued["token"], "/v1/chat/completions", body) and call("task parked", "stuck"))
     call("task unpark", "stuck")
+    call("task review", "stuck")
     assert call("task parked", "stuck") is None
     call("task cancel", "stuck")
 
@@ -608,6 +609,7 @@ def _():
     assert call("schedule run", "weekly")["outcome"] == "task"
     assert not call("schedule update", "weekly", "--disable")["enabled"]
     call("schedule update", "weekly", "--enable", "--expected-version", 1, code=5)
+    call("schedule review", "weekly")
     call("schedule delete", "weekly")
     call("schedule show", "weekly", code=4)
     call("skill create", "test-first", "--about", "Before anything is called done", "--body", "Run the tests.", "--project", "web")
@@ -615,6 +617,7 @@ def _():
     assert call("skill update", "test-first", "--body", "Run all tests.", "--project", "web")["version"] == 2
     call("skill update", "test-first", "--about", "x", "--expected-version", 1, "--project", "web", code=5)
     assert len(call("skill list", "--project", "web")["items"]) == 1
+    call("skill review", "test-first", "--project", "web")
     call("skill delete", "test-first", "--project", "web")
     assert call("audit verify")["problems"] == []
     proved = call("audit search", "--limit", 50)["items"]

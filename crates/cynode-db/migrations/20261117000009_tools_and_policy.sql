@@ -54,9 +54,20 @@ CREATE TABLE policy_rules (
     mode       text NOT NULL CHECK (mode IN ('refuse', 'approve', 'shadow')),
     text       text NOT NULL CHECK (octet_length(text) <= 16384),
     version    bigint NOT NULL CHECK (version >= 1),
-    updated_by uuid NOT NULL REFERENCES users,
+    updated_by uuid REFERENCES users,        -- null: it came with the installation
     updated_at timestamptz NOT NULL
 );
+
+-- The rules of a new installation: a person is asked before the project manager adds or ends a schedule, a skill, or a task
+-- outside its own. An agent that a text has misled could otherwise outlive the conversation. Admins change or delete them.
+INSERT INTO policy_rules (name, mode, text, version, updated_at) VALUES
+    ('ask-before-schedules', 'approve',
+        'forbid (principal, action in [Action::"schedule.create", Action::"schedule.delete"], resource);', 1, now()),
+    ('ask-before-skills', 'approve',
+        'forbid (principal, action in [Action::"skills.create", Action::"skills.update", Action::"skills.delete"], resource);', 1, now()),
+    ('ask-before-tasks', 'approve',
+        'forbid (principal == Role::"project_manager", action in [Action::"db.task.create", Action::"db.task.cancel", Action::"db.task.update_status"], resource)
+when { context.agent.task == "" && context.agent.handoff != "schedule" };', 1, now());
 
 -- Tool servers that people installed. `transport` holds no secret.
 CREATE TABLE tool_servers (
@@ -178,6 +189,7 @@ CREATE TABLE skills (
     description text NOT NULL CHECK (char_length(description) BETWEEN 1 AND 1000),
     body        text NOT NULL CHECK (octet_length(body) <= 65536),
     version     bigint NOT NULL CHECK (version >= 1),
+    unreviewed  boolean NOT NULL DEFAULT false, -- an agent wrote it last, and no person has looked at it
     created_by  uuid NOT NULL REFERENCES users,
     updated_by  uuid NOT NULL REFERENCES users,
     created_at  timestamptz NOT NULL,
