@@ -66,7 +66,8 @@ INSERT INTO policy_rules (name, mode, text, version, updated_at) VALUES
     ('ask-before-skills', 'approve',
         'forbid (principal, action in [Action::"skills.create", Action::"skills.update", Action::"skills.delete"], resource);', 1, now()),
     ('ask-before-tasks', 'approve',
-        'forbid (principal == Role::"project_manager", action in [Action::"db.task.create", Action::"db.task.cancel", Action::"db.task.update_status"], resource)
+        'forbid (principal == Role::"project_manager", action in [Action::"db.task.create", Action::"db.task.cancel", Action::"db.task.update_status",
+    Action::"pm.instruct"], resource)
 when { context.agent.task == "" && context.agent.handoff != "schedule" };', 1, now());
 
 -- Tool servers that people installed. `transport` holds no secret.

@@ -486,10 +486,11 @@ pub async fn delete_model(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
 #[tracing::instrument(name = "app.models.list_models", skip_all)]
 #[operation]
 pub async fn list_models(ctx: &mut Ctx) -> Result<Vec<ModelView>, Error> {
-    let visible = VisibleProjects::of_caller(ctx).await?;
+    let visible = VisibleProjects::load_for_caller(ctx).await?;
     let providers = registry::list_providers(ctx.conn()).await?;
     let found = registry::list_models(ctx.conn()).await?.into_iter();
-    let found = found.filter(|model| model.project.is_none_or(|project| visible.contains(project)));
+    let found =
+        found.filter(|model| model.project.is_none_or(|project| visible.includes_project(project)));
     Ok(found.map(|model| to_model_view(model, &providers)).collect())
 }
 

@@ -95,7 +95,7 @@ pub(crate) enum VisibleProjects {
 
 impl VisibleProjects {
     /// Loads the projects that the caller may see.
-    pub(crate) async fn of_caller(ctx: &mut Ctx) -> Result<Self, Error> {
+    pub(crate) async fn load_for_caller(ctx: &mut Ctx) -> Result<Self, Error> {
         match ctx.visibility_filter()? {
             None => Ok(Self::All),
             Some(user) => {
@@ -106,7 +106,7 @@ impl VisibleProjects {
     }
 
     /// Returns whether the caller may see the project.
-    pub(crate) fn contains(&self, project: ProjectId) -> bool {
+    pub(crate) fn includes_project(&self, project: ProjectId) -> bool {
         match self {
             Self::All => true,
             Self::Own(own) => own.contains(&project),

@@ -390,6 +390,7 @@ fn lasting_calls(bench: &Bench) -> Vec<(&'static str, Value)> {
         ),
         ("db.task.cancel", json!({ "task_id": bench.task })),
         ("db.task.update_status", json!({ "task_id": bench.task, "status": "cancelled" })),
+        ("pm.instruct", json!({ "task_id": bench.task, "kind": "abort" })),
         (
             "schedule.create",
             json!({ "name": "nightly", "cron": "0 3 * * *", "description": "Send the keys" }),

@@ -73,7 +73,7 @@ pub async fn explain_routing(
                         blockers.extend(render_if_exhausted(&ceilings::to_budget_view(&ceiling)));
                     }
                 }
-                let visible = VisibleProjects::of_caller(ctx).await?;
+                let visible = VisibleProjects::load_for_caller(ctx).await?;
                 Ok((user, project, blockers, visible))
             })
         })
@@ -174,7 +174,9 @@ impl RoutingExplainer<'_> {
         }
         let mut others: Vec<&RoutedModel> = self.registry.models.values().collect();
         others.retain(|model| model.tier == Some(tier) && !model.is_usable_in(self.project));
-        others.retain(|model| model.project.is_none_or(|project| self.visible.contains(project)));
+        others.retain(|model| {
+            model.project.is_none_or(|project| self.visible.includes_project(project))
+        });
         others.sort_by(|a, b| a.id.cmp(&b.id));
         choices.extend(others.into_iter().map(|model| {
             let confined = model.project.is_some() && model.project != self.project;
