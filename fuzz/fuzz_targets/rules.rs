@@ -52,8 +52,10 @@ fuzz_target!(|data: &[u8]| {
         task: None,
         run: None,
         job: None,
+        handoff: None,
         profile: AgentProfile::default(),
         tools: None,
+        operates: true,
         expires_at: None,
     };
     for tool in catalogue().iter_tools() {

@@ -253,7 +253,9 @@ def worker(role):
 
 @part("the first admin, sessions, keys and who keeps them")
 def _():
-    call("setup", options.link, "--handle", "ada", "--name", "Ada", "--password-stdin", stdin=f"{PASSWORD}\n")
+    # A link among the arguments would be there for everybody on the machine to read.
+    call("setup", options.link, "--handle", "ada", "--password-stdin", stdin=f"{PASSWORD}\n", code=2)
+    call("setup", "-", "--handle", "ada", "--name", "Ada", "--password-stdin", stdin=f"{options.link}\n{PASSWORD}\n")
     assert call("whoami")["installation_role"] == "admin"
     call("logout")
     call("whoami", code=3)
@@ -524,6 +526,7 @@ def _():
     body = {"model": "sample-fast", "messages": [{"role": "user", "content": "again"}]}
     until("a task that is parked", lambda: agent(issued["token"], "/v1/chat/completions", body) and call("task parked", "stuck"))
     call("task unpark", "stuck")
+    call("task review", "stuck")
     assert call("task parked", "stuck") is None
     call("task cancel", "stuck")
 
@@ -607,6 +610,7 @@ def _():
     assert call("schedule run", "weekly")["outcome"] == "task"
     assert not call("schedule update", "weekly", "--disable")["enabled"]
     call("schedule update", "weekly", "--enable", "--expected-version", 1, code=5)
+    call("schedule review", "weekly")
     call("schedule delete", "weekly")
     call("schedule show", "weekly", code=4)
     call("skill create", "test-first", "--about", "Before anything is called done", "--body", "Run the tests.", "--project", "web")
@@ -614,6 +618,7 @@ def _():
     assert call("skill update", "test-first", "--body", "Run all tests.", "--project", "web")["version"] == 2
     call("skill update", "test-first", "--about", "x", "--expected-version", 1, "--project", "web", code=5)
     assert len(call("skill list", "--project", "web")["items"]) == 1
+    call("skill review", "test-first", "--project", "web")
     call("skill delete", "test-first", "--project", "web")
     assert call("audit verify")["problems"] == []
     proved = call("audit search", "--limit", 50)["items"]

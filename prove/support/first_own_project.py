@@ -29,7 +29,7 @@ CHECK = "PYTHONPATH=src python3 -m unittest discover -s tests"
 def follow_the_page(session, quick):
     """Every block of the page, as written. The first one starts the server, which a new installation needs before anybody can log in."""
     found = blocks(PAGE, None)
-    if not (session.type("cynode up", "server") and session.type("cynork setup LINK --handle ada")):
+    if not (session.type("cynode up", "server") and session.type(f"cynork setup --link-file {STATE}/setup-link --handle ada")):
         return False
     lines = [(line, kind) for kind, lines in found[1:] for line in lines]
     if quick:

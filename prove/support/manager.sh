@@ -16,7 +16,7 @@ up() {
     pids+=("$up_pid")
     wait_for "http://$address/readyz"
     wait_for "http://$manager/healthz"
-    bootstrap=$(grep -o 'bootstrap=[^ ]*' "$work/up.log" | cut -d= -f2)
+    bootstrap=$(sed 's/.*#bootstrap=//' "$work/data/setup-link")
     # Only to look at.
     cluster_url="postgres://cynode:$(cat "$work/data/postgres/password")@localhost/postgres?host=$work/data/postgres/run"
 }

@@ -151,11 +151,33 @@ def responses():
     passes("through /v1/responses, as a stream and whole", deltas=len(times))
 
 
+class Approving:
+    """Ada says yes to each call of the manager that waits for her, as it comes: the rules of a new installation ask for it."""
+
+    def __enter__(self):
+        self.tools, self.over = [], threading.Event()
+        self.thread = threading.Thread(target=self.answer, daemon=True)
+        self.thread.start()
+        return self.tools
+
+    def answer(self):
+        while not self.over.wait(0.1):
+            for waiting in get("/v1/approvals")["items"]:
+                get(f"/v1/approvals/{waiting['approval_id']}", method="POST", body={"approved": True})
+                self.tools.append(waiting["tool"])
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+
 def task_of_a_chat(ask):
-    """Creates a task, watches it and cancels it, each by what is said."""
+    """Creates a task, watches it and cancels it, each by what is said. What adds or ends is approved by the person who is there."""
     project, name = PEOPLE["ada"]["project"], f"from-a-chat-{next(count)}"
     create = ["db__task__create", {"project_id": project, "name": name, "description": "Write a greeting."}]
-    text = ask(order_message("Please create a task that writes a greeting.", calls=[create], gap=0.05)[0])
+    with Approving() as approved:
+        text = ask(order_message("Please create a task that writes a greeting.", calls=[create], gap=0.05)[0])
+    assert approved == ["db.task.create"] and "waits for your approval" in text, (approved, text)
     found = [task for task in get(f"/v1/tasks?project_id={project}")["items"] if task["name"] == name]
     assert len(found) == 1 and "› db.task.create …" in text and found[0]["id"] in text, ("S002-34, S002-52", found, text)
     task = found[0]["id"]
@@ -165,7 +187,9 @@ def task_of_a_chat(ask):
         assert f"› {tool} …" in text, text
     assert "Not called" not in text and "Refused" not in text and "failed" not in text.split("word0")[0], text
     assert get(f"/v1/tasks/{task}")["state"] in ("queued", "running"), get(f"/v1/tasks/{task}")
-    text = ask(order_message("Cancel the task: stop it.", calls=[["db__task__cancel", {"task_id": task}]])[0])
+    with Approving() as approved:
+        text = ask(order_message("Cancel the task: stop it.", calls=[["db__task__cancel", {"task_id": task}]])[0])
+    assert approved == ["db.task.cancel"], (approved, text)
     after = get(f"/v1/tasks/{task}")
     assert "› db.task.cancel …" in text and after["state"] == "cancelled", ("S000-018, S002-34", text, after)
     return task
@@ -396,7 +420,8 @@ def one_of_two_killed():
         time.sleep(0.05)
     assert processes(b"cynode-runner") == [runner], "S000-033: the runner lives on"
     assert chats_again().split() == ["word0", "word1", "<stop>"]
-    stream(order_message("Cancel the task: stop it.", calls=[["db__task__cancel", {"task_id": task}]])[0])
+    with Approving():
+        stream(order_message("Cancel the task: stop it.", calls=[["db__task__cancel", {"task_id": task}]])[0])
     passes("a chat goes on without the runner, and a task is driven without the manager")
 
 

@@ -4,7 +4,7 @@
 steps.py PAGE [--section TITLE] --home DIRECTORY --path DIRECTORY [--value NAME=VALUE ...] [--skip PREFIX ...] [--limit SECONDS]
 
 A block that begins with ```sh is typed line by line, each line after the one before has ended well. A block that begins with ```sh server is typed into a
-terminal of its own, which goes on. Words in capitals that --value names are replaced. What `cynode up` prints becomes LINK. Prints a table of what was typed and how long it took."""
+terminal of its own, which goes on. Words in capitals that --value names are replaced. Prints a table of what was typed and how long it took."""
 
 import argparse
 import fcntl
@@ -163,9 +163,6 @@ class Session:
         self.servers.append(server)
         server.begin(typed)
         server.until(lambda: "Ctrl-C" in server.shown or PROMPT.search(server.shown), self.limit)
-        link = re.search(r"https?://\S+#bootstrap=\S+", server.shown)
-        if link:
-            self.values["LINK"] = link.group()
         return 1 if PROMPT.search(server.shown) else 0
 
     def type(self, line, kind=""):

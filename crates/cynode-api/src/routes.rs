@@ -14,6 +14,7 @@ mod projects;
 mod pull_requests;
 mod remotes;
 mod repositories;
+mod reviews;
 mod schedules;
 mod settings;
 mod signals;
@@ -145,6 +146,7 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::list_images, tools::allow_image, tools::disallow_image))
         .routes(routes!(skills::create_skill, skills::list_skills))
         .routes(routes!(skills::get_skill, skills::update_skill, skills::delete_skill))
+        .routes(routes!(reviews::review_content))
         .routes(routes!(models::list_providers))
         .routes(routes!(models::set_provider, models::delete_provider))
         .routes(routes!(models::add_provider_key))

@@ -77,7 +77,9 @@ pub async fn submit_task(
     .await?;
     // Finding a free name and reading dependencies need a transaction of their own. So do checks, which need a
     // repository to run in.
-    if body.name.is_some()
+    // A task of an agent is stored alone, with the mark that no person has reviewed it.
+    if request.caller.is_none_or(|caller| caller.bounds.is_none())
+        && body.name.is_some()
         && body.depends_on.is_empty()
         && body.approve_plan.is_none()
         && body.acceptance_criteria.iter().all(|criterion| criterion.check.is_none())
@@ -217,8 +219,10 @@ pub(crate) async fn accept_task(
     request_run(ctx, task, approve_plan).await
 }
 
-/// Rejects a task that can never be carried out, and sets the default budget where the request names none.
+/// Rejects a task that can never be carried out, marks one that an agent wrote, and sets the default budget where the
+/// request names none.
 async fn prepare_task(ctx: &mut Ctx, task: &mut Task) -> Result<(), Error> {
+    task.unreviewed = ctx.is_agent();
     require_checkable(ctx, task).await?;
     if !task.budget.is_limited() {
         task.budget =
@@ -320,6 +324,7 @@ fn build_task(
         acceptance_criteria: body.acceptance_criteria,
         budget: body.budget,
         state: TaskState::Queued,
+        unreviewed: false,
         depends_on,
         created_by: user,
         created_at: now,
@@ -450,8 +455,9 @@ pub async fn update_description(
     if task.state.state_name() != TaskStateName::Queued {
         return Err(Error::Conflict("somebody works on the task already: instruct it instead"));
     }
-    (task.description, task.updated_at) = (description, ctx.now);
-    tasks::set_task_description(ctx.conn(), id, &task.description, task.updated_at).await?;
+    (task.description, task.updated_at, task.unreviewed) = (description, ctx.now, ctx.is_agent());
+    let (text, unreviewed, now) = (&task.description, task.unreviewed, task.updated_at);
+    tasks::set_task_description(ctx.conn(), id, text, unreviewed, now).await?;
     let told = EventDraft::new(
         EventKind::TaskInstructed,
         json!({ "name": task.name, "kind": "described" }),

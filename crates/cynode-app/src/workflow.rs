@@ -8,6 +8,7 @@ mod instructions;
 pub mod jobs;
 pub mod liveness;
 pub(crate) mod placement;
+pub mod reviews;
 pub mod schedules;
 pub mod signals;
 pub mod timeline;

@@ -125,6 +125,8 @@ event_kinds! {
     VerificationRecorded = "verification.recorded";
     /// A skill was written or removed.
     SkillChanged = "skill.changed";
+    /// A person reviewed what an agent wrote: a skill, a schedule or a task.
+    ContentReviewed = "content.reviewed";
     /// A schedule was created, changed, disabled or deleted.
     ScheduleSet = "schedule.set";
     /// A schedule created its task.
@@ -135,7 +137,7 @@ event_kinds! {
     ImagesChanged = "images.changed";
     /// A provider of models was added, changed or removed.
     ProviderSet = "provider.set";
-    /// A key of a provider was added or removed.
+    /// A key of a provider was added, removed or dropped.
     ProviderKeySet = "provider_key.set";
     /// A key of a provider is not used until its quota is renewed.
     ProviderKeyParked = "provider_key.parked";

@@ -140,6 +140,8 @@ pub struct Schedule {
     pub firings: i64,
     /// How often it was written.
     pub version: i64,
+    /// Whether an agent wrote it last and no person has looked at it.
+    pub unreviewed: bool,
     /// In whose name it acts: of whoever wrote it last.
     pub acts_for: UserId,
     /// Who made it.

@@ -28,6 +28,8 @@ pub struct Task {
     pub budget: Budget,
     /// Where it stands.
     pub state: TaskState,
+    /// Whether an agent wrote it last and no person has looked at it.
+    pub unreviewed: bool,
     /// What must be completed before it may start, by id.
     pub depends_on: Vec<TaskId>,
     /// Who asked for it.

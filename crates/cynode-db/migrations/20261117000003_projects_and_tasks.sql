@@ -53,6 +53,7 @@ CREATE TABLE tasks (
     started_at          timestamptz,
     ended_at            timestamptz,
     failure             text,
+    unreviewed          boolean NOT NULL DEFAULT false, -- an agent wrote it last, and no person has looked at it
     created_by          uuid NOT NULL REFERENCES users,
     created_at          timestamptz NOT NULL,
     updated_at          timestamptz NOT NULL,

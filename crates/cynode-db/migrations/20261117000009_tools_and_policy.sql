@@ -54,7 +54,7 @@ CREATE TABLE policy_rules (
     mode       text NOT NULL CHECK (mode IN ('refuse', 'approve', 'shadow')),
     text       text NOT NULL CHECK (octet_length(text) <= 16384),
     version    bigint NOT NULL CHECK (version >= 1),
-    updated_by uuid NOT NULL REFERENCES users,
+    updated_by uuid REFERENCES users,        -- null: it came with the installation
     updated_at timestamptz NOT NULL
 );
 
@@ -69,6 +69,18 @@ BEGIN ATOMIC
             SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
             WHERE m.user_id = account AND b.project_id IS NULL));
 END;
+
+-- The rules of a new installation: a person is asked before the project manager adds or ends a schedule, a skill, or a task
+-- outside its own. An agent that a text has misled could otherwise outlive the conversation. Admins change or delete them.
+INSERT INTO policy_rules (name, mode, text, version, updated_at) VALUES
+    ('ask-before-schedules', 'approve',
+        'forbid (principal, action in [Action::"schedule.create", Action::"schedule.delete"], resource);', 1, now()),
+    ('ask-before-skills', 'approve',
+        'forbid (principal, action in [Action::"skills.create", Action::"skills.update", Action::"skills.delete"], resource);', 1, now()),
+    ('ask-before-tasks', 'approve',
+        'forbid (principal == Role::"project_manager", action in [Action::"db.task.create", Action::"db.task.cancel", Action::"db.task.update_status",
+    Action::"pm.instruct"], resource)
+when { context.agent.task == "" && context.agent.handoff != "schedule" };', 1, now());
 
 -- Tool servers that people installed. `transport` holds no secret.
 CREATE TABLE tool_servers (
@@ -178,6 +190,14 @@ CREATE TABLE artifacts (
 CREATE INDEX artifacts_by_task ON artifacts (task_id, artifact_id);
 CREATE INDEX artifacts_by_digest ON artifacts (digest);
 
+-- Blobs that nodes uploaded for jobs under way. A result names only those: a digest alone is no proof of possession.
+CREATE TABLE job_blobs (
+    job_id      uuid NOT NULL REFERENCES jobs ON DELETE CASCADE,
+    digest      bytea NOT NULL CHECK (octet_length(digest) = 32),
+    uploaded_at timestamptz NOT NULL,
+    PRIMARY KEY (job_id, digest)
+);
+
 -- Skills: instructions that agents can load.
 CREATE TABLE skills (
     skill_id    uuid PRIMARY KEY,
@@ -186,6 +206,7 @@ CREATE TABLE skills (
     description text NOT NULL CHECK (char_length(description) BETWEEN 1 AND 1000),
     body        text NOT NULL CHECK (octet_length(body) <= 65536),
     version     bigint NOT NULL CHECK (version >= 1),
+    unreviewed  boolean NOT NULL DEFAULT false, -- an agent wrote it last, and no person has looked at it
     created_by  uuid NOT NULL REFERENCES users,
     updated_by  uuid NOT NULL REFERENCES users,
     created_at  timestamptz NOT NULL,

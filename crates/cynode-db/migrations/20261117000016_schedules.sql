@@ -15,6 +15,7 @@ CREATE TABLE schedules (
     next_at       timestamptz,
     firing_count  bigint NOT NULL CHECK (firing_count >= 0),
     version       bigint NOT NULL CHECK (version >= 1),
+    unreviewed    boolean NOT NULL DEFAULT false, -- an agent wrote it last, and no person has looked at it
     acts_for      uuid NOT NULL REFERENCES users,
     created_by    uuid NOT NULL REFERENCES users,
     created_at    timestamptz NOT NULL,
@@ -53,3 +54,15 @@ CREATE UNIQUE INDEX schedule_firings_due_unique ON schedule_firings (schedule_id
 CREATE INDEX schedule_firings_by_time ON schedule_firings (fired_at);
 CREATE INDEX schedule_firings_by_task ON schedule_firings (task_id) WHERE task_id IS NOT NULL;
 CREATE INDEX schedule_firings_by_handoff ON schedule_firings (handoff_id) WHERE handoff_id IS NOT NULL;
+
+-- The kind of handoff that an agent works on, for the rules of tool calls. A schedule that no person has reviewed does not count as
+-- one: what it asks for is not yet what a person asked for.
+CREATE FUNCTION agent_handoff_kind(handoff uuid) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT h.kind FROM handoffs h
+    WHERE h.handoff_id = handoff
+        AND NOT (h.kind = 'schedule' AND EXISTS (
+            SELECT FROM schedule_firings f JOIN schedules s USING (schedule_id)
+            WHERE f.handoff_id = h.handoff_id AND s.unreviewed));
+END;

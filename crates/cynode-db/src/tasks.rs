@@ -35,6 +35,7 @@ struct TaskRow {
     started_at: Option<OffsetDateTime>,
     ended_at: Option<OffsetDateTime>,
     failure: Option<String>,
+    unreviewed: bool,
     depends_on: Vec<Uuid>,
     created_by: Uuid,
     created_at: OffsetDateTime,
@@ -81,6 +82,7 @@ impl TryFrom<TaskRow> for Task {
                 max_tokens: amount(row.max_tokens, "max_tokens")?,
             },
             state,
+            unreviewed: row.unreviewed,
             depends_on: row.depends_on.into_iter().map(TaskId::from_uuid).collect(),
             created_by: UserId::from_uuid(row.created_by),
             created_at: row.created_at,
@@ -108,8 +110,8 @@ pub async fn insert_task(conn: &mut Conn, task: &Task) -> Result<TaskInsertOutco
     let done = sqlx::query!(
         "
         INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria,
-            max_cost_micros, max_tokens, state, created_by, created_at, updated_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, $9)
+            max_cost_micros, max_tokens, state, created_by, created_at, updated_at, unreviewed)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, $9, $10)
         ON CONFLICT ON CONSTRAINT tasks_name_unique DO NOTHING
         ",
         task.id.as_uuid(),
@@ -121,6 +123,7 @@ pub async fn insert_task(conn: &mut Conn, task: &Task) -> Result<TaskInsertOutco
         task.budget.max_tokens.map(|amount| amount.as_i64()),
         task.created_by.as_uuid(),
         task.created_at,
+        task.unreviewed,
     )
     .execute(&mut *conn)
     .await?;
@@ -135,7 +138,7 @@ pub async fn insert_task(conn: &mut Conn, task: &Task) -> Result<TaskInsertOutco
 
 /// A new task with everything that is written together with it.
 pub struct NewTaskRecord {
-    /// The task; without dependencies.
+    /// The task; without dependencies, and asked for by a person.
     pub task: Task,
     /// The event that tells of it.
     pub event: NewEvent,
@@ -262,7 +265,7 @@ pub async fn get_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbErr
         TaskRow,
         r#"
         SELECT t.task_id, project_id, name, description, acceptance_criteria, max_cost_micros, max_tokens,
-            state, started_at, ended_at, failure, created_by, created_at, updated_at,
+            state, started_at, ended_at, failure, unreviewed, created_by, created_at, updated_at,
             ARRAY(SELECT depends_on FROM task_dependencies d WHERE d.task_id = t.task_id ORDER BY 1)
                 AS "depends_on!"
         FROM tasks t
@@ -284,7 +287,7 @@ pub async fn lock_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbEr
         TaskRow,
         r#"
         SELECT t.task_id, project_id, name, description, acceptance_criteria, max_cost_micros, max_tokens,
-            state, started_at, ended_at, failure, created_by, created_at, updated_at,
+            state, started_at, ended_at, failure, unreviewed, created_by, created_at, updated_at,
             ARRAY(SELECT depends_on FROM task_dependencies d WHERE d.task_id = t.task_id ORDER BY 1)
                 AS "depends_on!"
         FROM tasks t
@@ -375,7 +378,7 @@ pub async fn list_tasks(
         TaskRow,
         r#"
         SELECT t.task_id, project_id, name, description, acceptance_criteria, max_cost_micros, max_tokens,
-            state, started_at, ended_at, failure, created_by, created_at, updated_at,
+            state, started_at, ended_at, failure, unreviewed, created_by, created_at, updated_at,
             ARRAY(SELECT depends_on FROM task_dependencies d WHERE d.task_id = t.task_id ORDER BY 1)
                 AS "depends_on!"
         FROM tasks t
@@ -462,16 +465,27 @@ pub async fn set_task_description(
     conn: &mut Conn,
     id: TaskId,
     description: &cynode_core::names::Prose,
+    unreviewed: bool,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE tasks SET description = $2, updated_at = $3 WHERE task_id = $1",
+        "UPDATE tasks SET description = $2, updated_at = $3, unreviewed = $4 WHERE task_id = $1",
         id.as_uuid(),
         description.as_str(),
         now,
+        unreviewed,
     )
     .execute(conn)
     .await?;
+    Ok(())
+}
+
+/// Notes that a person has looked at a task.
+#[tracing::instrument(name = "db.tasks.mark_task_reviewed", skip_all, fields(task.id = %id))]
+pub async fn mark_task_reviewed(conn: &mut Conn, id: TaskId) -> Result<(), DbError> {
+    sqlx::query!("UPDATE tasks SET unreviewed = false WHERE task_id = $1", id.as_uuid())
+        .execute(conn)
+        .await?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cynode_core::{
     agents::{AgentKind, AgentRole},
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
+    workflow::handoffs::HandoffKind,
 };
 use time::OffsetDateTime;
 
@@ -27,6 +28,8 @@ pub struct AgentIdentity {
     pub run: Option<RunId>,
     /// The job it is.
     pub job: Option<JobId>,
+    /// The kind of handoff it works on.
+    pub handoff: Option<HandoffKind>,
     /// What its profile lets it do.
     pub profile: AgentProfile,
     /// The only tools its token is good for; `None`: all that its role may use.

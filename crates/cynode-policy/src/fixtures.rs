@@ -77,6 +77,7 @@ pub(crate) fn agent(role: AgentRole) -> AgentIdentity {
         task: Some(TaskId::from_uuid(id(4))),
         run: Some(RunId::from_uuid(id(5))),
         job: Some(JobId::from_uuid(id(6))),
+        handoff: None,
         profile: AgentProfile { name: "default".into(), network: true },
         tools: None,
         operates: true,

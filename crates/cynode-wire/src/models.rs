@@ -71,6 +71,10 @@ pub struct ProviderView {
     pub enabled: bool,
     /// Its keys; they cannot be read back.
     pub keys: Vec<ProviderKeyView>,
+    /// The labels of the keys that this change dropped, because the kind or the origin of the provider is another one.
+    /// Give them again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped_keys: Vec<String>,
 }
 
 /// Gives a provider a key.

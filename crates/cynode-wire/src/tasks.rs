@@ -125,6 +125,9 @@ pub struct TaskView {
     /// Why it was given up.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
+    /// Whether an agent wrote it last and no person has reviewed it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreviewed: bool,
     /// What must be completed before it may start.
     #[schema(value_type = Vec<String>)]
     pub depends_on: Vec<TaskId>,
@@ -163,6 +166,7 @@ impl From<Task> for TaskView {
             started_at,
             ended_at,
             failure,
+            unreviewed: task.unreviewed,
             depends_on: task.depends_on,
             created_by: task.created_by,
             created_at: task.created_at,

@@ -202,9 +202,10 @@ pub struct RuleView {
     pub text: String,
     /// How often it was written.
     pub version: i64,
-    /// Who wrote it last.
-    #[schema(value_type = String)]
-    pub updated_by: UserId,
+    /// Who wrote it last; nobody when it came with the installation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub updated_by: Option<UserId>,
     /// When.
     #[serde(with = "time::serde::rfc3339")]
     pub updated_at: OffsetDateTime,

@@ -1,6 +1,7 @@
 //! The contract between the orchestrator and whoever drives a task, in any language. `docs/explanation/workflow.md` is its page.
 
 pub mod jobs;
+pub mod reviews;
 pub mod schedules;
 pub mod timeline;
 

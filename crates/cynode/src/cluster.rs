@@ -26,7 +26,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::process::{Child, Command};
 
-use crate::output;
+use crate::{output, restate::open_private_log};
 
 /// How long PostgreSQL may take to start; after a crash it replays its write-ahead log first.
 const START_STOP_TIMEOUT: Duration = Duration::from_mins(1);
@@ -282,7 +282,7 @@ impl PostgresCluster {
     }
 
     fn spawn_server(&mut self) -> anyhow::Result<()> {
-        let log = fs::OpenOptions::new().create(true).append(true).open(&self.paths.log)?;
+        let log = open_private_log(&self.paths.log)?;
         let mut command = command_as_postgres(&self.programs.join("postgres"), Some("INT"));
         command
             .arg("-D")

@@ -1,8 +1,14 @@
-//! The last line of defence of every log: redacts secrets and e-mail addresses before a line leaves the process. The first line
-//! of defence is that no code logs such values (`skip_all`, masked types).
+//! The last line of defence of every log and span: redacts secrets and e-mail addresses before they leave the process. The first
+//! line of defence is that no code logs such values (`skip_all`, masked types).
 
-use std::{borrow::Cow, io, sync::LazyLock};
+use std::{borrow::Cow, io, sync::LazyLock, time::Duration};
 
+use opentelemetry::{Array, KeyValue, StringValue, Value, trace::Status};
+use opentelemetry_sdk::{
+    Resource,
+    error::OTelSdkResult,
+    trace::{SpanData, SpanExporter},
+};
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -73,8 +79,87 @@ impl<W: io::Write> io::Write for RedactingWriter<W> {
     }
 }
 
+/// Exports redacted spans by `E`.
+#[derive(Debug)]
+pub(crate) struct RedactingExporter<E>(pub(crate) E);
+
+impl<E: SpanExporter> SpanExporter for RedactingExporter<E> {
+    async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
+        batch.iter_mut().for_each(redact_span);
+        self.0.export(batch).await
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.0.set_resource(resource);
+    }
+}
+
+/// Redacts every text of a span: its name, its status, and the attributes of it, its events and its links.
+fn redact_span(span: &mut SpanData) {
+    redact_text(&mut span.name);
+    if let Status::Error { description } = &mut span.status {
+        redact_text(description);
+    }
+    span.attributes.iter_mut().for_each(redact_attribute);
+    for event in &mut span.events.events {
+        redact_text(&mut event.name);
+        event.attributes.iter_mut().for_each(redact_attribute);
+    }
+    for link in &mut span.links.links {
+        link.attributes.iter_mut().for_each(redact_attribute);
+    }
+}
+
+/// Returns the text without its secrets, if it has any.
+fn without_secrets(text: &str) -> Option<String> {
+    match redact_secrets(text.as_bytes()) {
+        Cow::Owned(redacted) => Some(String::from_utf8_lossy(&redacted).into_owned()),
+        Cow::Borrowed(_) => None,
+    }
+}
+
+fn redact_text(text: &mut Cow<'static, str>) {
+    if let Some(redacted) = without_secrets(text) {
+        *text = redacted.into();
+    }
+}
+
+/// Redacts the texts of an attribute. A value whose name announces a secret is masked as a whole.
+fn redact_attribute(attribute: &mut KeyValue) {
+    let announced = format!("{}=\"announced\"", attribute.key);
+    let is_secret = without_secrets(&announced).is_some();
+    let redact_value = |text: &mut StringValue| {
+        if is_secret {
+            *text = MASK.into();
+        } else if let Some(redacted) = without_secrets(text.as_str()) {
+            *text = redacted.into();
+        }
+    };
+    match &mut attribute.value {
+        Value::String(text) => redact_value(text),
+        Value::Array(Array::String(texts)) => texts.iter_mut().for_each(redact_value),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use opentelemetry::{
+        Array, KeyValue, Value,
+        trace::{Span as _, Status, Tracer as _, TracerProvider as _},
+    };
+    use opentelemetry_sdk::{
+        error::OTelSdkResult,
+        trace::{SdkTracerProvider, SpanData, SpanExporter},
+    };
     use proptest::prelude::*;
 
     use super::MASK;
@@ -120,6 +205,41 @@ mod tests {
         ] {
             assert_eq!(redact(line), line);
         }
+    }
+
+    /// Keeps what is exported.
+    #[derive(Clone, Debug, Default)]
+    struct KeepingExporter(std::sync::Arc<std::sync::Mutex<Vec<SpanData>>>);
+
+    impl SpanExporter for KeepingExporter {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            self.0.lock().unwrap().extend(batch);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_planted_secret_leaves_in_no_part_of_a_span() {
+        let secret = "cyn_ses_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS";
+        let exporter = KeepingExporter::default();
+        let provider = SdkTracerProvider::builder()
+            .with_simple_exporter(super::RedactingExporter(exporter.clone()))
+            .build();
+        let mut span = provider.tracer("test").start(format!("named {secret}"));
+        span.set_attribute(KeyValue::new("seen", format!("x {secret} y")));
+        span.set_attribute(KeyValue::new("password", "hunter2 and \"zebra\""));
+        let list = Value::Array(Array::String(vec![secret.into(), "ada@example.org".into()]));
+        span.set_attribute(KeyValue::new("list", list));
+        span.set_attribute(KeyValue::new("http.route", "/v1/tasks/{task}"));
+        span.add_event(secret, vec![KeyValue::new("error", format!("token={secret}"))]);
+        span.set_status(Status::error(format!("postgres://cynode:hunter2@db: {secret}")));
+        span.end();
+        provider.shutdown().unwrap();
+        let exported = format!("{:?}", exporter.0.lock().unwrap());
+        for lost in [secret, "hunter2", "zebra", "ada@example.org"] {
+            assert!(!exported.contains(lost), "{lost}: {exported}");
+        }
+        assert!(exported.contains(MASK) && exported.contains("/v1/tasks/{task}"), "{exported}");
     }
 
     proptest! {

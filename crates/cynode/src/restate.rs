@@ -21,8 +21,8 @@ use crate::{
 };
 
 /// How to install the engine.
-pub(crate) const INSTALL_HINT: &str = "npm install -g @restatedev/restate-server@1.7 \
-     (or `brew install restatedev/tap/restate-server`, or put the binary of a release on the PATH)";
+pub(crate) const INSTALL_HINT: &str = "`scripts/install` of the source installs it by its lockfile (or \
+     `npm install -g --ignore-scripts @restatedev/restate-server@1.7.12`, or put the binary of that release on the PATH)";
 
 /// Finds the engine's program. npm puts a script on the path that starts it: the script's child would survive a kill, so the
 /// program itself is used.
@@ -164,6 +164,24 @@ pub(crate) fn create_private_dir(dir: &Path) -> anyhow::Result<()> {
     if found.uid() == rustix::process::geteuid().as_raw() && mode & 0o077 != 0 {
         fs::set_permissions(dir, fs::Permissions::from_mode(mode & !0o077))
             .with_context(|| format!("cannot close {} to others", dir.display()))?;
+    }
+    Ok(())
+}
+
+/// Opens a log to append to it. Only its owner may read it, also if an older version left it open to others.
+pub(crate) fn open_private_log(path: &Path) -> std::io::Result<fs::File> {
+    let file = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    close_file_to_others(&file)?;
+    Ok(file)
+}
+
+/// Removes the access of others from a file. A device, or a file of another account, stays as it is.
+pub(crate) fn close_file_to_others(file: &fs::File) -> std::io::Result<()> {
+    let found = file.metadata()?;
+    let mode = found.mode() & 0o7777;
+    let own = found.is_file() && found.uid() == rustix::process::geteuid().as_raw();
+    if own && mode & 0o077 != 0 {
+        file.set_permissions(fs::Permissions::from_mode(mode & !0o077))?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::output;
+use crate::{output, restate::open_private_log};
 
 /// Backoff between restarts.
 const RESTART_BACKOFF: Backoff =
@@ -208,7 +208,7 @@ impl SupervisedProgram {
     }
 
     fn spawn_child(&self) -> anyhow::Result<Child> {
-        let log = fs::OpenOptions::new().create(true).append(true).open(&self.log)?;
+        let log = open_private_log(&self.log)?;
         let mut command = Command::new("setpriv");
         command
             // If this process is killed, its children are killed too.
@@ -326,6 +326,25 @@ mod tests {
             ["a", "a", "a", "b", "b"].iter().map(|reason| ends.record_exit(reason)).collect();
         assert_eq!(told, [None, Some("a".to_owned()), None, Some("b".to_owned()), None]);
     }
+
+    #[tokio::test]
+    async fn the_log_of_a_program_is_closed_to_others_also_if_it_was_open_before() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let program = |name: &str| {
+            let arguments = vec!["-c".into(), "umask 0; echo secret".into()];
+            SupervisedProgram::new("sh", "/bin/sh".into(), arguments, dir.path().join(name))
+        };
+        let (new, old) = (program("new.log"), program("old.log"));
+        fs::write(&old.log, "earlier\n").unwrap();
+        fs::set_permissions(&old.log, fs::Permissions::from_mode(0o644)).unwrap();
+        for program in [new, old] {
+            assert!(program.run_until_success(&CancellationToken::new()).await);
+            let mode = fs::metadata(&program.log).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{}", program.log.display());
+        }
+    }
+
     #[tokio::test]
     async fn a_program_begins_with_its_timer_slack_and_this_thread_keeps_its_own() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Logs and traces. One log line is one JSON object.
 
-use std::{fs::OpenOptions, path::Path, sync::Mutex};
+use std::{path::Path, sync::Mutex};
 
 use anyhow::Context;
 use opentelemetry::trace::TracerProvider as _;
@@ -10,7 +10,11 @@ use tracing_subscriber::{
     EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
-use crate::{config::TelemetryConfig, redact::RedactingMakeWriter};
+use crate::{
+    config::TelemetryConfig,
+    redact::{RedactingExporter, RedactingMakeWriter},
+    restate::open_private_log,
+};
 
 /// Destination of log lines.
 pub(crate) enum LogSink<'a> {
@@ -53,7 +57,7 @@ pub(crate) fn start_telemetry(
     let logs = match sink {
         LogSink::Stderr | LogSink::Person => json_log_layer(std::io::stderr),
         LogSink::File(path) => {
-            let file = OpenOptions::new().create(true).append(true).open(path);
+            let file = open_private_log(path);
             let file = file.with_context(|| format!("cannot write the log {}", path.display()))?;
             json_log_layer(Mutex::new(file))
         }
@@ -81,5 +85,6 @@ fn build_exporter(endpoint: &str) -> anyhow::Result<SdkTracerProvider> {
         .build()
         .context("the trace exporter could not be made")?;
     let resource = Resource::builder().with_service_name("cynode").build();
+    let exporter = RedactingExporter(exporter);
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
 }

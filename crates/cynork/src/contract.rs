@@ -65,11 +65,13 @@ promises! {
     "schedule create" calls [GET_PROJECT CREATE_SCHEDULE] gives Document("ScheduleView");
     "schedule update" calls [LIST_SCHEDULES GET_SCHEDULE UPDATE_SCHEDULE] gives Document("ScheduleView");
     "schedule run" calls [LIST_SCHEDULES RUN_SCHEDULE] gives Document("FiringView");
+    "schedule review" calls [LIST_SCHEDULES REVIEW_CONTENT] gives Nothing;
     "schedule delete" calls [LIST_SCHEDULES DELETE_SCHEDULE] gives Nothing;
     "skill list" calls [LIST_SKILLS] gives Document("UnpagedList_SkillSummary");
     "skill show" calls [LIST_SKILLS GET_SKILL] gives Document("SkillView");
     "skill create" calls [GET_PROJECT CREATE_SKILL] gives Document("SkillView");
     "skill update" calls [LIST_SKILLS GET_SKILL UPDATE_SKILL] gives Document("SkillView");
+    "skill review" calls [LIST_SKILLS REVIEW_CONTENT] gives Nothing;
     "skill delete" calls [LIST_SKILLS DELETE_SKILL] gives Nothing;
     "audit verify" calls [VERIFY_AUDIT] gives Document("AuditReport");
     "audit prove" calls [PROVE_CALL] gives Document("UnpagedList_AuditProof");
@@ -98,6 +100,7 @@ promises! {
     "task reduce" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("InstructionReceipt");
     "task abort" calls [ME LIST_TASKS GET_TASK INSTRUCT_TASK] gives Document("InstructionReceipt");
     "task retry" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE INSTRUCT_TASK ANSWER_TASK RETRY_TASK] gives Document("TaskView");
+    "task review" calls [ME LIST_TASKS GET_TASK REVIEW_CONTENT] gives Nothing;
     "task cancel" calls [ME LIST_TASKS GET_TASK CANCEL_TASK] gives Document("TaskView");
     "task parked" calls [ME LIST_TASKS GET_TASK GET_PARK] gives Own(forms::park_schema);
     "task unpark" calls [ME LIST_TASKS GET_TASK UNPARK] gives Nothing;

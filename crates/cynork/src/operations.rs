@@ -149,6 +149,7 @@ operations! {
     REMOVE_MEMBER = "remove_member" "DELETE" "/v1/projects/{project}/members/{user}" by "project revoke";
     REPLAY_NOTIFICATION = "replay_notification" "POST" "/v1/notifications/{notification}/replay" by "notification replay";
     RETRY_TASK = "retry_task" "POST" "/v1/tasks/{task}/retry" by "task retry";
+    REVIEW_CONTENT = "review_content" "POST" "/v1/reviews" by "task review";
     REVIEW_PULL_REQUEST = "review_pull_request" "POST" "/v1/pull-requests/{pull_request}/reviews" by "pr review";
     REVOKE_AGENT_TOKEN = "revoke_agent_token" "DELETE" "/v1/agent-tokens/{token}" by "agent-token revoke";
     REVOKE_API_KEY = "revoke_api_key" "DELETE" "/v1/api-keys/{api_key}" by "api-key revoke";

@@ -1435,3 +1435,87 @@ async fn a_question_waits_for_memory_and_is_then_refused_until_there_is_some() {
     reserved.pop();
     assert_eq!(words(&ask(&admin, chat("m", &long)).await), "yes");
 }
+
+#[tokio::test]
+async fn a_provider_that_moves_to_another_origin_or_kind_loses_its_keys() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let provider = TestProvider::serve(Behaviour::default()).await;
+    let thief = TestProvider::serve(Behaviour::default()).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    let set = async |kind: &str, url: String| {
+        let body = json!({ "kind": kind, "dialect": "chat", "base_url": url, "local": false });
+        let view = admin.put("/v1/providers/far", body).await.expect(200).json();
+        let labels = view["keys"].as_array().unwrap().iter().map(|key| key["label"].clone());
+        (labels.collect::<Vec<_>>(), view["dropped_keys"].clone())
+    };
+    let kept = (vec![json!("first")], Value::Null);
+    let dropped = (vec![], json!(["first"]));
+    assert_eq!(set("compatible", provider.url()).await, kept, "nothing has moved");
+    assert_eq!(set("compatible", thief.url()).await, dropped);
+    ask(&admin, chat("small", "one")).await.expect(200);
+    assert_eq!(set("compatible", provider.url()).await, (vec![], Value::Null), "it stays gone");
+    let key = json!({ "label": "first", "key": "far-secret-key-0002" });
+    admin.post("/v1/providers/far/keys", key.clone()).await.expect(201);
+    assert_eq!(set("openai", provider.url()).await, dropped, "another kind");
+    assert_eq!(set("compatible", provider.url()).await, (vec![], Value::Null));
+    admin.post("/v1/providers/far/keys", key).await.expect(201);
+    ask(&admin, chat("small", "two")).await.expect(200);
+    let sent = provider.sent();
+    assert_eq!(sent.last().unwrap().headers["authorization"], "Bearer far-secret-key-0002");
+    // A provider that is moved in the database does not take its key along.
+    let moved = "UPDATE model_providers SET endpoint = jsonb_set(endpoint, '{base_url}', to_jsonb($1::text))";
+    assert_eq!(app.db.execute_with(moved, &thief.url()).await, 1);
+    app.db.execute("UPDATE routing_epoch SET epoch = epoch + 1").await;
+    ask(&admin, chat("small", "three")).await.expect(200);
+    let stolen = thief.sent();
+    assert_eq!(stolen.len(), 2);
+    for sent in stolen {
+        assert!(!sent.headers.contains_key("authorization"), "{:?}", sent.headers);
+        assert!(!format!("{:?}", sent.headers).contains("secret-key"));
+    }
+    let changes = app
+        .db
+        .texts(
+            "SELECT data->>'change' FROM events WHERE kind = 'provider_key.set' ORDER BY xact, seq",
+        )
+        .await;
+    assert_eq!(changes, ["added", "dropped", "added", "dropped", "added"]);
+}
+
+#[tokio::test]
+async fn an_account_sees_general_models_and_those_of_its_projects_only() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let (web, api) = (app.project(&admin, "web").await, app.project(&admin, "api").await);
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "general", &["tape"], json!({ "tier": "fast" })).await;
+    model(&admin, "of-web", &["tape"], json!({ "tier": "fast", "project_id": web })).await;
+    model(&admin, "of-api", &["tape"], json!({ "tier": "fast", "project_id": api })).await;
+    let nobody = app.user("nora", None).await;
+    let member = app.user("mia", None).await;
+    app.member(web, &member, UserRole::Viewer).await;
+    let viewer = app.user("vera", Some(UserRole::Viewer)).await;
+    let listed = async |client: &Client| {
+        let reply = client.get("/v1/model-registry").await.expect(200);
+        let ids = reply.json()["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["id"].clone())
+            .collect::<Vec<_>>();
+        (ids, String::from_utf8_lossy(&reply.body).contains(&api.to_string()))
+    };
+    assert_eq!(listed(&nobody).await, (vec![json!("general")], false));
+    assert_eq!(listed(&member).await, (vec![json!("general"), json!("of-web")], false));
+    let all = vec![json!("general"), json!("of-api"), json!("of-web")];
+    assert_eq!(listed(&viewer).await, (all, true));
+    // The explanation of a choice names no model of another project either.
+    let explained = async |client: &Client| {
+        let path = format!("/v1/model-choices?project_id={web}&tier=fast");
+        let told = client.get(&path).await.expect(200);
+        String::from_utf8_lossy(&told.body).contains("of-api")
+    };
+    assert_eq!((explained(&member).await, explained(&viewer).await), (false, true));
+}

@@ -671,6 +671,31 @@ async fn stored_bytes_are_what_they_are_called() {
 }
 
 #[tokio::test]
+async fn a_result_names_only_bytes_that_were_uploaded_for_its_job() {
+    let drive = Drive::new().await;
+    let secret = b"a letter of another job";
+    drive.dispatched_with(&["a", "b"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 3).await;
+    let jobs = node.claim(1, 2).await;
+    let (owner, thief) = (&jobs[0], &jobs[1]);
+    let stored = store(&node, owner, secret).await;
+    let own = store(&node, thief, b"own bytes").await;
+    let result = json!({ "fencing_token": thief["fencing_token"], "outcome": "succeeded", "result": {
+        "summary": "done", "stop_reason": "end_turn", "artifacts": { "stolen.txt": stored, "own.txt": own } } });
+    node.client.post(&path(thief, "result"), result).await.expect(200);
+    let attached = drive.app.db.texts("SELECT name FROM artifacts ORDER BY name").await;
+    assert_eq!(attached, ["own.txt"]);
+    // Whoever uploaded them attaches them, and a repeat of the upload changes nothing.
+    let again = store(&node, owner, secret).await;
+    let result = json!({ "fencing_token": owner["fencing_token"], "outcome": "succeeded", "result": {
+        "summary": "done", "stop_reason": "end_turn", "artifacts": { "letter.txt": again } } });
+    node.client.post(&path(owner, "result"), result).await.expect(200);
+    let attached = drive.app.db.texts("SELECT name FROM artifacts ORDER BY name").await;
+    assert_eq!(attached, ["letter.txt", "own.txt"]);
+    assert_eq!(drive.app.db.number("SELECT count(*) FROM job_blobs").await, 0);
+}
+
+#[tokio::test]
 async fn a_commit_counts_only_when_it_is_there_and_follows_where_it_started() {
     let drive = Drive::new().await;
     let (directory, head, bundle) = repository();

@@ -545,6 +545,7 @@ fn cases() -> Vec<Case> {
             Viewer,
         ),
         case("delete", "/v1/skills/{skill}", "/v1/skills/{skill}", json!(null), Viewer),
+        case("post", "/v1/reviews", "/v1/reviews", json!({ "skill_id": "{skill}" }), Viewer),
         case("get", "/v1/audit/verify", "/v1/audit/verify", json!(null), Operator),
         case(
             "get",

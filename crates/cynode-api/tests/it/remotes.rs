@@ -152,6 +152,48 @@ async fn what_does_not_work_yet_is_said_and_what_cannot_work_is_refused() {
 }
 
 #[tokio::test]
+async fn a_credential_stays_with_its_repository_and_the_person_who_gave_it() {
+    let world = World::new(ForgeKind::Github).await;
+    let bob = world.app.user("bob", Some(UserRole::Admin)).await;
+    world.app.member(world.project, &bob, UserRole::Admin).await;
+    let secret_url = world.forge.clone_url().replace(REPOSITORY, "acme/secret");
+    let without = |changes: &[(&str, &str)]| {
+        let mut body = wish(&world.forge);
+        body.as_object_mut().unwrap().remove("credential");
+        for (key, value) in changes {
+            body[*key] = json!(value);
+        }
+        body
+    };
+    let api = format!("{}other/", world.forge.api());
+    let asked = world.forge.requests();
+    let another = "`credential` is needed again: the repository is another one";
+    let somebody = "`credential` is needed again: somebody else gave the stored one";
+    for (client, changes, why) in [
+        (&world.admin, vec![("url", secret_url.as_str())], another),
+        (&world.admin, vec![("repository", "acme/secret")], another),
+        (&world.admin, vec![("api", api.as_str())], another),
+        (&bob, vec![("url", secret_url.as_str()), ("repository", "acme/secret")], another),
+        (&bob, vec![], somebody),
+        (&bob, vec![("default_branch", "other")], somebody),
+    ] {
+        let refused = client.put(&world.place(), without(&changes)).await.expect(422).json();
+        assert_eq!(refused["detail"], why, "{changes:?}");
+    }
+    assert_eq!(world.forge.requests(), asked, "the forge was asked nothing");
+    // Whoever gave it changes the rest without it.
+    let mut body = without(&[]);
+    body["poll_seconds"] = json!(60);
+    world.connect(body).await.expect(200);
+    // Moved in the database, it opens nothing.
+    let moved = "UPDATE project_remotes SET repository = $1";
+    assert_eq!(world.app.db.execute_with(moved, "acme/secret").await, 1);
+    let asked = world.forge.requests();
+    assert!(forges::forge_of(&world.app.app, world.project).await.is_err());
+    assert_eq!(world.forge.requests(), asked);
+}
+
+#[tokio::test]
 async fn a_labelled_issue_becomes_one_task_with_what_a_person_reads_in_it() {
     for kind in ForgeKind::ALL {
         let world = World::new(kind).await;

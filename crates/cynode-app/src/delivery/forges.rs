@@ -134,27 +134,29 @@ async fn open_forge(
     Ok((kind.connect_repository(site)?, info))
 }
 
-/// Returns the associated data of the sealed secrets of a remote.
-fn remote_associated_data(what: &str, project: ProjectId) -> Vec<u8> {
-    [b"remote/", what.as_bytes(), b"/", project.as_uuid().as_bytes()].concat()
+/// Returns the associated data of the sealed credential of a remote: it belongs to one repository and to the person who
+/// gave it. No part contains a line break.
+fn credential_associated_data(remote: &ProjectRemote) -> Vec<u8> {
+    let ProjectRemote { project, set_by, url, api, repository, .. } = remote;
+    format!("remote/credential/{project}/{set_by}\n{url}\n{api}\n{repository}").into_bytes()
+}
+
+/// Returns the associated data of the sealed webhook secret of a remote.
+fn webhook_associated_data(project: ProjectId) -> Vec<u8> {
+    [b"remote/webhook/".as_slice(), project.as_uuid().as_bytes()].concat()
 }
 
 impl InstallationKeys {
     pub(crate) fn forge_credential(&self, remote: &ProjectRemote) -> Result<SecretString, Error> {
-        self.unseal_remote_secret("credential", remote.project, &remote.credential)
+        self.unseal_remote_secret(&credential_associated_data(remote), &remote.credential)
     }
 
     pub(crate) fn webhook_secret(&self, remote: &ProjectRemote) -> Result<SecretString, Error> {
-        self.unseal_remote_secret("webhook", remote.project, &remote.webhook_secret)
+        self.unseal_remote_secret(&webhook_associated_data(remote.project), &remote.webhook_secret)
     }
 
-    fn unseal_remote_secret(
-        &self,
-        what: &str,
-        project: ProjectId,
-        sealed: &[u8],
-    ) -> Result<SecretString, Error> {
-        let opened = self.unseal_secret(&remote_associated_data(what, project), sealed)?;
+    fn unseal_remote_secret(&self, place: &[u8], sealed: &[u8]) -> Result<SecretString, Error> {
+        let opened = self.unseal_secret(place, sealed)?;
         let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
         Ok(text.into())
     }
@@ -167,6 +169,14 @@ async fn require_project_admin(ctx: &mut Ctx, project: ProjectId) -> Result<User
         return Err(Error::forbidden(UserRole::Admin, "as a person"));
     }
     Ok(caller.user)
+}
+
+/// The person who connects a remote.
+#[derive(Clone, Copy)]
+struct RemoteSetter {
+    user: UserId,
+    /// Whether the person is an admin of the installation.
+    runs_all: bool,
 }
 
 /// A validated request to connect a remote.
@@ -194,14 +204,16 @@ pub async fn set_remote(
 ) -> Result<OperationAnswer, Error> {
     let before = app.read(request, |ctx| {
         Box::pin(async move {
-            require_project_admin(ctx, project).await?;
+            let user = require_project_admin(ctx, project).await?;
             let runs_all = ctx.caller()?.role >= Some(UserRole::Admin);
-            Ok((forges::get_remote(ctx.conn(), project).await?, runs_all))
+            let before = forges::get_remote(ctx.conn(), project).await?;
+            Ok((before, RemoteSetter { user, runs_all }))
         })
     });
-    let (before, runs_all) = before.await?;
+    let (before, setter) = before.await?;
+    let runs_all = setter.runs_all;
     let keys = app.gateway_parts()?.keys.clone();
-    let validated = validate_remote(app, &keys, before.as_ref(), &body, runs_all)?;
+    let validated = validate_remote(app, &keys, before.as_ref(), &body, setter)?;
     // SSRF guard: only an admin of the installation may name a private address. The address that a name resolves to
     // is checked at the request.
     if !runs_all && (is_private(&validated.url) || is_private(&validated.api)) {
@@ -309,8 +321,9 @@ fn validate_remote(
     keys: &InstallationKeys,
     before: Option<&ProjectRemote>,
     body: &SetRemote,
-    runs_all: bool,
+    setter: RemoteSetter,
 ) -> Result<ValidatedRemote, Error> {
+    let runs_all = setter.runs_all;
     let kind = forge_kind_of(body.forge).ok_or_else(|| {
         invalid(
             "`forge` is `github`, `gitlab` or `gitea`; without a remote pull requests are local",
@@ -323,7 +336,18 @@ fn validate_remote(
     };
     check_remote_fields(body)?;
     let same_hosts = before.is_some_and(|it| same_host(&it.url, &url) && same_host(&it.api, &api));
-    let credential = choose_credential(keys, body.credential.as_ref(), before, same_hosts)?;
+    let reuse = before.map(|before| {
+        let same_repository = before.url == url.as_str()
+            && before.api == api.as_str()
+            && before.repository == body.repository;
+        match (same_hosts, same_repository, before.set_by == setter.user) {
+            (false, _, _) => CredentialReuse::Refused("the host is another one"),
+            (true, false, _) => CredentialReuse::Refused("the repository is another one"),
+            (true, true, false) => CredentialReuse::Refused("somebody else gave the stored one"),
+            (true, true, true) => CredentialReuse::Allowed(before),
+        }
+    });
+    let credential = choose_credential(keys, body.credential.as_ref(), reuse)?;
     let (webhook_secret, made) =
         choose_webhook_secret(app, keys, body.webhook_secret.as_ref(), before)?;
     // SSRF guard: private access that an admin of the installation has allowed stays allowed for these hosts only.
@@ -356,23 +380,28 @@ fn check_remote_fields(body: &SetRemote) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether the stored credential may be used for a changed remote. It was given for one repository, by one person.
+enum CredentialReuse<'a> {
+    Allowed(&'a ProjectRemote),
+    /// The reason is a clause.
+    Refused(&'static str),
+}
+
 /// Returns the credential of the request, or the stored one.
 fn choose_credential(
     keys: &InstallationKeys,
     given: Option<&SecretText>,
-    before: Option<&ProjectRemote>,
-    same_hosts: bool,
+    reuse: Option<CredentialReuse<'_>>,
 ) -> Result<SecretString, Error> {
-    match (given, before) {
+    match (given, reuse) {
         (Some(SecretText(text)), _) if is_plain_secret(text, 1) => Ok(text.clone().into()),
         (Some(_), _) => {
             Err(invalid("`credential` has 1 to 4096 visible ASCII characters and no space"))
         }
-        // A secret that was given for one host is never sent to another.
-        (None, Some(_)) if !same_hosts => {
-            Err(invalid("`credential` is needed again: the host is another one"))
+        (None, Some(CredentialReuse::Refused(why))) => {
+            Err(Error::Invalid(format!("`credential` is needed again: {why}")))
         }
-        (None, Some(before)) => keys.forge_credential(before),
+        (None, Some(CredentialReuse::Allowed(before))) => keys.forge_credential(before),
         (None, None) => Err(invalid("`credential` is missing")),
     }
 }
@@ -448,15 +477,6 @@ async fn store_remote(
 ) -> Result<RemoteView, Error> {
     use secrecy::ExposeSecret;
     let set_by = require_project_admin(ctx, project).await?;
-    let seal = |what: &str, secret: &SecretString| {
-        keys.seal_secret(
-            ctx.environment(),
-            &remote_associated_data(what, project),
-            secret.expose_secret().as_bytes(),
-        )
-    };
-    let credential = seal("credential", &validated.credential)?;
-    let webhook_secret = seal("webhook", &validated.webhook_secret)?;
     // The same name on another host is another repository, whose issues have other timestamps.
     let same = before.filter(|it| {
         it.forge == body.forge
@@ -474,15 +494,15 @@ async fn store_remote(
         let unchanged = stored == body.intake;
         if unchanged { it.issues_since } else { time::OffsetDateTime::UNIX_EPOCH }
     });
-    let remote = ProjectRemote {
+    let mut remote = ProjectRemote {
         project,
         forge: body.forge,
         url: validated.url.into(),
         api: validated.api.into(),
         repository: body.repository,
         default_branch: body.default_branch,
-        credential,
-        webhook_secret,
+        credential: Vec::new(),
+        webhook_secret: Vec::new(),
         login: found.login,
         label: body.intake.label.map(|label| label.trim().to_owned()),
         assigned_to_bot: body.intake.assigned_to_bot,
@@ -498,6 +518,11 @@ async fn store_remote(
         looked_at: None,
         refused: 0,
     };
+    let seal = |place: &[u8], secret: &SecretString| {
+        keys.seal_secret(ctx.environment(), place, secret.expose_secret().as_bytes())
+    };
+    remote.credential = seal(&credential_associated_data(&remote), &validated.credential)?;
+    remote.webhook_secret = seal(&webhook_associated_data(project), &validated.webhook_secret)?;
     match forges::set_remote(ctx.conn(), &remote).await {
         Err(error) if error.is_refused_by("project_remotes_project_id_fkey") => {
             return Err(Error::not_found("project", project));

@@ -37,6 +37,13 @@ pub async fn issue_bootstrap_token(app: &App) -> Result<Option<SecretText>, Erro
     Ok(Some(token))
 }
 
+/// Returns whether the installation has an admin, so that no bootstrap token works any more.
+#[operation]
+pub async fn is_bootstrapped(app: &App) -> Result<bool, Error> {
+    let mut conn = app.conn().await?;
+    Ok(health::has_admin(&mut conn).await?)
+}
+
 /// Hashes the password of the first admin, for a caller with a valid token: anonymous callers must not be able to
 /// keep the hasher busy. A used token may still repeat its request with its idempotency key.
 #[operation]

@@ -261,6 +261,7 @@ pub(crate) async fn build_handoff(
     let issued = agent_tokens::issue_for_handoff(
         ctx,
         HandoffTokenRequest {
+            kind: kept.kind,
             role,
             user: kept.user,
             project: kept.project,

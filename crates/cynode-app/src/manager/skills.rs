@@ -36,6 +36,7 @@ pub fn to_skill_summary(skill: &Skill) -> SkillSummary {
         name: skill.name.clone(),
         description: skill.description.clone(),
         version: skill.version,
+        unreviewed: skill.unreviewed,
         created_by: skill.created_by,
         updated_at: skill.updated_at,
     }
@@ -148,6 +149,7 @@ pub async fn create_skill(
         description: text.description,
         body: text.body,
         version: 1,
+        unreviewed: caller.bounds.is_some(),
         created_by: caller.user,
         updated_at: ctx.now,
     };
@@ -174,6 +176,7 @@ pub async fn update_skill(
     let caller = ctx.require_project_role(skill.project, UserRole::Operator).await?;
     validate_skill(None, &text)?;
     (skill.description, skill.body, skill.updated_at) = (text.description, text.body, ctx.now);
+    skill.unreviewed = caller.bounds.is_some();
     if !skills::update_skill(ctx.conn(), &skill, version, caller.user).await? {
         let actual = skill.version;
         return Err(Error::VersionConflict { key: skill.name, expected: version, actual });

@@ -22,6 +22,7 @@ use url::Url;
 use crate::{
     Ctx, Error, GatewayParts,
     platform::{context::EventDraft, operation},
+    tasks::projects::VisibleProjects,
 };
 
 /// Maximum size of a script.
@@ -51,6 +52,23 @@ impl ProviderEndpoint {
     }
 }
 
+/// Returns the associated data of a sealed key: the key belongs to one kind of provider at one origin. A key that is
+/// moved to another place in the database cannot be opened there.
+pub(crate) fn provider_key_associated_data(
+    id: ProviderKeyId,
+    provider: &ProviderRecord,
+) -> Result<Vec<u8>, Error> {
+    let audience = key_audience(provider)?;
+    Ok([b"provider-key/".as_slice(), id.as_uuid().as_bytes(), audience.as_bytes()].concat())
+}
+
+/// Returns who receives the keys of a provider: its kind and its origin (scheme, host and port).
+fn key_audience(provider: &ProviderRecord) -> Result<String, Error> {
+    let endpoint = ProviderEndpoint::from_provider(provider)?;
+    let origin = endpoint.base_url.map(|url| url.origin().ascii_serialization());
+    Ok(format!("{}/{}", provider.kind.as_str(), origin.unwrap_or_default()))
+}
+
 /// Requires an admin of the installation who is a person. Nobody else decides where prompts are sent.
 fn require_admin(ctx: &mut Ctx) -> Result<(), Error> {
     ctx.require_role(UserRole::Admin).map(|_| ())
@@ -60,7 +78,8 @@ fn invalid_input<T>(told: impl Into<String>) -> Result<T, Error> {
     Err(Error::Invalid(told.into()))
 }
 
-/// Creates or replaces a provider. Its keys stay.
+/// Creates or replaces a provider. Its keys stay only while its kind and its origin stay: a key that was given for
+/// one host is never sent to another.
 #[tracing::instrument(name = "app.models.set_provider", skip_all)]
 #[operation]
 pub async fn set_provider(
@@ -83,7 +102,10 @@ pub async fn set_provider(
         Some(url) => is_private(url),
         None => body.kind != ProviderKind::Record,
     });
-    let id = there.map_or_else(|| ProviderId::from_uuid(ctx.new_uuid()), |provider| provider.id);
+    let id = match &there {
+        Some(provider) => provider.id,
+        None => ProviderId::from_uuid(ctx.new_uuid()),
+    };
     let provider = ProviderRecord {
         id,
         name: name.to_owned(),
@@ -109,7 +131,31 @@ pub async fn set_provider(
         json!({ "provider": name, "change": "set" }),
     )
     .await?;
-    to_provider_view(ctx, provider).await
+    let dropped_keys = match &there {
+        Some(before) if key_audience(before)? != key_audience(&provider)? => {
+            drop_provider_keys(ctx, &provider).await?
+        }
+        _ => Vec::new(),
+    };
+    Ok(ProviderView { dropped_keys, ..to_provider_view(ctx, provider).await? })
+}
+
+/// Drops every key of a provider and returns their labels.
+async fn drop_provider_keys(
+    ctx: &mut Ctx,
+    provider: &ProviderRecord,
+) -> Result<Vec<String>, Error> {
+    let mut labels = Vec::new();
+    for key in registry::list_provider_keys(ctx.conn()).await? {
+        if key.provider != provider.id {
+            continue;
+        }
+        registry::remove_provider_key(ctx.conn(), provider.id, key.id).await?;
+        let data = json!({ "provider": provider.name, "key_id": key.id, "change": "dropped" });
+        record_registry_change(ctx, EventKind::ProviderKeySet, data).await?;
+        labels.push(key.label);
+    }
+    Ok(labels)
 }
 
 /// Returns whether the host of a URL is this machine or in a private network, judged by the URL alone.
@@ -270,6 +316,7 @@ async fn to_provider_view(ctx: &mut Ctx, provider: ProviderRecord) -> Result<Pro
         local: provider.local,
         enabled: provider.enabled,
         keys,
+        dropped_keys: Vec::new(),
     })
 }
 
@@ -303,11 +350,8 @@ pub async fn add_provider_key(
         return invalid_input("`label` has 1 to 100 characters");
     }
     let id = ProviderKeyId::from_uuid(ctx.new_uuid());
-    let sealed = parts.keys.seal_secret(
-        ctx.environment(),
-        id.as_uuid().as_bytes(),
-        body.key.0.as_bytes(),
-    )?;
+    let place = provider_key_associated_data(id, &provider)?;
+    let sealed = parts.keys.seal_secret(ctx.environment(), &place, body.key.0.as_bytes())?;
     let key = ProviderKey {
         id,
         provider: provider.id,
@@ -437,13 +481,16 @@ pub async fn delete_model(ctx: &mut Ctx, id: &str) -> Result<(), Error> {
         .await
 }
 
-/// Lists all models with their prices and routes.
+/// Lists the models that the caller may use, with their prices and routes: the general ones and those of the
+/// caller's projects.
 #[tracing::instrument(name = "app.models.list_models", skip_all)]
 #[operation]
 pub async fn list_models(ctx: &mut Ctx) -> Result<Vec<ModelView>, Error> {
-    ctx.caller()?;
+    let visible = VisibleProjects::load_for_caller(ctx).await?;
     let providers = registry::list_providers(ctx.conn()).await?;
     let found = registry::list_models(ctx.conn()).await?.into_iter();
+    let found =
+        found.filter(|model| model.project.is_none_or(|project| visible.includes_project(project)));
     Ok(found.map(|model| to_model_view(model, &providers)).collect())
 }
 

@@ -256,6 +256,8 @@ pub async fn store_blob<E>(
         upload.shutdown().await.map_err(|error| Error::Internal(error.into()))?;
         objects.rename(&waiting, &place).await.map_err(broken)?;
     }
+    let now = app.environment().now();
+    artifacts::record_job_blob(&mut *app.conn().await?, job, &digest, now).await?;
     Ok(StoredBlob { sha256: sha256.to_owned(), bytes: size })
 }
 
@@ -493,6 +495,10 @@ async fn import_commit(
     let Some(digest) = decode_hex32(&bundle.sha256) else {
         return Ok(Err("its bundle has no good name".to_owned()));
     };
+    // Whoever knows a digest does not have the bytes: only an upload shows that.
+    if !artifacts::has_job_blob(&mut *app.conn().await?, job, held.task, &digest).await? {
+        return Ok(Err("its bundle was not stored".to_owned()));
+    }
     let parts = app.gateway_parts()?;
     let stored = match parts.objects.get(&stored_at(&digest)).await {
         Ok(stored) => stored,
@@ -543,6 +549,7 @@ async fn finish_job(
     if let Some(agent) = agent {
         record_artifacts(app, &mut tx, node.id, job, task, agent, result).await?;
     }
+    artifacts::delete_job_blobs(&mut tx, job).await?;
     agent_tokens::revoke_job_tokens(&mut tx, job, now).await?;
     let more = evidence::record_check_result(app, &mut tx, job, outcome, result).await?;
     tx.commit().await.map_err(DbError::from)?;
@@ -576,8 +583,10 @@ async fn record_artifacts(
     let bundle = result.bundle.into_iter().map(|blob| (format!("{job}.bundle"), blob));
     for (name, blob) in bundle.chain(result.artifacts) {
         let Some(digest) = decode_hex32(&blob.sha256) else { continue };
-        // An artifact without bytes must never be visible.
-        if app.gateway_parts()?.objects.head(&stored_at(&digest)).await.is_err() {
+        // An artifact without bytes must never be visible, nor the bytes of somebody else.
+        if !artifacts::has_job_blob(conn, job, task, &digest).await?
+            || app.gateway_parts()?.objects.head(&stored_at(&digest)).await.is_err()
+        {
             tracing::warn!(%node, job.id = %job, "a result names bytes that were not stored");
             continue;
         }

@@ -320,6 +320,11 @@ impl Ctx {
         self.caller.ok_or(Error::Unauthenticated)
     }
 
+    /// Returns whether the caller is an agent, and not a person.
+    pub(crate) fn is_agent(&self) -> bool {
+        self.caller.is_some_and(|caller| caller.bounds.is_some())
+    }
+
     /// Requires a role in the installation. Rejects a caller whose role is weaker.
     pub fn require_role(&mut self, needed: UserRole) -> Result<AuthenticatedCaller, Error> {
         let caller = self.caller()?;

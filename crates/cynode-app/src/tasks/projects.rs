@@ -1,6 +1,6 @@
 //! Projects and their members.
 
-use std::str::FromStr;
+use std::{collections::HashSet, str::FromStr};
 
 use cynode_core::{
     events::EventKind,
@@ -82,6 +82,35 @@ pub async fn resolve_optional_project(
     match project {
         Some(project) => resolve_project(ctx, project).await.map(Some),
         None => Ok(None),
+    }
+}
+
+/// The projects that a caller may see.
+pub(crate) enum VisibleProjects {
+    /// Every project: the caller has a role in the installation.
+    All,
+    /// The projects in which the caller has a role.
+    Own(HashSet<ProjectId>),
+}
+
+impl VisibleProjects {
+    /// Loads the projects that the caller may see.
+    pub(crate) async fn load_for_caller(ctx: &mut Ctx) -> Result<Self, Error> {
+        match ctx.visibility_filter()? {
+            None => Ok(Self::All),
+            Some(user) => {
+                let own = projects::list_member_projects(ctx.conn(), user).await?;
+                Ok(Self::Own(own.into_iter().collect()))
+            }
+        }
+    }
+
+    /// Returns whether the caller may see the project.
+    pub(crate) fn includes_project(&self, project: ProjectId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Own(own) => own.contains(&project),
+        }
     }
 }
 

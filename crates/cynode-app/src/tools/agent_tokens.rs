@@ -11,6 +11,7 @@ use cynode_core::{
     preferences::resolve_for_role,
     roles::UserRole,
     tasks::TaskStateName,
+    workflow::handoffs::HandoffKind,
 };
 use cynode_db::{
     identity::service_tokens::{self, ServiceKind},
@@ -159,6 +160,7 @@ fn service_agent(token: AgentTokenId, role: AgentRole) -> AgentIdentity {
         task: None,
         run: None,
         job: None,
+        handoff: None,
         profile: AgentProfile::default(),
         tools: None,
         operates: true,
@@ -219,6 +221,7 @@ pub async fn issue_agent_token(
         task: body.task_id,
         run,
         job: body.job_id,
+        handoff: None,
         profile,
         tools: body.tools.as_deref().map(parse_tool_names).transpose()?,
         operates: true,
@@ -275,6 +278,7 @@ pub(crate) async fn issue_for_job(
         task: Some(job.task),
         run: Some(job.run),
         job: Some(job.job),
+        handoff: None,
         profile,
         tools: job.tools.map(parse_tool_names).transpose()?,
         operates: true,
@@ -290,6 +294,7 @@ pub(crate) async fn issue_for_job(
 
 /// Handoff of an agent token and its permissions.
 pub(crate) struct HandoffTokenRequest<'a> {
+    pub(crate) kind: HandoffKind,
     pub(crate) role: AgentRole,
     pub(crate) user: UserId,
     pub(crate) project: ProjectId,
@@ -314,6 +319,7 @@ pub(crate) async fn issue_for_handoff(
         task: handoff.task,
         run: handoff.run,
         job: None,
+        handoff: Some(handoff.kind),
         profile,
         tools: None,
         operates: true,

@@ -71,6 +71,7 @@ pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<Sche
         next_at: body.enabled.then_some(next),
         firings: 0,
         version: 1,
+        unreviewed: caller.bounds.is_some(),
         acts_for: caller.user,
         created_by: caller.user,
         created_at: ctx.now,
@@ -117,6 +118,7 @@ pub async fn update_schedule(
     schedule.name = body.name.unwrap_or(schedule.name);
     schedule.missed_policy = body.missed_policy.unwrap_or(schedule.missed_policy);
     (schedule.version, schedule.acts_for, schedule.updated_at) = (actual + 1, caller.user, ctx.now);
+    schedule.unreviewed = caller.bounds.is_some();
     let stored = schedules::update_schedule(ctx.conn(), &schedule).await;
     map_store_error(stored, &schedule)?;
     record_schedule_event(ctx, &schedule, "updated").await?;
@@ -292,6 +294,7 @@ fn to_schedule_view(schedule: Schedule, last_firing: Option<FiringView>) -> Sche
         firings: schedule.firings,
         last_firing,
         version: schedule.version,
+        unreviewed: schedule.unreviewed,
         acts_for: schedule.acts_for,
         created_by: schedule.created_by,
         created_at: schedule.created_at,

@@ -21,6 +21,8 @@ pub struct Skill {
     pub body: String,
     /// How often it was written.
     pub version: i64,
+    /// Whether an agent wrote it last and no person has looked at it.
+    pub unreviewed: bool,
     /// Who wrote it first.
     pub created_by: UserId,
     /// When it was written last.
@@ -34,6 +36,7 @@ struct SkillRow {
     description: String,
     body: String,
     version: i64,
+    unreviewed: bool,
     created_by: Uuid,
     updated_at: OffsetDateTime,
 }
@@ -47,6 +50,7 @@ impl From<SkillRow> for Skill {
             description: row.description,
             body: row.body,
             version: row.version,
+            unreviewed: row.unreviewed,
             created_by: UserId::from_uuid(row.created_by),
             updated_at: row.updated_at,
         }
@@ -59,8 +63,8 @@ pub async fn insert_skill(conn: &mut Conn, skill: &Skill) -> Result<(), DbError>
     sqlx::query!(
         "
         INSERT INTO skills (skill_id, project_id, name, description, body, version, created_by, updated_by, created_at,
-            updated_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, $8)
+            updated_at, unreviewed)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, $8, $9)
         ",
         skill.id.as_uuid(),
         skill.project.as_uuid(),
@@ -70,6 +74,7 @@ pub async fn insert_skill(conn: &mut Conn, skill: &Skill) -> Result<(), DbError>
         skill.version,
         skill.created_by.as_uuid(),
         skill.updated_at,
+        skill.unreviewed,
     )
     .execute(conn)
     .await?;
@@ -86,7 +91,7 @@ pub async fn update_skill(
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
-        UPDATE skills SET description = $2, body = $3, version = version + 1, updated_by = $4, updated_at = $5
+        UPDATE skills SET description = $2, body = $3, version = version + 1, updated_by = $4, updated_at = $5, unreviewed = $7
         WHERE skill_id = $1 AND version = $6
         ",
         skill.id.as_uuid(),
@@ -95,6 +100,7 @@ pub async fn update_skill(
         by.as_uuid(),
         skill.updated_at,
         expected,
+        skill.unreviewed,
     )
     .execute(conn)
     .await?;
@@ -113,7 +119,7 @@ pub async fn get_skill(conn: &mut Conn, id: SkillId) -> Result<Option<Skill>, Db
     let found = sqlx::query_as!(
         SkillRow,
         "
-        SELECT skill_id, project_id, name, description, body, version, created_by, updated_at
+        SELECT skill_id, project_id, name, description, body, version, unreviewed, created_by, updated_at
         FROM skills WHERE skill_id = $1
         ",
         id.as_uuid(),
@@ -127,10 +133,19 @@ pub async fn list_skills(conn: &mut Conn, project: ProjectId) -> Result<Vec<Skil
     let found = sqlx::query_as!(
         SkillRow,
         "
-        SELECT skill_id, project_id, name, description, body, version, created_by, updated_at
+        SELECT skill_id, project_id, name, description, body, version, unreviewed, created_by, updated_at
         FROM skills WHERE project_id = $1 ORDER BY name LIMIT 500
         ",
         project.as_uuid(),
     );
     Ok(found.fetch_all(conn).await?.into_iter().map(Skill::from).collect())
+}
+
+/// Notes that a person has looked at a skill.
+#[tracing::instrument(name = "db.skills.mark_skill_reviewed", skip_all)]
+pub async fn mark_skill_reviewed(conn: &mut Conn, id: SkillId) -> Result<(), DbError> {
+    sqlx::query!("UPDATE skills SET unreviewed = false WHERE skill_id = $1", id.as_uuid())
+        .execute(conn)
+        .await?;
+    Ok(())
 }

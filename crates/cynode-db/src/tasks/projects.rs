@@ -153,6 +153,24 @@ pub async fn list_projects(
     .collect()
 }
 
+/// The projects in which a user has a role, archived ones included.
+#[tracing::instrument(name = "db.projects.list_member_projects", skip_all)]
+pub async fn list_member_projects(
+    conn: &mut Conn,
+    member: UserId,
+) -> Result<Vec<ProjectId>, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT project_id AS "project_id!" FROM project_members WHERE user_id = $1
+        UNION
+        SELECT b.project_id FROM group_members m JOIN role_bindings b USING (group_id)
+        WHERE m.user_id = $1 AND b.project_id IS NOT NULL
+        "#,
+        member.as_uuid(),
+    );
+    Ok(found.fetch_all(conn).await?.into_iter().map(ProjectId::from_uuid).collect())
+}
+
 /// The slugs of the projects that `member` may see, or of all; at most 1,000.
 #[tracing::instrument(name = "db.projects.list_project_slugs", skip_all)]
 pub async fn list_project_slugs(

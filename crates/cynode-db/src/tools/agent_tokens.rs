@@ -7,6 +7,7 @@ use cynode_core::{
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
     paging::PageRequest,
     roles::UserRole,
+    workflow::handoffs::HandoffKind,
 };
 use cynode_policy::{
     agents::{AgentIdentity, AgentProfile},
@@ -66,6 +67,7 @@ struct AgentTokenRow {
     task_id: Option<Uuid>,
     run_id: Option<Uuid>,
     job_id: Option<Uuid>,
+    handoff_kind: Option<String>,
     profile: String,
     network: bool,
     tools: Option<Vec<String>>,
@@ -97,6 +99,10 @@ impl TryFrom<AgentTokenRow> for AgentToken {
             task: row.task_id.map(TaskId::from_uuid),
             run: row.run_id.map(RunId::from_uuid),
             job: row.job_id.map(JobId::from_uuid),
+            handoff: row
+                .handoff_kind
+                .map(|name| HandoffKind::from_name(&name).ok_or_else(|| wrong("handoff_id")))
+                .transpose()?,
             profile: AgentProfile { name: row.profile.into(), network: row.network },
             tools,
             // Whoever asks for a token was asked for the role; what became of it since is found where the token is shown.
@@ -158,6 +164,7 @@ pub async fn find_agent_tokens(
         r#"
         SELECT t.token_hash, t.agent_token_id, t.role, t.user_id, t.project_id, t.task_id, t.run_id, t.job_id,
             t.profile, t.network, t.tools, t.models, t.issued_by, t.created_at, t.expires_at, t.revoked_at,
+            agent_handoff_kind(t.handoff_id) AS "handoff_kind?",
             u.state = 'active' AS "active!",
             j.ended_at IS NOT NULL AS "over!",
             ARRAY(
@@ -205,6 +212,7 @@ pub async fn find_agent_tokens(
                 task_id: row.task_id,
                 run_id: row.run_id,
                 job_id: row.job_id,
+                handoff_kind: row.handoff_kind,
                 profile: row.profile,
                 network: row.network,
                 tools: row.tools,
@@ -227,11 +235,11 @@ pub async fn get_agent_token(
 ) -> Result<Option<AgentToken>, DbError> {
     sqlx::query_as!(
         AgentTokenRow,
-        "
+        r#"
         SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, models, issued_by,
-            created_at, expires_at, revoked_at
+            created_at, expires_at, revoked_at, agent_handoff_kind(handoff_id) AS "handoff_kind?"
         FROM agent_tokens WHERE agent_token_id = $1
-        ",
+        "#,
         id.as_uuid(),
     )
     .fetch_optional(conn)
@@ -249,13 +257,13 @@ pub async fn list_agent_tokens(
 ) -> Result<Vec<AgentToken>, DbError> {
     sqlx::query_as!(
         AgentTokenRow,
-        "
+        r#"
         SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, models, issued_by,
-            created_at, expires_at, revoked_at
+            created_at, expires_at, revoked_at, agent_handoff_kind(handoff_id) AS "handoff_kind?"
         FROM agent_tokens
         WHERE project_id = $1 AND ($2::uuid IS NULL OR agent_token_id < $2)
         ORDER BY agent_token_id DESC LIMIT $3
-        ",
+        "#,
         project.as_uuid(),
         page.after.map(|cursor| cursor.0),
         page.row_limit(),

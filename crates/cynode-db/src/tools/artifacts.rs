@@ -162,3 +162,52 @@ pub async fn list_task_artifacts(conn: &mut Conn, task: TaskId) -> Result<Vec<Ar
     .map(Artifact::try_from)
     .collect()
 }
+
+/// Notes that the node of a job uploaded these bytes for it.
+#[tracing::instrument(name = "db.artifacts.record_job_blob", skip_all)]
+pub async fn record_job_blob(
+    conn: &mut Conn,
+    job: JobId,
+    digest: &[u8; 32],
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO job_blobs (job_id, digest, uploaded_at) VALUES ($1, $2, $3)
+        ON CONFLICT (job_id, digest) DO NOTHING
+        ",
+        job.as_uuid(),
+        digest as &[u8],
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Whether these bytes were uploaded for the job, or are an artifact of its task already.
+#[tracing::instrument(name = "db.artifacts.has_job_blob", skip_all)]
+pub async fn has_job_blob(
+    conn: &mut Conn,
+    job: JobId,
+    task: TaskId,
+    digest: &[u8; 32],
+) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (SELECT FROM job_blobs WHERE job_id = $1 AND digest = $3)
+            OR EXISTS (SELECT FROM artifacts WHERE task_id = $2 AND digest = $3) AS "found!"
+        "#,
+        job.as_uuid(),
+        task.as_uuid(),
+        digest as &[u8],
+    );
+    Ok(found.fetch_one(conn).await?)
+}
+
+/// Deletes the notes about the uploads of a job that has ended.
+#[tracing::instrument(name = "db.artifacts.delete_job_blobs", skip_all)]
+pub async fn delete_job_blobs(conn: &mut Conn, job: JobId) -> Result<(), DbError> {
+    sqlx::query!("DELETE FROM job_blobs WHERE job_id = $1", job.as_uuid()).execute(conn).await?;
+    Ok(())
+}

@@ -114,8 +114,8 @@ pub struct StoredRule {
     pub rule: PolicyRule,
     /// How often it was written.
     pub version: i64,
-    /// Who wrote it last.
-    pub updated_by: UserId,
+    /// Who wrote it last; nobody when it came with the installation.
+    pub updated_by: Option<UserId>,
     /// When.
     pub updated_at: OffsetDateTime,
 }
@@ -135,7 +135,7 @@ pub async fn list_rules(conn: &mut Conn) -> Result<Vec<StoredRule>, DbError> {
             Ok(StoredRule {
                 rule: PolicyRule { name: row.name, mode, text: row.text },
                 version: row.version,
-                updated_by: UserId::from_uuid(row.updated_by),
+                updated_by: row.updated_by.map(UserId::from_uuid),
                 updated_at: row.updated_at,
             })
         })
@@ -172,7 +172,8 @@ pub async fn set_rule(
     )
     .fetch_one(conn)
     .await?;
-    Ok(StoredRule { rule: rule.clone(), version: row.version, updated_by: by, updated_at: now })
+    let (version, updated_by) = (row.version, Some(by));
+    Ok(StoredRule { rule: rule.clone(), version, updated_by, updated_at: now })
 }
 
 /// Removes a rule. Gives whether it was there.

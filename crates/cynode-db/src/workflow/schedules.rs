@@ -29,6 +29,7 @@ struct ScheduleRow {
     next_at: Option<OffsetDateTime>,
     firing_count: i64,
     version: i64,
+    unreviewed: bool,
     acts_for: Uuid,
     created_by: Uuid,
     created_at: OffsetDateTime,
@@ -72,6 +73,7 @@ impl TryFrom<ScheduleRow> for Schedule {
             next_at: row.next_at,
             firings: row.firing_count,
             version: row.version,
+            unreviewed: row.unreviewed,
             acts_for: UserId::from_uuid(row.acts_for),
             created_by: UserId::from_uuid(row.created_by),
             created_at: row.created_at,
@@ -115,8 +117,8 @@ pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
     sqlx::query!(
         "
         INSERT INTO schedules (schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at,
-            firing_count, version, acts_for, created_by, created_at, updated_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, 1, $12, $12, $13, $13)
+            firing_count, version, acts_for, created_by, created_at, updated_at, unreviewed)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, 1, $12, $12, $13, $13, $14)
         ",
         schedule.id.as_uuid(),
         schedule.project.as_uuid(),
@@ -131,6 +133,7 @@ pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
         schedule.next_at,
         schedule.created_by.as_uuid(),
         schedule.created_at,
+        schedule.unreviewed,
     )
     .execute(conn)
     .await?;
@@ -145,7 +148,7 @@ pub async fn update_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
     sqlx::query!(
         "
         UPDATE schedules SET name = $2, cron = $3, timezone = $4, once_at = $5, prompt = $6, template = $7, missed_policy = $8, enabled = $9,
-            next_at = $10, version = $11, acts_for = $12, updated_at = $13
+            next_at = $10, version = $11, acts_for = $12, updated_at = $13, unreviewed = $14
         WHERE schedule_id = $1
         ",
         schedule.id.as_uuid(),
@@ -161,9 +164,19 @@ pub async fn update_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
         schedule.version,
         schedule.acts_for.as_uuid(),
         schedule.updated_at,
+        schedule.unreviewed,
     )
     .execute(conn)
     .await?;
+    Ok(())
+}
+
+/// Notes that a person has looked at a schedule.
+#[tracing::instrument(name = "db.schedules.mark_schedule_reviewed", skip_all)]
+pub async fn mark_schedule_reviewed(conn: &mut Conn, id: ScheduleId) -> Result<(), DbError> {
+    sqlx::query!("UPDATE schedules SET unreviewed = false WHERE schedule_id = $1", id.as_uuid())
+        .execute(conn)
+        .await?;
     Ok(())
 }
 
@@ -181,7 +194,7 @@ pub async fn get_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Sche
         ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
-            acts_for, created_by, created_at, updated_at
+            unreviewed, acts_for, created_by, created_at, updated_at
         FROM schedules WHERE schedule_id = $1
         ",
         id.as_uuid(),
@@ -199,7 +212,7 @@ pub async fn lock_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Sch
         ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
-            acts_for, created_by, created_at, updated_at
+            unreviewed, acts_for, created_by, created_at, updated_at
         FROM schedules WHERE schedule_id = $1 FOR UPDATE
         ",
         id.as_uuid(),
@@ -258,7 +271,7 @@ pub async fn lock_due_schedule(
         ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
-            acts_for, created_by, created_at, updated_at
+            unreviewed, acts_for, created_by, created_at, updated_at
         FROM schedules WHERE schedule_id = $1 AND acts_for = $2 AND next_at = $3
         FOR UPDATE SKIP LOCKED
         ",
@@ -508,7 +521,7 @@ pub async fn list_schedules(
         ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
-            acts_for, created_by, created_at, updated_at
+            unreviewed, acts_for, created_by, created_at, updated_at
         FROM schedules s
         WHERE ($1::uuid IS NULL OR project_id = $1) AND ($3::uuid IS NULL OR schedule_id < $3)
             AND ($2::uuid IS NULL

@@ -28,7 +28,17 @@ pub(crate) const ROLES: [&str; 8] = [
 ];
 
 impl Bench {
+    /// An installation whose admin has deleted the rules that it came with: most tests are about the checks before rules, and about
+    /// rules of their own.
     pub(crate) async fn new() -> Self {
+        let bench = Self::with_shipped_rules().await;
+        bench.app.db.execute("DELETE FROM policy_rules").await;
+        bench.app.db.execute("UPDATE policy_epoch SET epoch = epoch + 1").await;
+        bench
+    }
+
+    /// An installation as it is shipped.
+    pub(crate) async fn with_shipped_rules() -> Self {
         let app = TestApp::new().await;
         let admin = app.admin().await;
         let project = app.project(&admin, "web").await;

@@ -32,6 +32,7 @@ fn agent(role: AgentRole) -> AgentIdentity {
         task: (!runner).then(|| TaskId::from_uuid(id(4))),
         run: (!runner).then(|| RunId::from_uuid(id(5))),
         job: (!runner).then(|| JobId::from_uuid(id(6))),
+        handoff: None,
         profile: AgentProfile { name: "default".into(), network: true },
         tools: None,
         operates: true,

@@ -306,6 +306,27 @@ async fn a_tool_that_was_refused_is_not_tried_again_in_the_turn() {
 }
 
 #[tokio::test]
+async fn a_call_that_needs_approval_waits_for_the_person_and_is_then_made_unchanged() {
+    let fake = Fake::start().await;
+    offer_tasks(&fake);
+    for _ in 0..2 {
+        fake.reply("db.task.get", Reply::Refused("needs_approval"));
+    }
+    fake.reply("db.task.get", Reply::Given(json!({ "state": "queued" })));
+    fake.reply("model", calls("db__task__get", ARGUMENTS));
+    fake.reply("model", pieces([content("It is queued."), ended()]));
+    let manager = listen(&fake, PmaRole::ProjectManager, Some(CREDENTIAL)).await;
+    let events = events(post(&manager, &says("How is the task?")).await).await;
+    assert_eq!(
+        text(&events),
+        "\n› db.task.get …\n  waits for your approval: `cynork approval list`, or wherever you are notified\nIt is queued."
+    );
+    let asked = fake.asked("db.task.get");
+    assert_eq!(asked.len(), 3);
+    assert!(asked.iter().all(|seen| seen.body == asked[0].body), "the approval is for one call");
+}
+
+#[tokio::test]
 async fn calls_that_do_not_fit_or_were_not_offered_do_not_reach_the_gate() {
     let fake = Fake::start().await;
     offer_tasks(&fake);

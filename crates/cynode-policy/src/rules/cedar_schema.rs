@@ -23,7 +23,7 @@ pub(super) fn build_cedar_schema(catalogue: &ToolCatalogue) -> Result<Schema, St
         let context = json!({
             "type": "Record",
             "attributes": {
-                "agent": record_schema(&["kind", "user", "project", "task", "profile"], &["network"]),
+                "agent": record_schema(&["kind", "user", "project", "task", "handoff", "profile"], &["network"]),
                 "tool": record_schema(&[], &["read_only", "destructive", "open_world"]),
                 "arguments": ArgumentShape::from_schema(&tool.definition.input).to_cedar_type(),
             },

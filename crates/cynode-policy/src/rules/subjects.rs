@@ -181,6 +181,8 @@ impl ToolRules {
         arguments: Option<&Value>,
     ) -> Result<Option<(Request, &PolicySet)>, CedarRequestError> {
         let asked = self.roles.get(&agent.role).ok_or("a role that nobody knows")?;
+        let set = if arguments.is_some() { &asked.all } else { &asked.general };
+        let Some(set) = set else { return Ok(None) };
         // An argument that a rule could ask for and that cannot be shown to it must not slip past it.
         let shown = match arguments {
             Some(arguments) => {
@@ -189,8 +191,6 @@ impl ToolRules {
             }
             None => None,
         };
-        let set = if arguments.is_some() { &asked.all } else { &asked.general };
-        let Some(set) = set else { return Ok(None) };
         let facts = [
             ("agent".to_owned(), caller_attributes(agent)?),
             ("tool".to_owned(), self.facts.clone()),
@@ -212,6 +212,7 @@ fn caller_attributes(agent: &AgentIdentity) -> Result<RestrictedExpression, Ceda
         ("user", id(agent.user.map(|id| id.to_string()))),
         ("project", id(agent.project.map(|id| id.to_string()))),
         ("task", id(agent.task.map(|id| id.to_string()))),
+        ("handoff", id(agent.handoff.map(|kind| kind.as_str().to_owned()))),
         ("profile", text(agent.profile.name.to_string())),
         ("network", RestrictedExpression::new_bool(agent.profile.network)),
     ])

@@ -48,6 +48,9 @@ pub struct SkillSummary {
     pub description: String,
     /// How often it was written.
     pub version: i64,
+    /// Whether an agent wrote it last and no person has reviewed it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreviewed: bool,
     /// Who wrote it first.
     #[schema(value_type = String)]
     pub created_by: UserId,

@@ -159,6 +159,9 @@ pub struct ScheduleView {
     pub last_firing: Option<FiringView>,
     /// How often it was written.
     pub version: i64,
+    /// Whether an agent wrote it last and no person has reviewed it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreviewed: bool,
     /// In whose name it acts: of whoever wrote it last.
     #[schema(value_type = String)]
     pub acts_for: UserId,

@@ -5,7 +5,7 @@ use std::{
     ffi::OsString,
     fs::{File, TryLockError},
     io::Write as _,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -34,6 +34,10 @@ use crate::{
     supervise::{self, SupervisedProgram},
     telemetry::{self, LogSink},
 };
+
+/// File in the data directory with the link that creates the first admin. A command line that named the link itself could be
+/// read by every process of the machine.
+pub(super) const SETUP_LINK_FILE: &str = "setup-link";
 
 /// Start a complete installation on this machine.
 #[derive(Args)]
@@ -164,11 +168,21 @@ async fn serve_installation(
     }
     output::print_line("CyNode is running");
     output::print_line(&format!("  server http://{}", config.server.listen));
+    let link_file = dir.join(SETUP_LINK_FILE);
     if let Some(token) = admin {
-        let link = bootstrap_link(config, &token.0);
-        output::print_line(&format!("  admin  cynork setup {link} --handle NAME"));
+        restate::write_private_file(
+            &link_file,
+            &format!("{}\n", bootstrap_link(config, &token.0)),
+        )?;
+        output::print_line(&format!(
+            "  admin  cynork setup --link-file {} --handle NAME",
+            link_file.display()
+        ));
         output::print_line("         makes the first admin and logs in; works once, for 24 hours");
+        let lifetime = config.auth.policy.bootstrap_lifetime.unsigned_abs();
+        helpers.spawn(remove_used_link(app.clone(), link_file, lifetime, stop.clone()));
     } else {
+        remove_setup_link(&link_file);
         output::print_line(&format!(
             "  login  cynork login http://{} --handle NAME",
             config.server.listen
@@ -199,6 +213,39 @@ async fn serve_installation(
     helpers.close();
     helpers.wait().await;
     served
+}
+
+/// Removes the setup link as soon as an admin exists or the link has expired. The next `up` replaces one that stays.
+async fn remove_used_link(
+    app: App,
+    link_file: PathBuf,
+    lifetime: Duration,
+    stop: CancellationToken,
+) {
+    let expiry = tokio::time::Instant::now() + lifetime;
+    let mut commits = app.subscribe_commits();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep_until(expiry) => break,
+            changed = commits.changed() => match (changed, bootstrap::is_bootstrapped(&app).await) {
+                (Ok(()), Ok(true)) => break,
+                // An error is of the database, which comes back; the next commit asks again.
+                (Ok(()), Ok(false) | Err(_)) => {}
+                (Err(_), _) => return,
+            },
+        }
+    }
+    remove_setup_link(&link_file);
+}
+
+fn remove_setup_link(link_file: &Path) {
+    match std::fs::remove_file(link_file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(event = "setup_link.remove_failed", %error, "remove {} by hand", link_file.display());
+        }
+        _ => {}
+    }
 }
 
 /// Prepares the supervised engine and runner. The runner gets a new token at every start.
@@ -348,8 +395,9 @@ fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
     let path = dir.join("lock");
     let unwritten = || format!("cannot write {}", path.display());
     // The holder wrote its id there: the file must not be truncated before we hold the lock.
-    let opened = File::options().create(true).truncate(false).write(true).open(&path);
+    let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let mut file = opened.with_context(unwritten)?;
+    restate::close_file_to_others(&file).with_context(unwritten)?;
     // A predecessor that was killed just now may still be exiting.
     let turn = Duration::from_millis(50);
     let mut turns = serve::PREDECESSOR_EXIT_TIMEOUT.as_millis() / turn.as_millis();

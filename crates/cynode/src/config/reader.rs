@@ -279,6 +279,11 @@ impl ConfigReader {
         }
     }
 
+    /// Adds a problem of values that contradict each other.
+    pub(crate) fn add_problem(&mut self, problem: String) {
+        self.problems.push(problem);
+    }
+
     /// Returns the effective settings, or all problems.
     pub(crate) fn finish_reading(
         mut self,

@@ -1,3 +1,6 @@
+use cynode_net::ssrf::is_localhost_name;
+use url::{Host, Url};
+
 use super::reader::ConfigReader;
 
 /// Logs and traces.
@@ -15,6 +18,34 @@ impl TelemetryConfig {
 
     pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
         let log = reader.parse_value("telemetry.log", Self::DEFAULT_LOG_FILTER.to_owned());
-        Self { log, otlp_endpoint: reader.optional_text("telemetry.otlp_endpoint") }
+        let otlp_endpoint = reader.optional_text("telemetry.otlp_endpoint");
+        let allow_plain = reader.parse_value("telemetry.otlp_allow_plain_http", false);
+        if let Some(problem) =
+            otlp_endpoint.as_deref().and_then(|text| endpoint_problem(text, allow_plain))
+        {
+            reader.add_problem(format!("telemetry.otlp_endpoint: {problem}"));
+        }
+        Self { log, otlp_endpoint }
+    }
+}
+
+/// Returns why traces cannot be sent there. They name users, projects and tasks, so that they leave the machine encrypted unless the
+/// configuration says otherwise.
+fn endpoint_problem(endpoint: &str, allow_plain: bool) -> Option<&'static str> {
+    let Ok(url) = Url::parse(endpoint) else { return Some("it is no address") };
+    let on_this_machine = is_localhost_name(&url)
+        || match url.host() {
+            Some(Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(Host::Ipv6(ip)) => ip.is_loopback(),
+            Some(Host::Domain(_)) | None => false,
+        };
+    match url.scheme() {
+        "https" => None,
+        "http" if on_this_machine || allow_plain => None,
+        "http" => Some(
+            "traces would leave this machine in clear text: use https, a collector on this machine, or \
+             telemetry.otlp_allow_plain_http = true",
+        ),
+        _ => Some("it is http://HOST:PORT or https://HOST"),
     }
 }

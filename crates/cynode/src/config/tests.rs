@@ -142,3 +142,29 @@ proptest! {
         prop_assert!((1..=600).contains(&config.server.limits.time.as_secs()));
     }
 }
+
+#[test]
+fn traces_leave_the_machine_in_clear_text_only_if_the_configuration_says_so() {
+    let key = "telemetry.otlp_endpoint";
+    let problem = |endpoint: &str, file: &str| {
+        load(&[(key, endpoint)], file, &[]).err().map(|problems| problems.0.join("\n"))
+    };
+    for endpoint in [
+        "http://127.0.0.1:4318",
+        "http://[::1]:4318",
+        "http://localhost:4318",
+        "https://collector.example",
+    ] {
+        assert_eq!(problem(endpoint, ""), None, "{endpoint}");
+    }
+    for endpoint in
+        ["http://collector.example:4318", "http://10.0.0.7:4318", "http://127.0.0.1.example"]
+    {
+        let refused = problem(endpoint, "").unwrap();
+        assert!(refused.contains("in clear text: use https"), "{endpoint}: {refused}");
+        let allowed = problem(endpoint, "[telemetry]\notlp_allow_plain_http = true");
+        assert_eq!(allowed, None, "{endpoint}");
+    }
+    assert!(problem("ftp://collector.example", "").is_some());
+    assert!(problem("nowhere", "").is_some());
+}

@@ -64,6 +64,7 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     mail.password                       (not set)  (default)
     telemetry.log                       info  (default)
     telemetry.otlp_endpoint             (not set)  (default)
+    telemetry.otlp_allow_plain_http     false  (default)
     auth.session_hours                  12  (default)
     auth.idempotency_hours              24  (default)
     planner.max_steps                   50  (environment)

@@ -600,3 +600,34 @@ fn every_library_is_pinned_once_and_its_choice_is_written_down() {
         assert_eq!(versions, 0, "{path} states a version of its own");
     }
 }
+
+#[test]
+fn what_is_installed_from_elsewhere_is_pinned_and_runs_no_script_of_its_own() {
+    let lock: serde_json::Value =
+        serde_json::from_str(&read("scripts/engine/package-lock.json")).unwrap();
+    let packages = lock["packages"].as_object().unwrap();
+    let wrong: Vec<_> = packages
+        .iter()
+        .filter(|(path, package)| {
+            !path.is_empty()
+                && !package["integrity"]
+                    .as_str()
+                    .is_some_and(|digest| digest.starts_with("sha512-"))
+        })
+        .collect();
+    assert!(packages.len() > 1 && wrong.is_empty(), "without a digest: {wrong:?}");
+    let script = read("scripts/install");
+    let commands = |word: &str| -> Vec<String> {
+        let lines = script.lines().filter(|line| !line.trim_start().starts_with('#'));
+        lines.filter(|line| line.contains(word)).map(str::to_owned).collect()
+    };
+    assert_eq!(commands("npm install"), [] as [String; 0]);
+    assert!(commands("npm ci").iter().all(|line| line.contains("--ignore-scripts")));
+    for line in commands("cargo install") {
+        assert!(line.contains("--locked") && line.contains('@'), "{line}");
+    }
+    let hint = read("crates/cynode/src/restate.rs");
+    let pinned =
+        lock["packages"][""]["dependencies"]["@restatedev/restate-server"].as_str().unwrap();
+    assert!(hint.contains(&format!("--ignore-scripts @restatedev/restate-server@{pinned}")));
+}

@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, BufReader},
     net::{SocketAddr, TcpListener},
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -43,6 +43,26 @@ fn data_dir() -> tempfile::TempDir {
 /// What the owner, the group and others may do.
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// The files that another account of the machine could read: their mode allows it, and that account may enter their
+/// directories. What is shown to every sandbox anyway is left out.
+fn readable_by_others(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        if ["node/agents", "node/sandboxes"].iter().any(|shown| path.ends_with(shown)) {
+            continue;
+        }
+        let meta = std::fs::symlink_metadata(&path).unwrap();
+        let mode = meta.permissions().mode();
+        if meta.is_dir() && mode & 0o011 != 0 {
+            found.extend(readable_by_others(&path));
+        } else if meta.is_file() && mode & 0o044 != 0 {
+            found.push(path);
+        }
+    }
+    found
 }
 
 fn command(dir: &Path) -> Command {
@@ -120,8 +140,13 @@ fn up_starts_prints_a_link_for_the_admin_and_leaves_nothing_running() {
     let dir = data_dir();
     let (child, said) = up(dir.path());
     assert!(said.starts_with("starting PostgreSQL …\n"), "{said}");
-    assert!(said.contains("  admin  cynork setup http://"), "{said}");
-    assert!(said.contains("/#bootstrap=cyn_boot_"), "{said}");
+    let link = dir.path().join("setup-link");
+    let line = format!("  admin  cynork setup --link-file {} --handle NAME\n", link.display());
+    assert!(said.contains(&line), "{said}");
+    assert!(!said.contains("cyn_boot_"), "the token is in the terminal");
+    assert_eq!(mode(&link), 0o600);
+    let link = std::fs::read_to_string(link).unwrap();
+    assert!(link.starts_with("http://") && link.contains("/#bootstrap=cyn_boot_"), "{link}");
     let log = std::fs::read_to_string(dir.path().join("cynode.log")).unwrap();
     assert!(!log.contains("cyn_boot_"), "the token is in the log");
     let database = postmaster(dir.path());
@@ -139,14 +164,23 @@ fn nobody_else_on_the_machine_looks_into_what_up_keeps() {
     let (child, _) = up(&data);
     end(child);
     let whole = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
+    assert_eq!(readable_by_others(&data), [] as [PathBuf; 0]);
     let modes = [data.clone(), data.join("storage"), data.join("engine")].map(|path| mode(&path));
     assert_eq!(modes, [whole, 0o700, 0o700]);
     // As an older version left it.
     for path in ["storage", "engine"] {
         std::fs::set_permissions(data.join(path), Permissions::from_mode(0o755)).unwrap();
     }
+    let logs =
+        ["cynode", "runner", "manager", "analyst", "node", "postgres/server", "engine/server"];
+    let logs = logs.map(|name| format!("{name}.log"));
+    let files = logs.iter().map(String::as_str).chain(["lock", "setup-link"]);
+    for path in files.map(|name| data.join(name)).filter(|path| path.exists()) {
+        std::fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+    }
     let (child, _) = up(&data);
     end(child);
+    assert_eq!(readable_by_others(&data), [] as [PathBuf; 0]);
     assert_eq!([data.join("storage"), data.join("engine")].map(|path| mode(&path)), [0o700, 0o700]);
 }
 
@@ -207,7 +241,7 @@ fn a_database_that_was_killed_while_up_was_away_is_recovered_by_the_next_up() {
 async fn up_starts_its_database_again_and_everything_goes_on() {
     let dir = data_dir();
     let (child, said) = up(dir.path());
-    let installation = Installation::set_up(&said).await;
+    let installation = Installation::set_up(dir.path(), &said).await;
     installation.task_is_driven().await;
     let (old, runner) = (postmaster(dir.path()), helper(&child, "cynode-runner"));
     let orphans = children(old);
@@ -431,7 +465,7 @@ async fn post(url: &str, token: &str, body: serde_json::Value) -> serde_json::Va
 }
 
 impl Installation {
-    async fn set_up(said: &str) -> Self {
+    async fn set_up(dir: &Path, said: &str) -> Self {
         let word = |start: &str| {
             let at = said.find(start).unwrap() + start.len();
             said[at..].split_whitespace().next().unwrap().to_owned()
@@ -439,10 +473,17 @@ impl Installation {
         let base = format!("http://{}", word("http://"));
         let base = base.trim_end_matches('/').to_owned();
         let password = "correct horse battery";
-        let body = json!({ "token": word("#bootstrap="), "handle": "ada", "display_name": "Ada", "password": password });
+        let link_file = dir.join("setup-link");
+        let link = std::fs::read_to_string(&link_file).unwrap();
+        let bootstrap = link.split_once("#bootstrap=").unwrap().1.trim();
+        let body = json!({ "token": bootstrap, "handle": "ada", "display_name": "Ada", "password": password });
         post(&format!("{base}/v1/bootstrap"), "", body).await;
         let login = json!({ "handle": "ada", "password": password });
         let session = post(&format!("{base}/v1/sessions"), "", login).await;
+        // A link that was used does not stay.
+        while link_file.exists() {
+            cynode_testkit_db::pause(std::time::Duration::from_millis(20)).await;
+        }
         let token = session["token"].as_str().unwrap().to_owned();
         let body = json!({ "slug": "web", "title": "Web" });
         let project = post(&format!("{base}/v1/projects"), &token, body).await;
@@ -472,7 +513,7 @@ const DRIVEN_WITHIN: std::time::Duration = std::time::Duration::from_mins(5);
 async fn up_drives_a_task_and_starts_again_whatever_is_killed() {
     let dir = data_dir();
     let (child, said) = up(dir.path());
-    let installation = Installation::set_up(&said).await;
+    let installation = Installation::set_up(dir.path(), &said).await;
     installation.task_is_driven().await;
     assert_eq!(helpers(&child, "restate-server").len(), 1, "S002-04: there is one engine");
     for program in ["cynode-runner", "restate-server"] {

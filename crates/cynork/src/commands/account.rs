@@ -21,9 +21,9 @@ const MAX_LOGIN_ATTEMPTS: u32 = 3;
 
 #[derive(Subcommand)]
 pub(crate) enum AccountCommand {
-    /// Create the first admin of a new installation, with the link or token that `cynode up` printed.
+    /// Create the first admin of a new installation, with the link in the file that `cynode up` names.
     #[command(
-        after_help = "Example: cynork setup 'http://127.0.0.1:12080/#bootstrap=TOKEN' --handle ada"
+        after_help = "Example: cynork setup --link-file /var/lib/cynode/setup-link --handle ada"
     )]
     Setup(SetupArgs),
     /// Log in and store the session.
@@ -42,8 +42,12 @@ pub(crate) enum AccountCommand {
 
 #[derive(Args)]
 pub(crate) struct SetupArgs {
-    /// Link that `cynode up` printed, or the token in it; `-` reads it from standard input.
-    link: String,
+    /// `-` reads the link from standard input; an address is for a link that is a token alone. Without a file, the link is asked for.
+    #[arg(value_name = "ADDRESS", conflicts_with = "link_file")]
+    address: Option<String>,
+    /// File with the link, or with the token in it.
+    #[arg(long, value_name = "FILE")]
+    link_file: Option<String>,
     /// Handle to log in with.
     #[arg(long)]
     handle: String,
@@ -94,14 +98,39 @@ fn parse_setup_link(link: &str) -> (Option<String>, String) {
     (Some(before.to_owned()), token.to_owned())
 }
 
+/// Refuses an argument that holds the setup token: every process of the machine can read arguments.
+fn require_no_token(argument: &str) -> Result<()> {
+    if !argument.contains("bootstrap=") && !argument.contains("cyn_boot_") {
+        return Ok(());
+    }
+    let what = "the setup link is a secret, and others on this machine can read arguments";
+    Err(CliError::new(CliErrorKind::Usage, what).with_fix(
+        "give its file with --link-file, or the link on standard input: cynork setup - --handle NAME",
+    ))
+}
+
 impl SetupArgs {
-    async fn run(self, context: &mut CliContext) -> Result<()> {
-        let link = if self.link == "-" {
-            input::read_stdin_line()?.expose_secret().to_owned()
-        } else {
-            self.link
+    /// Reads the link: from a file, from standard input, or typed without echo.
+    fn read_link(&self, context: &CliContext) -> Result<SecretString> {
+        if let Some(file) = self.link_file.as_deref().filter(|file| *file != "-") {
+            return Ok(input::read_file_text(file)?.into());
+        }
+        let named = self.address.as_deref() == Some("-") || self.link_file.is_some();
+        let ask = SecretPrompt {
+            prompt: "Setup link",
+            flag: "-",
+            stdin: named || !context.is_interactive(),
         };
-        let (address, token) = parse_setup_link(&link);
+        input::read_secret(context, ask)
+    }
+
+    async fn run(self, context: &mut CliContext) -> Result<()> {
+        for argument in self.address.iter().chain(&self.link_file) {
+            require_no_token(argument)?;
+        }
+        let link = self.read_link(context)?;
+        let (address, token) = parse_setup_link(link.expose_secret());
+        let address = address.or_else(|| self.address.clone().filter(|address| address != "-"));
         if let Some(address) = address {
             context.client = context.client.for_base_url(&cli::validate_base_url(&address)?)?;
         }
@@ -242,5 +271,17 @@ mod tests {
         let taken = parse_setup_link(" http://127.0.0.1:12080/#bootstrap=abc\n");
         assert_eq!(taken, (Some("http://127.0.0.1:12080/".to_owned()), "abc".to_owned()));
         assert_eq!(parse_setup_link("abc"), (None, "abc".to_owned()));
+    }
+
+    #[test]
+    fn an_argument_with_the_token_in_it_is_refused_with_what_to_type() {
+        for argument in ["http://127.0.0.1:12080/#bootstrap=cyn_boot_abc", "cyn_boot_abc"] {
+            let refused = require_no_token(argument).unwrap_err();
+            assert_eq!(refused.kind, CliErrorKind::Usage);
+            assert!(refused.fix.unwrap().contains("--link-file"));
+        }
+        for argument in ["-", "http://127.0.0.1:12080", "/var/lib/cynode/setup-link"] {
+            assert!(require_no_token(argument).is_ok());
+        }
     }
 }

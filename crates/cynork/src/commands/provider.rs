@@ -172,8 +172,16 @@ impl ProviderSetArgs {
         }));
         let call = ApiRequest::with_path_params(operations::SET_PROVIDER, [&self.provider])
             .with_json_body(&body);
-        let sentence =
-            |it: &ProviderView, _: &ValueFormatter| match (it.keys.len(), it.kind.as_str()) {
+        let sentence = |it: &ProviderView, _: &ValueFormatter| {
+            if !it.dropped_keys.is_empty() {
+                return format!(
+                    "{0} is known; its kind or its address is another one, so its keys are dropped ({1}); give them \
+                     again: cynork provider add-key {0}",
+                    it.name,
+                    it.dropped_keys.join(", ")
+                );
+            }
+            match (it.keys.len(), it.kind.as_str()) {
                 (0, "openai" | "anthropic") => {
                     format!(
                         "{} is known; give it a key: cynork provider add-key {}",
@@ -181,7 +189,8 @@ impl ProviderSetArgs {
                     )
                 }
                 _ => format!("{} is known", it.name),
-            };
+            }
+        };
         context.show_outcome(&call, |it: &ProviderView| it.name.clone(), sentence).await
     }
 }

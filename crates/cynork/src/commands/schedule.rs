@@ -46,6 +46,12 @@ pub(crate) enum ScheduleCommand {
         /// Schedule, by name or id.
         schedule: String,
     },
+    /// Mark a schedule that an agent wrote as reviewed by you.
+    #[command(after_help = "Example: cynork schedule review weekly-updates")]
+    Review {
+        /// Schedule, by name or id.
+        schedule: String,
+    },
     /// Delete a schedule; the tasks it created stay.
     #[command(after_help = "Example: cynork schedule delete weekly-updates")]
     Delete {
@@ -151,7 +157,7 @@ impl ScheduleCommand {
             Self::List { project, pages } => {
                 let call = ApiRequest::for_operation(operations::LIST_SCHEDULES)
                     .with_query("project", project);
-                let heads = ["name", "trigger", "action", "next", "on"];
+                let heads = ["name", "trigger", "action", "next", "on", "reviewed"];
                 let name = |it: &ScheduleView| it.name.as_str().to_owned();
                 context.show_list(&call, Some(&pages), name, heads, schedule_row).await
             }
@@ -176,6 +182,12 @@ impl ScheduleCommand {
                     format!("{schedule} was asked for; {}", it.outcome)
                 };
                 context.show_outcome(&call, name, words).await
+            }
+            Self::Review { schedule } => {
+                let body = json!({ "schedule_id": SCHEDULE.resolve_id(context, &schedule).await? });
+                let call =
+                    ApiRequest::for_operation(operations::REVIEW_CONTENT).with_json_body(&body);
+                context.send_and_confirm(&call, &format!("{schedule} is reviewed")).await
             }
             Self::Delete { schedule } => {
                 let id = SCHEDULE.resolve_id(context, &schedule).await?;
@@ -206,13 +218,14 @@ fn render_action(it: &ScheduleView) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-fn schedule_row(it: &ScheduleView, look: &ValueFormatter) -> [String; 5] {
+fn schedule_row(it: &ScheduleView, look: &ValueFormatter) -> [String; 6] {
     [
         look.style_bold(it.name.as_str()),
         render_trigger(it),
         render_action(it),
         look.format_optional_time(it.next_at),
         look.format_yes_no(it.enabled),
+        look.format_yes_no(!it.unreviewed),
     ]
 }
 
@@ -225,6 +238,7 @@ fn schedule_fields(it: &ScheduleView, look: &ValueFormatter) -> Vec<(&'static st
         ("trigger", render_trigger(it)),
         ("action", render_action(it)),
         ("on", look.format_yes_no(it.enabled)),
+        ("reviewed", look.format_yes_no(!it.unreviewed)),
         ("next", look.format_optional_time(it.next_at)),
         ("fired", it.firings.to_string()),
         ("last firing", last.unwrap_or_default()),

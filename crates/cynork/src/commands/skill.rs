@@ -39,6 +39,12 @@ pub(crate) enum SkillCommand {
         after_help = "Example: cynork skill update run-the-tests --body @skill.md --project web"
     )]
     Update(SkillUpdateArgs),
+    /// Mark a skill that an agent wrote as reviewed by you.
+    #[command(after_help = "Example: cynork skill review run-the-tests --project web")]
+    Review {
+        #[command(flatten)]
+        which: SkillSelector,
+    },
     /// Delete a skill.
     #[command(after_help = "Example: cynork skill delete run-the-tests --project web")]
     Delete {
@@ -117,9 +123,10 @@ impl SkillCommand {
                         it.description.clone(),
                         it.version.to_string(),
                         look.format_relative_time(it.updated_at),
+                        look.format_yes_no(!it.unreviewed),
                     ]
                 };
-                let heads = ["name", "of use", "version", "written"];
+                let heads = ["name", "of use", "version", "written", "reviewed"];
                 context
                     .show_list(&call, None, |it: &SkillSummary| it.name.clone(), heads, row)
                     .await
@@ -137,12 +144,19 @@ impl SkillCommand {
                         ("id", it.summary.skill_id.to_string()),
                         ("of use", it.summary.description.clone()),
                         ("version", it.summary.version.to_string()),
+                        ("reviewed", look.format_yes_no(!it.summary.unreviewed)),
                     ];
                     format!("{}\n{}", render_record(look.paint, &sides), it.body)
                 })
             }
             Self::Create(write) => write.run(context).await,
             Self::Update(update) => update.run(context).await,
+            Self::Review { which } => {
+                let body = json!({ "skill_id": which.resolve_skill_id(context).await? });
+                let call =
+                    ApiRequest::for_operation(operations::REVIEW_CONTENT).with_json_body(&body);
+                context.send_and_confirm(&call, &format!("{} is reviewed", which.skill)).await
+            }
             Self::Delete { which } => {
                 let id = which.resolve_skill_id(context).await?;
                 context.confirm_action(&format!("Delete the skill {}?", which.skill))?;

@@ -104,6 +104,9 @@ pub(crate) enum TaskCommand {
     /// Retry the failed work of a waiting task, or create a failed or cancelled task again.
     #[command(after_help = "Example: cynork task retry last")]
     Retry(steer::TaskRetryArgs),
+    /// Mark a task that an agent wrote as reviewed by you.
+    #[command(after_help = "Example: cynork task review last")]
+    Review(TaskSelector),
     /// Cancel a task that has not ended, and the tasks that depend on it.
     #[command(after_help = "Example: cynork task cancel last --yes")]
     Cancel(TaskSelector),
@@ -174,6 +177,7 @@ impl TaskCommand {
             Self::Reduce(words) => words.reduce_scope(context).await,
             Self::Abort(maybe) => maybe.abort_task(context).await,
             Self::Retry(retry) => retry.run(context).await,
+            Self::Review(named) => steer::review_task(&named, context).await,
             Self::Cancel(named) => steer::cancel_task(&named, context).await,
             Self::Parked(named) => steer::show_parking(&named, context).await,
             Self::Unpark(named) => steer::unpark_task(&named, context).await,

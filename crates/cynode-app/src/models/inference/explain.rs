@@ -19,7 +19,10 @@ use super::{
     request::render_if_exhausted,
     routes::{AnswerSource, ModelRegistry, RoutedModel, UpstreamRoute},
 };
-use crate::{App, Error, OperationRequest, models::budgets as ceilings, platform::operation};
+use crate::{
+    App, Error, OperationRequest, models::budgets as ceilings, platform::operation,
+    tasks::projects::VisibleProjects,
+};
 
 /// Circumstances of the explained routing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +48,7 @@ pub async fn explain_routing(
 ) -> Result<ModelChoices, Error> {
     let caller = request.caller.ok_or(Error::Unauthenticated)?;
     let models = app.inference_runtime()?;
-    let (user, project, blockers) = app
+    let (user, project, blockers, visible) = app
         .read(request, |ctx| {
             Box::pin(async move {
                 let (user, project) = match (subject.task, subject.project) {
@@ -70,7 +73,8 @@ pub async fn explain_routing(
                         blockers.extend(render_if_exhausted(&ceilings::to_budget_view(&ceiling)));
                     }
                 }
-                Ok((user, project, blockers))
+                let visible = VisibleProjects::load_for_caller(ctx).await?;
+                Ok((user, project, blockers, visible))
             })
         })
         .await?;
@@ -83,6 +87,7 @@ pub async fn explain_routing(
         registry: &registry,
         wishes: &wishes.preferences,
         project,
+        visible,
         now: app.environment().now(),
     };
     let tiers =
@@ -101,6 +106,8 @@ struct RoutingExplainer<'a> {
     registry: &'a ModelRegistry,
     wishes: &'a RoutingPreferences,
     project: Option<ProjectId>,
+    /// Projects whose models the caller may know of.
+    visible: VisibleProjects,
     now: OffsetDateTime,
 }
 
@@ -168,6 +175,9 @@ impl RoutingExplainer<'_> {
         }
         let mut others: Vec<&RoutedModel> = self.registry.models.values().collect();
         others.retain(|model| model.tier == Some(tier) && !model.is_usable_in(self.project));
+        others.retain(|model| {
+            model.project.is_none_or(|project| self.visible.includes_project(project))
+        });
         others.sort_by(|a, b| a.id.cmp(&b.id));
         choices.extend(others.into_iter().map(|model| {
             let confined = model.project.is_some() && model.project != self.project;

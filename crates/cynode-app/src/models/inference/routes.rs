@@ -49,7 +49,7 @@ use super::{
 };
 use crate::{
     App, Error,
-    models::registry::ProviderEndpoint,
+    models::registry::{ProviderEndpoint, provider_key_associated_data},
     platform::{batch::Batcher, keys::InstallationKeys},
     tools::tool_servers::CallableServer,
 };
@@ -420,8 +420,12 @@ async fn load_providers(
     let described = registry::list_providers(conn).await?;
     let mut opened: HashMap<ProviderId, Vec<OpenProviderKey>> = HashMap::new();
     for key in registry::list_provider_keys(conn).await? {
-        let secret =
-            keys.unseal_secret(key.id.as_uuid().as_bytes(), &key.sealed).and_then(|bytes| {
+        let Some(owner) = described.iter().find(|provider| provider.id == key.provider) else {
+            continue;
+        };
+        let secret = provider_key_associated_data(key.id, owner)
+            .and_then(|place| keys.unseal_secret(&place, &key.sealed))
+            .and_then(|bytes| {
                 String::from_utf8(bytes).map_err(|error| Error::Internal(error.into()))
             });
         match secret {

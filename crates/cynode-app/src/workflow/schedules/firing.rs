@@ -43,6 +43,9 @@ const MAX_NAME_PREFIX_CHARS: usize = 40;
 
 const MISSED_MESSAGE: &str = "nobody was there at its time, and what is missed is left";
 
+/// What the project manager is told with a schedule that an agent wrote.
+const UNREVIEWED_NOTE: &str = " (an agent wrote this schedule, and no person has reviewed it)";
+
 /// Fires schedules until shutdown. A failure is logged and retried in the next round.
 #[operation]
 pub async fn run_scheduler(app: App, stop: CancellationToken) {
@@ -274,7 +277,10 @@ async fn request_work(
                 job: None,
                 thread: None,
             };
-            let told = format!("{}, {}", schedule.name, table.describe_due_time(due));
+            let mut told = format!("{}, {}", schedule.name, table.describe_due_time(due));
+            if schedule.unreviewed {
+                told.push_str(UNREVIEWED_NOTE);
+            }
             let request = HandoffRequest::Schedule { schedule: told, text: text.to_string() };
             Ok(FiringOutcome::Handoff(
                 handoffs::store_handoff(ctx, subject, None, None, &request).await?,

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::OpenOptionsExt,
     path::Path,
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
@@ -16,6 +15,7 @@ use tokio::process::{Child, Command};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::layout::DemoLayout;
+use crate::{commands::up::SETUP_LINK_FILE, restate::open_private_log};
 
 /// Lease time of handoffs. It is short, because there is only one project manager, and it restarts at once.
 const MANAGER_LEASE_SECONDS: &str = "10";
@@ -96,12 +96,7 @@ struct UpSupervisor {
 
 impl UpSupervisor {
     fn spawn_up(&self) -> anyhow::Result<Child> {
-        // The bootstrap link of the installation is in it.
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(self.dir.join(UP_LOG_FILE))?;
+        let log = open_private_log(&self.dir.join(UP_LOG_FILE))?;
         let path = std::env::join_paths(crate::config::search_path())?;
         let mut command = Command::new("setpriv");
         command
@@ -186,11 +181,10 @@ async fn terminate_database(dir: &Path) {
     }
 }
 
-/// Returns the token of the last bootstrap link that was printed.
+/// Returns the token of the setup link, while there is one.
 pub(super) fn find_bootstrap_token(dir: &Path) -> Option<String> {
-    let text = fs::read_to_string(dir.join(UP_LOG_FILE)).ok()?;
-    let token = text.lines().rev().find_map(|line| line.split_once("#bootstrap="))?.1;
-    Some(token.split_whitespace().next()?.to_owned())
+    let link = fs::read_to_string(dir.join(SETUP_LINK_FILE)).ok()?;
+    Some(link.split_once("#bootstrap=")?.1.trim().to_owned())
 }
 
 /// Returns the last lines of `cynode up`, for a person who has to find the error.

@@ -12,6 +12,8 @@ use anyhow::{Context, ensure};
 use cynode_app::AppEnvironment;
 use data_encoding::HEXLOWER;
 
+use crate::restate::write_private_file;
+
 /// A directory with an installation in it.
 pub(super) struct DemoLayout {
     pub(super) dir: PathBuf,
@@ -57,7 +59,7 @@ impl DemoLayout {
             fs::set_permissions(&dir, fs::Permissions::from_mode(mode))?;
         }
         let ports = free_ports(LISTEN_KEYS.len())?;
-        fs::write(dir.join("config.toml"), render_config(&ports))?;
+        write_private_file(&dir.join("config.toml"), &render_config(&ports))?;
         let listen = *ports.first().context("no port")?;
         Ok(Self { dir, listen, keep: keep || named })
     }

@@ -130,6 +130,7 @@ fn render_task(
             ("project", project_label(project, task.project_id, paint)),
             ("state", paint_state(task.state, paint)),
             ("stands", timeline.map(draw::describe_standing).unwrap_or_default()),
+            ("review", review_note(task)),
             ("asked for", escape_for_terminal(task.description.as_str())),
             ("must hold", criteria.collect::<Vec<_>>().join("\n")),
             ("understood as", task.refinement.as_ref().map(render_refinement).unwrap_or_default()),
@@ -148,6 +149,16 @@ fn render_task(
             ),
         ],
     )
+}
+
+/// Returns what is said of a task that an agent wrote, until a person has reviewed it.
+fn review_note(task: &TaskView) -> String {
+    if task.unreviewed {
+        "an agent wrote it, and nobody has reviewed it: `cynork task review` says that you did"
+            .to_owned()
+    } else {
+        String::new()
+    }
 }
 
 /// Renders how the project manager understood a task.

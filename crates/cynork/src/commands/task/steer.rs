@@ -374,6 +374,13 @@ pub(crate) fn build_retry_task(task: &TaskView, otherwise: Option<&str>) -> Resu
     })
 }
 
+pub(super) async fn review_task(named: &TaskSelector, context: &CliContext) -> Result<()> {
+    let id = named.resolve_task_id(context).await?;
+    let call = ApiRequest::for_operation(operations::REVIEW_CONTENT)
+        .with_json_body(&json!({ "task_id": id }));
+    context.send_and_confirm(&call, "it is reviewed").await
+}
+
 pub(super) async fn cancel_task(named: &TaskSelector, context: &CliContext) -> Result<()> {
     let task = named.fetch_task(context).await?;
     let question =
