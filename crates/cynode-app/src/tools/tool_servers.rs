@@ -582,8 +582,15 @@ pub async fn accept_tools(
         let tool = tool.ok_or_else(|| Error::not_found("tool of this server", name))?;
         let seen = Sha256Digest::of_json(&tool.definition).to_string() == *digest;
         if seen {
-            let offered = ServerTool { accepted: None, ..tool.clone() };
-            let (definition, _) = to_definition(&server, &offered);
+            let accepted = AcceptedTool {
+                server: tool.server,
+                tool: tool.tool.clone(),
+                name: tool.name.clone(),
+                definition: tool.definition.clone(),
+                annotations: tool.annotations.clone(),
+                unchanged: true,
+            };
+            let (definition, _) = to_definition(&server, &accepted);
             definition.check_usable().map_err(|error| Error::Invalid(error.to_string()))?;
         }
         let accepted = seen
