@@ -1,6 +1,7 @@
 //! Tasks: create, read, retry, cancel.
 
 pub mod events;
+pub mod policies;
 pub mod preferences;
 pub mod projects;
 
@@ -9,6 +10,7 @@ use cynode_core::{
     ids::{InstructionId, ProjectId, RunId, TaskId, UserId},
     names::{Prose, TaskName},
     paging::{Page, PageRequest},
+    policies::PolicyKey,
     roles::UserRole,
     tasks::{Criterion, Task, TaskState, TaskStateName},
     workflow::{handoffs::TaskRefinement, instructions::InstructionKind},
@@ -449,6 +451,11 @@ pub async fn update_description(
     ctx.require_project_role(task.project, UserRole::Operator).await?;
     if task.state.state_name() != TaskStateName::Queued {
         return Err(Error::Conflict("somebody works on the task already: instruct it instead"));
+    }
+    // Another author would not be known as one.
+    let (held, by) = (policies::policies_of_task(ctx, &task).await?, ctx.caller()?.user);
+    if let Some(entry) = held.find_demand(PolicyKey::FourEyes).filter(|_| by != task.created_by) {
+        return Err(policies::deny_by_policy("only its author describes a task anew", entry));
     }
     (task.description, task.updated_at) = (description, ctx.now);
     tasks::set_task_description(ctx.conn(), id, &task.description, task.updated_at).await?;

@@ -1,6 +1,7 @@
 //! Tasks and their dependencies.
 
 pub mod events;
+pub mod policies;
 pub mod preferences;
 pub mod projects;
 

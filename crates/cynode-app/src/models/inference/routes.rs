@@ -18,7 +18,6 @@ use cynode_core::{
     budget::{self, Amount},
     ids::{ProjectId, ProviderId, ProviderKeyId, TaskId, UserId},
     models::{ModelPrices, OWN_MODEL_PREFIX, ProviderKind, Tier},
-    preferences as rules,
 };
 use cynode_db::{
     Conn, Pool,
@@ -593,13 +592,9 @@ impl ModelRegistry {
             return Ok(wishes.clone());
         }
         let mut conn = app.conn().await?;
-        let entries =
-            crate::tasks::preferences::load_preference_entries(&mut conn, user, project, task)
+        let resolution =
+            crate::tasks::preferences::resolve_effective(&mut conn, role, user, project, task)
                 .await?;
-        let resolution = match role {
-            Some(role) => rules::resolve_for_role(role, entries),
-            None => rules::resolve_preferences(entries),
-        };
         let wishes = Arc::new(RoutingPreferences::from_preferences(role, &resolution));
         if known.len() > 10_000 {
             known.clear();
