@@ -12,13 +12,13 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 /// A provider that answers by a script.
-async fn scripted(admin: &Client, name: &str, local: bool, rules: Value) {
+pub(crate) async fn scripted(admin: &Client, name: &str, local: bool, rules: Value) {
     let body = json!({ "kind": "scripted", "local": local, "script": { "rules": rules } });
     admin.put(&format!("/v1/providers/{name}"), body).await.expect(200);
 }
 
 /// A model with a route to each of the providers; every token costs a unit's millionth.
-async fn model(admin: &Client, id: &str, providers: &[&str], more: Value) {
+pub(crate) async fn model(admin: &Client, id: &str, providers: &[&str], more: Value) {
     let prices = json!({ "input": 1_000_000, "cached": 1_000_000, "cache_write": 1_000_000, "output": 1_000_000 });
     let routes: Vec<_> = providers
         .iter()
@@ -32,15 +32,15 @@ async fn model(admin: &Client, id: &str, providers: &[&str], more: Value) {
     admin.put(&format!("/v1/model-registry/{id}"), body).await.expect(200);
 }
 
-fn says(text: &str) -> Value {
+pub(crate) fn says(text: &str) -> Value {
     json!([{ "answer": { "text": text, "usage": { "input": 10, "output": 5 } } }])
 }
 
-fn chat(model: &str, text: &str) -> Value {
+pub(crate) fn chat(model: &str, text: &str) -> Value {
     json!({ "model": model, "messages": [{ "role": "user", "content": text }] })
 }
 
-async fn ask(client: &Client, body: Value) -> Reply {
+pub(crate) async fn ask(client: &Client, body: Value) -> Reply {
     client.post("/v1/chat/completions", body).await
 }
 
@@ -53,7 +53,7 @@ async fn open(client: &Client, body: Value) -> axum::body::Body {
     body
 }
 
-fn words(reply: &Reply) -> String {
+pub(crate) fn words(reply: &Reply) -> String {
     reply.json()["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned()
 }
 

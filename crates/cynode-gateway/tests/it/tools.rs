@@ -783,6 +783,30 @@ async fn nothing_inside_can_be_fetched_and_nothing_at_all_without_a_profile_that
 }
 
 #[tokio::test]
+async fn web_tools_reach_only_the_domains_that_policies_allow() {
+    let bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    let path = format!(
+        "/v1/policies/security.web_browse.allowed_domains?scope_type=project&scope_id={}",
+        bench.project
+    );
+    bench.admin.put(&path, json!({ "value": ["docs.invalid", "localhost"] })).await.expect(200);
+    for (url, word) in [
+        ("https://evil.invalid/", "policy_denied"),
+        ("https://docs.invalid.evil.invalid/", "policy_denied"),
+        ("https://notdocs.invalid/", "policy_denied"),
+        ("http://127.0.0.1:1/", "policy_denied"),
+        // The policy allows it, and the guard does not.
+        ("http://localhost:1/", "unreachable"),
+    ] {
+        let fetched = verdict(&agent, "web.fetch", json!({ "url": url })).await;
+        assert_eq!(fetched, format!("failed {word}"), "{url}");
+        let call = json!({ "method": "POST", "url": url });
+        assert_eq!(verdict(&agent, "api.call", call).await, format!("failed {word}"), "{url}");
+    }
+}
+
+#[tokio::test]
 async fn a_name_that_merely_looks_like_one_of_ours_is_no_tool() {
     let bench = Bench::new().await;
     let manager = manager(&bench).await;
