@@ -6,8 +6,9 @@ pub mod preferences;
 pub mod projects;
 
 use cynode_core::{
+    accounts::CallerCredential,
     events::EventKind,
-    ids::{InstructionId, ProjectId, RunId, TaskId, UserId},
+    ids::{AgentTokenId, InstructionId, ProjectId, RunId, TaskId, UserId},
     names::{Prose, TaskName},
     paging::{Page, PageRequest},
     policies::PolicyKey,
@@ -20,6 +21,7 @@ use cynode_db::{
     delivery::evidence::TaskContinuation,
     platform::idempotency::IdempotencyRecord,
     tasks::{self, NewTaskRecord, TaskFilter, TaskInsertOutcome},
+    tools::agent_tokens,
     workflow::{self, instructions},
 };
 use cynode_wire::{
@@ -78,8 +80,10 @@ pub async fn submit_task(
     )
     .await?;
     // Finding a free name and reading dependencies need a transaction of their own. So do checks, which need a
-    // repository to run in.
-    if body.name.is_some()
+    // repository to run in, and tasks of agents, which share the budget of the task that the agent works on.
+    let by_agent = request.caller.is_some_and(|caller| caller.bounds.is_some());
+    if !by_agent
+        && body.name.is_some()
         && body.depends_on.is_empty()
         && body.approve_plan.is_none()
         && body.acceptance_criteria.iter().all(|criterion| criterion.check.is_none())
@@ -141,7 +145,25 @@ pub async fn create_task(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error>
     if body.approve_plan.is_some() && caller.bounds.is_some() {
         return Err(Error::forbidden(UserRole::Operator, "as a person: agents approve no plans"));
     }
-    accept_task(ctx, body, caller.user).await
+    let task = accept_task(ctx, body, caller.user).await?;
+    if let CallerCredential::Agent(token) = caller.credential {
+        share_budget(ctx, task.id, token).await?;
+    }
+    Ok(task)
+}
+
+/// Counts what a task of an agent spends against the budget of the task that the agent works on, too.
+async fn share_budget(ctx: &mut Ctx, task: TaskId, token: AgentTokenId) -> Result<(), Error> {
+    let agent = agent_tokens::get_agent_token(ctx.conn(), token).await?;
+    let agent = agent.ok_or(Error::Unauthenticated)?;
+    let Some(parent) = agent.agent.task else { return Ok(()) };
+    if tasks::set_parent_task(ctx.conn(), task, parent).await? {
+        return Ok(());
+    }
+    Err(Error::LimitExceeded(format!(
+        "agents ask for tasks at most {} deep: do the work in this task, or ask a person",
+        tasks::MAX_TASK_ANCESTORS
+    )))
 }
 
 /// Retries a task that ended without being completed. Unless a fresh start is requested, it continues from the best

@@ -278,6 +278,43 @@ async fn a_call_is_accounted_to_the_project_that_the_header_names_if_the_caller_
 }
 
 #[tokio::test]
+async fn an_account_without_any_role_asks_no_model_outside_of_projects() {
+    let app = TestApp::new().await;
+    let (admin, mallory) = (app.admin().await, app.user("mallory", None).await);
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({ "tier": "fast" })).await;
+    for id in ["small", "cynodeai.fast"] {
+        let refused = ask(&mallory, chat(id, "hi")).await.expect(403).json();
+        assert_eq!(refused["error"]["code"], "role_required", "{refused}");
+        let said = refused["error"]["message"].as_str().unwrap();
+        assert!(said.contains("name a project in which you are an operator"), "{said}");
+    }
+    assert_eq!(app.db.number("SELECT count(*) FROM model_calls").await, 0);
+    let project = app.project(&admin, "web").await;
+    app.member(project, &mallory, UserRole::Operator).await;
+    ask(&mallory, chat("small", "hi")).await.expect(403);
+    let there = mallory.with_header("openai-project", "web");
+    ask(&there, chat("small", "hi")).await.expect(200);
+    let viewer = app.user("vera", Some(UserRole::Viewer)).await;
+    ask(&viewer, chat("small", "hi")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_new_user_begins_with_a_budget() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let body = json!({ "handle": "ann", "display_name": "Ann", "password": "long enough!", "role": "operator" });
+    let ann = admin.post("/v1/users", body).await.expect(201).text("id");
+    let path = format!("/v1/budgets?scope_type=user&scope_id={ann}");
+    let held = admin.get(&path).await.expect(200).json();
+    let shown = &held["items"][0];
+    assert_eq!(
+        (&shown["period"], &shown["max_cost_micros"], &shown["source"]),
+        (&json!("month"), &json!(20_000_000), &json!("default"))
+    );
+}
+
+#[tokio::test]
 async fn what_a_call_cost_is_spent_at_every_level_and_nothing_stays_held() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

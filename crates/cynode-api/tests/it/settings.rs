@@ -92,6 +92,11 @@ async fn what_would_be_ignored_is_refused_with_what_is_right() {
         ("models.loop_guard.max_identical_calls", json!(0), "1 to 2147483647"),
         ("models.default", json!(true), "the id of a model"),
         ("delivery.author", json!("Ada"), "written `Name <address>`"),
+        (
+            "budget.user_default",
+            json!(0),
+            "an amount above 0 with at most six decimals, such as 5 or 2.50, or \"none\"",
+        ),
     ] {
         assert_eq!(refused(key, value).await, format!("`{key}` is {rule}"));
     }

@@ -240,6 +240,7 @@ pub async fn create_follow_up(
     let depends_on = last.filter(under_way).map(|task| task.id).into_iter().collect();
     let body = build_follow_up_task(&found, &origin, number, remarks, depends_on)?;
     let task = crate::tasks::accept_task(ctx, body, by).await?.id;
+    tasks::copy_task_ancestors(ctx.conn(), task, origin.id).await?;
     let now = ctx.now;
     let (source, created_at) = (source.to_owned(), now);
     let new = pull_requests::FollowUpTask { source, number, task, created_at };
