@@ -48,6 +48,7 @@ use serde_json::json;
 use time::Duration;
 use uuid::Uuid;
 
+pub use cynode_db::nodes::JobSources;
 pub use job_reports::{
     ask_permission, list_job_events, store_blob, store_job_events, store_job_result,
 };
@@ -928,15 +929,15 @@ fn stop_reason(
     }
 }
 
-/// Returns the project whose repository a node may read for one of its jobs.
-#[tracing::instrument(name = "app.nodes.project_of_job", skip_all)]
+/// Returns the project and the commits of its repository that a node may read for one of its jobs.
+#[tracing::instrument(name = "app.nodes.sources_of_job", skip_all)]
 #[operation]
-pub async fn project_of_job(
+pub async fn sources_of_job(
     app: &App,
     node: AuthenticatedNode,
     job: JobId,
-) -> Result<cynode_core::ids::ProjectId, Error> {
+) -> Result<JobSources, Error> {
     let mut conn = app.conn().await?;
-    let project = nodes::project_of_running_job(&mut conn, node.id, job).await?;
-    project.ok_or_else(|| Error::not_found("job of this node", job))
+    let sources = nodes::sources_of_running_job(&mut conn, node.id, job).await?;
+    sources.ok_or_else(|| Error::not_found("job of this node", job))
 }

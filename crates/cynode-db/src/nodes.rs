@@ -858,21 +858,37 @@ pub async fn lock_running_job(
     }))
 }
 
-/// Whether the node has a running job of that id, under whatever claim.
-pub async fn project_of_running_job(
+/// What a job may read of its project's repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSources {
+    /// The project.
+    pub project: ProjectId,
+    /// The commit that it starts from, those that are merged into it, and the one that pinned files are taken from.
+    pub commits: Vec<String>,
+}
+
+/// What a running job of the node may read, under whatever claim.
+pub async fn sources_of_running_job(
     conn: &mut Conn,
     node: NodeId,
     job: JobId,
-) -> Result<Option<ProjectId>, DbError> {
-    let found = sqlx::query_scalar!(
-        "
-        SELECT project_id FROM jobs JOIN tasks USING (task_id)
-        WHERE job_id = $1 AND worker = $2 AND jobs.state = 'running'
-        ",
+) -> Result<Option<JobSources>, DbError> {
+    let found = sqlx::query!(
+        r#"
+        SELECT t.project_id, array_remove(ARRAY[j.base_commit, j.payload -> 'unit' -> 'work' -> 'worker' ->> 'pinned_from']
+            || j.merge_commits, NULL) AS "commits!: Vec<String>"
+        FROM jobs j JOIN tasks t USING (task_id)
+        WHERE j.job_id = $1 AND j.worker = $2 AND j.state = 'running'
+        "#,
         job.as_uuid(),
         node.to_string(),
-    );
-    Ok(found.fetch_optional(conn).await?.map(ProjectId::from_uuid))
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(found.map(|row| JobSources {
+        project: ProjectId::from_uuid(row.project_id),
+        commits: row.commits,
+    }))
 }
 
 /// Stores events of a job that [`lock_running_job`] has locked.

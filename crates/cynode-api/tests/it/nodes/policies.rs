@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Machine, unit, work};
+use super::{Machine, git, path, put, repository, unit, work};
 use crate::workflow::Drive;
 
 async fn demand(drive: &Drive, key: &str, value: Value) {
@@ -63,4 +63,55 @@ async fn images_and_hosts_that_a_policy_does_not_allow_are_not_given_to_a_job() 
     let why = "SELECT result ->> 'summary' FROM jobs WHERE state = 'failed'";
     let said = other.app.db.texts(why).await.remove(0);
     assert!(said.starts_with("the image `host` cannot be used: the policy"), "{said}");
+}
+
+#[tokio::test]
+async fn a_node_reads_the_commits_of_its_job_and_nothing_else_of_the_repository() {
+    let drive = Drive::new().await;
+    let (clone, base, bundle) = repository();
+    let place = format!("/v1/projects/{}/repository", drive.project);
+    assert_eq!(put(&drive.admin, &place, bundle).await.0, 200);
+    drive.dispatched_with(&["a"], &work()).await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 10).await;
+    let job = node.claim(1, 1).await.remove(0);
+    assert_eq!(job["base"], json!(base));
+
+    // Later work on the default branch, and work of another task.
+    let at = clone.path();
+    std::fs::write(at.join("later.txt"), "later\n").unwrap();
+    git(at, &["add", "."]);
+    git(at, &["commit", "--quiet", "-m", "later"]);
+    let later = git(at, &["rev-parse", "HEAD"]);
+    git(at, &["bundle", "create", "--quiet", ".git/more.bundle", "HEAD"]);
+    let bare = drive.app.repository(&drive.project);
+    let bundle = at.join(".git/more.bundle");
+    let refs = ["HEAD:refs/heads/later", "HEAD:refs/cynode/jobs/another"];
+    git(&bare, &["fetch", "--quiet", &bundle.to_string_lossy(), refs[0], refs[1]]);
+
+    let offered =
+        node.client.get(&path(&job, "git/info/refs?service=git-upload-pack")).await.expect(200);
+    let offered = String::from_utf8_lossy(&offered.body).into_owned();
+    assert!(offered.contains(&format!("{base} refs/cynode/{base}")), "{offered}");
+    for hidden in [later.as_str(), "refs/heads", "refs/cynode/jobs"] {
+        assert!(!offered.contains(hidden), "{hidden} in {offered}");
+    }
+    let line = |text: &str| format!("{:04x}{text}", text.len() + 4);
+    let ask = async |wanted: &str, version: u8| {
+        let question = if version == 2 {
+            let wanted = line(&format!("want {wanted}\n"));
+            format!("{}0001{wanted}{}0000", line("command=fetch\n"), line("done\n"))
+        } else {
+            format!("{}0000{}", line(&format!("want {wanted} no-progress\n")), line("done\n"))
+        };
+        let request = axum::http::Request::post(path(&job, "git/git-upload-pack"))
+            .header("authorization", format!("Bearer {}", node.client.token().unwrap()))
+            .header("git-protocol", format!("version={version}"))
+            .body(axum::body::Body::from(question))
+            .unwrap();
+        let body = node.client.oneshot(request).await.into_body();
+        let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+        body.windows(4).any(|word| word == b"PACK")
+    };
+    assert_eq!((ask(&base, 1).await, ask(&later, 1).await), (true, false));
+    assert!(!ask(&later, 2).await, "version 2 gives whatever is named");
 }
