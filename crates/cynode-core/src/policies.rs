@@ -22,7 +22,7 @@ const ALLOWED_PROVIDERS_PREFERENCE: &str = "model_routing.allowed_external_provi
 /// The preference that names the only node.
 const PLACEMENT_NODE_PREFERENCE: &str = "agents.project_manager.placement.node";
 
-/// The name of the node's own system in the list of images.
+/// The name that stands for no image in the list of images.
 pub const HOST_IMAGE: &str = "host";
 
 /// Maximum number of names in an allowlist.
@@ -95,7 +95,7 @@ impl PolicyKey {
             Self::AllowedLabels => "A node gets jobs only if it has one of these labels.",
             Self::AllowedNodes => "A node gets jobs only if it has one of these names.",
             Self::AllowedImages => {
-                "The only images of sandboxes; `host` is the node's own system, which jobs without an image use."
+                "The only images of sandboxes; `host` stands for jobs that name no image."
             }
             Self::AllowedDomains => {
                 "The only domains, each with those below it, that web tools and sandboxes of agents reach."

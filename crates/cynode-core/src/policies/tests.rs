@@ -39,6 +39,16 @@ fn each_key_has_its_own_name_and_the_names_are_ordered() {
 }
 
 #[test]
+fn the_page_lists_every_policy_with_its_effect() {
+    let page = include_str!("../../../../docs/reference/policies.md");
+    for key in PolicyKey::ALL {
+        let takes = if key.is_demand() { "`true`" } else { "a list of names" };
+        let row = format!("| `{}` | {takes} | {} |", key.as_str(), key.describe_effect());
+        assert!(page.contains(&row), "docs/reference/policies.md must hold: {row}");
+    }
+}
+
+#[test]
 fn a_key_that_nobody_enforces_and_a_value_that_says_nothing_are_refused() {
     let refused = parse_policy_key("workflow.approve_plans").unwrap_err().to_string();
     assert!(refused.contains("is `workflow.approve_plan` meant?"), "{refused}");
