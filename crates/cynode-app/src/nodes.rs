@@ -452,13 +452,13 @@ pub async fn update_node(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<
         None => node.state,
     };
     let labels = body.labels.map_or(Ok(node.labels.clone()), validate_labels)?;
-    nodes::update_node(ctx.conn(), id, state, &labels).await?;
     if labels != node.labels {
-        // Jobs that wait at a node are placed anew.
+        // Jobs that wait at a node are placed anew. Placement takes its lock before the rows of nodes, too.
         nodes::lock_placement(ctx.conn()).await?;
         nodes::unplace_queued_jobs(ctx.conn()).await?;
         ctx.mark_job_queued();
     }
+    nodes::update_node(ctx.conn(), id, state, &labels).await?;
     let data = json!({ "node_id": id, "state": state, "labels": labels });
     ctx.record_event(EventDraft::new(EventKind::NodeUpdated, data)).await?;
     nodes::get_node(ctx.conn(), id).await?.map(to_node_view).ok_or_else(missing)

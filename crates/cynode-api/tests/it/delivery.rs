@@ -424,6 +424,9 @@ async fn where_four_eyes_are_demanded_no_author_approves_or_merges() {
     desk.drive.app.db.execute(steered).await;
     mallory.post(&format!("{}/reviews", opened.url), yes()).await.expect(403);
     mallory.post(&format!("{}/merge", opened.url), json!(null)).await.expect(403);
+    // Nor does it reach the default branch as an import.
+    let place = format!("/v1/projects/{}/repository", desk.drive.project);
+    assert_eq!(put(&mallory, &place, Vec::new()).await.0, 403);
     let eve = desk.drive.app.user("eve", Some(UserRole::Operator)).await;
     let merge = format!("{}/merge", opened.url);
     let refused = eve.post(&merge, json!(null)).await.expect(409);

@@ -24,6 +24,7 @@ use cynode_core::{
     events::EventKind,
     evidence::{ChangeAnomaly, FileChangeKind, TestComparison, TouchedFile, is_test_file},
     ids::{JobId, ProjectId, TaskId},
+    policies::PolicyKey,
     roles::UserRole,
 };
 use cynode_db::delivery::repositories;
@@ -985,6 +986,7 @@ pub async fn import_repository<E>(
     if caller.bounds.is_some() {
         return Err(Error::forbidden(UserRole::Operator, "as a person"));
     }
+    app.read(request, |ctx| Box::pin(require_direct_import(ctx, project))).await?;
     let repositories = &app.gateway_parts()?.repositories;
     let name = app.environment().new_uuid(app.environment().now()).to_string();
     let incoming = repositories.receive_bundle(&name, bytes).await?;
@@ -1012,6 +1014,27 @@ pub async fn import_repository<E>(
         .await?;
     app.commit_operation(ctx).await?;
     Ok(repository)
+}
+
+/// Rejects commits that would reach the default branch past an approval that a policy demands. An admin of the project
+/// may import them, and anybody may import the first ones.
+async fn require_direct_import(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
+    let user = ctx.caller()?.user;
+    let held = cynode_db::tasks::policies::load_policies(ctx.conn(), user, Some(project)).await?;
+    let demand = held.find_demand(PolicyKey::FourEyes);
+    let Some(entry) = demand.or_else(|| held.find_demand(PolicyKey::DeliveryApproval)) else {
+        return Ok(());
+    };
+    if repositories::get_repository(ctx.conn(), project).await?.is_none() {
+        return Ok(());
+    }
+    match ctx.require_project_role(project, UserRole::Admin).await {
+        Err(Error::Forbidden { .. }) => Err(crate::tasks::policies::deny_by_policy(
+            "commits come by approved pull requests, or from an admin of the project",
+            entry,
+        )),
+        result => result.map(drop),
+    }
 }
 
 /// Returns the repository of a project.
