@@ -179,6 +179,16 @@ mod tests {
     }
 
     #[test]
+    fn a_node_to_avoid_gets_a_job_only_when_no_other_free_one_can_do_it() {
+        let avoid = ["a".to_owned()];
+        let needs = PlacementRequirements { avoid: &avoid, ..PlacementRequirements::default() };
+        assert_eq!(choose_node(needs, &[node("a", 1), node("b", 2)]), Ok(1));
+        let busy = [node("a", 1), NodeCandidate { free: 0, ..node("b", 2) }];
+        assert_eq!(choose_node(needs, &busy), Ok(0));
+        assert_eq!(choose_node(needs, &[node("a", 1)]), Ok(0), "it is never refused");
+    }
+
+    #[test]
     fn whoever_is_asked_for_is_never_replaced_by_another() {
         let nodes = [NodeCandidate { free: 0, ..node("a", 1) }, node("b", 2)];
         let needs = PlacementRequirements { node: Some("a"), ..PlacementRequirements::default() };

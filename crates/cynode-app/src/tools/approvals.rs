@@ -160,8 +160,8 @@ async fn require_other_approver(
     if let Some(task) = asked.task {
         authors.extend(policies::list_task_authors(ctx.conn(), task).await?);
     }
-    for author in authors.clone() {
-        let held = policies::load_policies(ctx.conn(), author, asked.project).await?;
+    for author in &authors {
+        let held = policies::load_policies(ctx.conn(), *author, asked.project).await?;
         require_four_eyes(&held, &authors, user, "approve the call")?;
     }
     Ok(())
