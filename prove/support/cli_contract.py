@@ -356,6 +356,11 @@ def _():
         file = write(f"{role}.json", worker(role))
         call("prefs set", f"agents.project_manager.workers.{role}", f"@{file}", "--project", "web")
     assert call("prefs effective", "--project", "web")["effective"]["workflow.approve_plan"] is True
+    call("policy set", "workflow.approve_plans", "true", code=6)
+    call("policy set", "workflow.approve_plan", "true", "--project", "web")
+    assert call("policy list", "--project", "web")["items"][0]["key"] == "workflow.approve_plan"
+    assert call("policy explain", "--project", "web")["items"][0]["value"] is True
+    call("policy delete", "workflow.approve_plan", "--project", "web")
     call("image allow", "docker.io/library/debian:13")
     assert call("image list")["items"] == ["docker.io/library/debian:13"]
     call("image disallow", "docker.io/library/debian:13")

@@ -34,6 +34,7 @@ impl ApiError {
                 Error::Forbidden { .. } => problems::FORBIDDEN,
                 Error::NotFound { .. } => problems::NOT_FOUND,
                 Error::Invalid(_) => problems::INVALID,
+                Error::PolicyDenied(_) => problems::POLICY_DENIED,
                 Error::AlreadyExists { .. } => problems::ALREADY_EXISTS,
                 Error::InvalidState(_) => problems::INVALID_STATE,
                 Error::VersionConflict { .. } => problems::VERSION_CONFLICT,

@@ -76,6 +76,8 @@ problem_specs! {
     OVERLOADED = "overloaded", TOO_MANY_REQUESTS, "Repeat the request after a moment.";
     /// The server has nothing at this path.
     PATH_NOT_FOUND = "path_not_found", NOT_FOUND, "Look up the path in `/v1/openapi.json`, and check that the request goes to the right port.";
+    /// A mandatory policy forbids the request; `detail` names the policy and who set it.
+    POLICY_DENIED = "policy_denied", FORBIDDEN, "Do it as the policy says, or ask the person who set it. `cynork policy explain` shows every policy that holds.";
     /// The caller has reached a rate limit.
     RATE_LIMITED = "rate_limited", TOO_MANY_REQUESTS, "Repeat the request after the seconds that the header `Retry-After` names.";
     /// The HTTP layer refused the request before any operation; the answer may have any status from 400 on.

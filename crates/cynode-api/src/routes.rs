@@ -9,6 +9,7 @@ mod models;
 mod nodes;
 mod notifications;
 mod operation;
+mod policies;
 mod preferences;
 mod projects;
 mod pull_requests;
@@ -78,6 +79,9 @@ fn account_routes() -> OpenApiRouter<AppState> {
         ))
         .routes(routes!(preferences::preference_history))
         .routes(routes!(preferences::effective_preferences))
+        .routes(routes!(policies::list_policies))
+        .routes(routes!(policies::set_policy, policies::delete_policy))
+        .routes(routes!(policies::effective_policies))
 }
 
 /// Routes of tasks, their results, and notifications.

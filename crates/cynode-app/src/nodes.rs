@@ -5,16 +5,17 @@
 pub(crate) mod job_reports;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     sync::Mutex,
     time::{Duration as Wait, Instant},
 };
 
 use cynode_core::{
     events::EventKind,
-    ids::{JobId, NodeId, UserId},
+    ids::{JobId, NodeId, ProjectId, UserId},
     nodes::{NodeReport, NodeState},
-    placement::{self, NODE_SILENCE_TIMEOUT_MS, PlacementError},
+    placement::{self, NODE_SILENCE_TIMEOUT_MS, PlacementError, PlacementRequirements},
+    policies::{HOST_IMAGE, PlacementBounds, PolicyKey, PolicySet},
     roles::UserRole,
     sync::lock_unpoisoned,
     workflow::{
@@ -24,9 +25,12 @@ use cynode_core::{
     },
 };
 use cynode_db::{
-    DbError,
+    Conn, DbError,
     manager::reports,
-    nodes::{self, ClaimedNodeJob, NewNode, NodeRecord, PendingInstruction, TokenPurpose},
+    nodes::{
+        self, ClaimedNodeJob, NewNode, NodeRecord, PendingInstruction, TokenPurpose, UnplacedJob,
+    },
+    tasks::policies,
     workflow::jobs,
 };
 use cynode_wire::{
@@ -44,6 +48,7 @@ use serde_json::json;
 use time::Duration;
 use uuid::Uuid;
 
+pub use cynode_db::nodes::JobSources;
 pub use job_reports::{
     ask_permission, list_job_events, store_blob, store_job_events, store_job_result,
 };
@@ -446,7 +451,13 @@ pub async fn update_node(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<
         Some(false) => NodeState::Active,
         None => node.state,
     };
-    let labels = body.labels.map_or(Ok(node.labels), validate_labels)?;
+    let labels = body.labels.map_or(Ok(node.labels.clone()), validate_labels)?;
+    if labels != node.labels {
+        // Jobs that wait at a node are placed anew. Placement takes its lock before the rows of nodes, too.
+        nodes::lock_placement(ctx.conn()).await?;
+        nodes::unplace_queued_jobs(ctx.conn()).await?;
+        ctx.mark_job_queued();
+    }
     nodes::update_node(ctx.conn(), id, state, &labels).await?;
     let data = json!({ "node_id": id, "state": state, "labels": labels });
     ctx.record_event(EventDraft::new(EventKind::NodeUpdated, data)).await?;
@@ -576,15 +587,27 @@ async fn place_jobs(app: &App) -> Result<Vec<NodeId>, Error> {
     let there: Vec<_> = nodes::list_nodes(&mut tx).await?.into_iter().filter(takes_jobs).collect();
     let mut candidates: Vec<_> = there.iter().map(to_candidate).collect();
     let (mut chosen, mut behind) = (Vec::new(), None);
+    let mut bounds: HashMap<(UserId, ProjectId), PlacementBounds> = HashMap::new();
     // A job that fits no node must not block the jobs behind it.
     while candidates.iter().any(|node| node.free > 0) {
         let waiting = nodes::list_unplaced_jobs(&mut tx, behind, PLACEMENT_BATCH_SIZE).await?;
-        let Some((queued_at, job, _)) = waiting.last() else { break };
-        behind = Some((*queued_at, *job));
-        for (_, job, work) in waiting {
-            // A job that cannot be parsed is placed on any node: its claim reports the error to the task.
+        let Some(last) = waiting.last() else { break };
+        behind = Some((last.queued_at, last.job));
+        for UnplacedJob { job, work, project, author, worked_on, .. } in waiting {
+            let bounds: &PlacementBounds = match bounds.entry((author, project)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => {
+                    let held = policies::load_policies(&mut tx, author, Some(project)).await?;
+                    unknown.insert(held.placement_bounds())
+                }
+            };
+            // A job that cannot be parsed is placed on any allowed node: its claim reports the error to the task.
             let work: Option<JobSpec> = serde_json::from_value(work).ok();
-            let needs = work.as_ref().map(placement_needs).unwrap_or_default();
+            let needs = PlacementRequirements {
+                bounds: Some(bounds),
+                avoid: &worked_on,
+                ..work.as_ref().map(placement_needs).unwrap_or_default()
+            };
             match placement::choose_node(needs, &candidates) {
                 Ok(at) => {
                     if let Some(turn) = nodes::place_job(&mut tx, job, there[at].id).await? {
@@ -627,7 +650,7 @@ async fn claim_and_assign(
     let mut given = Vec::new();
     for job in claimed {
         let (id, fencing_token) = (job.job, job.fencing_token);
-        match build_assignment(app, request, job).await {
+        match build_assignment(app, request, node, job).await {
             Ok(assignment) => given.push(assignment),
             Err(Error::Invalid(why)) => {
                 job_reports::fail_job(app, node, id, fencing_token, &why).await?;
@@ -647,14 +670,22 @@ async fn claim_and_assign(
 async fn build_assignment(
     app: &App,
     request: &OperationRequest,
+    node: AuthenticatedNode,
     job: ClaimedNodeJob,
 ) -> Result<JobAssignment, Error> {
     let work = job.payload.unit.get("work").cloned().unwrap_or_default();
     let mut work: JobSpec = serde_json::from_value(work)
         .map_err(|error| Error::Invalid(format!("the unit's `work` cannot be read: {error}")))?;
-    if let Some(image) = &work.sandbox.image {
-        require_allowed_image(app, image).await?;
-    }
+    let mut conn = app.conn().await?;
+    let held = policies::load_policies(&mut conn, job.user, Some(job.project)).await?;
+    require_allowed_node(&mut conn, &held, node).await?;
+    require_allowed_image(&mut conn, &held, work.sandbox.image.as_deref()).await?;
+    drop(conn);
+    let reachable = |host: &String| {
+        let host = host.to_ascii_lowercase();
+        held.find_refusal(PolicyKey::AllowedDomains, &host).is_none()
+    };
+    work.sandbox.egress_hosts.retain(reachable);
     if let Some(feedback) = parse_revision_feedback(&job.payload.remedy) {
         work.context.revision_feedback = Some(feedback);
     }
@@ -712,10 +743,43 @@ async fn build_assignment(
     })
 }
 
-/// Rejects an image that is not on the allowlist of sandbox images. An empty allowlist allows every image.
-async fn require_allowed_image(app: &App, image: &str) -> Result<(), Error> {
-    let mut conn = app.conn().await?;
-    let allowed = cynode_db::manager::reports::list_allowed_images(&mut conn).await?;
+/// Rejects a node that a policy keeps from the job. Placement does so too; labels or policies may have changed since.
+async fn require_allowed_node(
+    conn: &mut Conn,
+    held: &PolicySet,
+    node: AuthenticatedNode,
+) -> Result<(), Error> {
+    let bounds = held.placement_bounds();
+    if bounds == PlacementBounds::default() {
+        return Ok(());
+    }
+    let found = nodes::get_node(conn, node.id).await?.ok_or(Error::Unauthenticated)?;
+    match bounds.find_refusal(&found.name, &found.labels) {
+        Some(entry) => Err(Error::Invalid(format!(
+            "the node `{}` may not do it: {}",
+            found.name,
+            entry.describe_policy()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Rejects an image that a policy or the allowlist of sandbox images does not allow. An empty allowlist allows every
+/// image. Without an image a job uses the node's own system, which only a policy can forbid.
+async fn require_allowed_image(
+    conn: &mut Conn,
+    held: &PolicySet,
+    image: Option<&str>,
+) -> Result<(), Error> {
+    let named = image.unwrap_or(HOST_IMAGE);
+    if let Some(entry) = held.find_refusal(PolicyKey::AllowedImages, named) {
+        return Err(Error::Invalid(format!(
+            "the image `{named}` cannot be used: {}",
+            entry.describe_policy()
+        )));
+    }
+    let Some(image) = image else { return Ok(()) };
+    let allowed = cynode_db::manager::reports::list_allowed_images(conn).await?;
     if allowed.is_empty() || allowed.iter().any(|there| there == image) {
         return Ok(());
     }
@@ -865,15 +929,15 @@ fn stop_reason(
     }
 }
 
-/// Returns the project whose repository a node may read for one of its jobs.
-#[tracing::instrument(name = "app.nodes.project_of_job", skip_all)]
+/// Returns the project and the commits of its repository that a node may read for one of its jobs.
+#[tracing::instrument(name = "app.nodes.sources_of_job", skip_all)]
 #[operation]
-pub async fn project_of_job(
+pub async fn sources_of_job(
     app: &App,
     node: AuthenticatedNode,
     job: JobId,
-) -> Result<cynode_core::ids::ProjectId, Error> {
+) -> Result<JobSources, Error> {
     let mut conn = app.conn().await?;
-    let project = nodes::project_of_running_job(&mut conn, node.id, job).await?;
-    project.ok_or_else(|| Error::not_found("job of this node", job))
+    let sources = nodes::sources_of_running_job(&mut conn, node.id, job).await?;
+    sources.ok_or_else(|| Error::not_found("job of this node", job))
 }

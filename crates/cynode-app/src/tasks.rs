@@ -1,14 +1,17 @@
 //! Tasks: create, read, retry, cancel.
 
 pub mod events;
+pub mod policies;
 pub mod preferences;
 pub mod projects;
 
 use cynode_core::{
+    accounts::CallerCredential,
     events::EventKind,
-    ids::{InstructionId, ProjectId, RunId, TaskId, UserId},
+    ids::{AgentTokenId, InstructionId, ProjectId, RunId, TaskId, UserId},
     names::{Prose, TaskName},
     paging::{Page, PageRequest},
+    policies::PolicyKey,
     roles::UserRole,
     tasks::{Criterion, Task, TaskState, TaskStateName},
     workflow::{handoffs::TaskRefinement, instructions::InstructionKind},
@@ -18,6 +21,7 @@ use cynode_db::{
     delivery::evidence::TaskContinuation,
     platform::idempotency::IdempotencyRecord,
     tasks::{self, NewTaskRecord, TaskFilter, TaskInsertOutcome},
+    tools::agent_tokens,
     workflow::{self, instructions},
 };
 use cynode_wire::{
@@ -76,9 +80,10 @@ pub async fn submit_task(
     )
     .await?;
     // Finding a free name and reading dependencies need a transaction of their own. So do checks, which need a
-    // repository to run in.
-    // A task of an agent is stored alone, with the mark that no person has reviewed it.
-    if request.caller.is_none_or(|caller| caller.bounds.is_none())
+    // repository to run in, and tasks of agents, which share the budget of the task that the agent works on and are
+    // marked as unreviewed.
+    let by_agent = request.caller.is_some_and(|caller| caller.bounds.is_some());
+    if !by_agent
         && body.name.is_some()
         && body.depends_on.is_empty()
         && body.approve_plan.is_none()
@@ -141,7 +146,25 @@ pub async fn create_task(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error>
     if body.approve_plan.is_some() && caller.bounds.is_some() {
         return Err(Error::forbidden(UserRole::Operator, "as a person: agents approve no plans"));
     }
-    accept_task(ctx, body, caller.user).await
+    let task = accept_task(ctx, body, caller.user).await?;
+    if let CallerCredential::Agent(token) = caller.credential {
+        share_budget(ctx, task.id, token).await?;
+    }
+    Ok(task)
+}
+
+/// Counts what a task of an agent spends against the budget of the task that the agent works on, too.
+async fn share_budget(ctx: &mut Ctx, task: TaskId, token: AgentTokenId) -> Result<(), Error> {
+    let agent = agent_tokens::get_agent_token(ctx.conn(), token).await?;
+    let agent = agent.ok_or(Error::Unauthenticated)?;
+    let Some(parent) = agent.agent.task else { return Ok(()) };
+    if tasks::set_parent_task(ctx.conn(), task, parent).await? {
+        return Ok(());
+    }
+    Err(Error::LimitExceeded(format!(
+        "agents ask for tasks at most {} deep: do the work in this task, or ask a person",
+        tasks::MAX_TASK_ANCESTORS
+    )))
 }
 
 /// Retries a task that ended without being completed. Unless a fresh start is requested, it continues from the best
@@ -454,6 +477,11 @@ pub async fn update_description(
     ctx.require_project_role(task.project, UserRole::Operator).await?;
     if task.state.state_name() != TaskStateName::Queued {
         return Err(Error::Conflict("somebody works on the task already: instruct it instead"));
+    }
+    // Another author would not be known as one.
+    let (held, by) = (policies::policies_of_task(ctx, &task).await?, ctx.caller()?.user);
+    if let Some(entry) = held.find_demand(PolicyKey::FourEyes).filter(|_| by != task.created_by) {
+        return Err(policies::deny_by_policy("only its author describes a task anew", entry));
     }
     (task.description, task.updated_at, task.unreviewed) = (description, ctx.now, ctx.is_agent());
     let (text, unreviewed, now) = (&task.description, task.unreviewed, task.updated_at);

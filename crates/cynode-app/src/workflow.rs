@@ -189,7 +189,9 @@ async fn admit_run(
     let preferences = if at.next == WorkflowStep::FIRST {
         crate::tasks::preferences::workflow_preferences(ctx, &task).await?
     } else {
-        at.state.preferences_effective.clone()
+        let stored = &mut at.state.preferences_effective;
+        crate::tasks::preferences::bound_stored_preferences(ctx, &task, stored).await?;
+        stored.clone()
     };
     let context = to_task_context(task, preferences, &counters);
     let next = NextStep::Run { node: at.next };
@@ -371,7 +373,7 @@ async fn load_standing(ctx: &mut Ctx, id: TaskId) -> Result<ResumeWorkflowResult
         (Some(node), None) if !standing.ended => NextStep::Run { node },
         (Some(_) | None, _) => NextStep::End,
     };
-    let state = parse_run_state(checkpoint.state)?;
+    let mut state = parse_run_state(checkpoint.state)?;
     let mut position = build_position(ctx, id, counters, checkpoint.sequence, next).await?;
     if matches!(position.next, NextStep::Run { .. }) && checkpoint.sequence > 0 {
         position.ended_wait = waits::find_ended_wait(ctx.conn(), id).await?;
@@ -380,7 +382,9 @@ async fn load_standing(ctx: &mut Ctx, id: TaskId) -> Result<ResumeWorkflowResult
     let preferences = if checkpoint.next_node == Some(WorkflowStep::FIRST) {
         crate::tasks::preferences::workflow_preferences(ctx, &task).await?
     } else {
-        state.preferences_effective.clone()
+        let stored = &mut state.preferences_effective;
+        crate::tasks::preferences::bound_stored_preferences(ctx, &task, stored).await?;
+        stored.clone()
     };
     position.state = Some(state);
     let (last_node, updated_at) = (checkpoint.last_node, checkpoint.updated_at);

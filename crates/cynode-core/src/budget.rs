@@ -62,6 +62,12 @@ pub const TASK_DEFAULT_SETTING: &str = "budget.task_default";
 /// What such a task may cost when nobody has set it, in millionths of the installation's currency.
 pub const TASK_DEFAULT_MICROS: u64 = 5_000_000;
 
+/// The setting that says what a new user may spend in a month.
+pub const USER_DEFAULT_SETTING: &str = "budget.user_default";
+
+/// What a new user may spend in a month when nobody has set it, in millionths of the installation's currency.
+pub const USER_DEFAULT_MICROS: u64 = 20_000_000;
+
 /// The word that switches the default limit off.
 pub const NO_LIMIT: &str = "none";
 
@@ -170,6 +176,13 @@ const MAX_TASK_DEFAULT: f64 = 1_000_000.0;
 pub fn default_task_limit(value: Option<&Value>) -> Option<Amount> {
     let set = value.and_then(|value| parse_task_default(value).ok());
     set.unwrap_or_else(|| Amount::try_from(TASK_DEFAULT_MICROS).ok())
+}
+
+/// The default limit of a user in a month: what is set, else [`USER_DEFAULT_MICROS`]. A stored value that means nothing is passed
+/// over.
+pub fn default_user_limit(value: Option<&Value>) -> Option<Amount> {
+    let set = value.and_then(|value| parse_task_default(value).ok());
+    set.unwrap_or_else(|| Amount::try_from(USER_DEFAULT_MICROS).ok())
 }
 
 impl Budget {

@@ -75,6 +75,10 @@ event_kinds! {
     PreferenceSet = "preference.set";
     /// A preference was deleted.
     PreferenceDeleted = "preference.deleted";
+    /// A mandatory policy was set.
+    PolicySet = "policy.set";
+    /// A mandatory policy was deleted.
+    PolicyDeleted = "policy.deleted";
     /// A task was accepted.
     TaskCreated = "task.created";
     /// A task was cancelled, by a person or because a task that it depends on was.

@@ -24,6 +24,7 @@ pub mod nodes;
 pub mod notifications;
 pub mod paging;
 pub mod placement;
+pub mod policies;
 pub mod preferences;
 pub mod projects;
 pub mod roles;

@@ -1,6 +1,8 @@
 //! Placement: chooses the node of a job. Only capable nodes are candidates, a requested node is the only one, and round
 //! robin decides among equals.
 
+use crate::policies::PlacementBounds;
+
 /// How long nothing may be heard of a node before it counts as away, in milliseconds.
 pub const NODE_SILENCE_TIMEOUT_MS: i64 = 20_000;
 
@@ -17,6 +19,10 @@ pub struct PlacementRequirements<'a> {
     pub agent: Option<&'a str>,
     /// Memory, in MiB.
     pub memory_mib: u64,
+    /// The nodes that admins allow; none bounds nothing.
+    pub bounds: Option<&'a PlacementBounds>,
+    /// Names of nodes that get it only when no other free node can do it.
+    pub avoid: &'a [String],
 }
 
 /// A node that is alive and takes jobs.
@@ -49,6 +55,9 @@ pub enum PlacementError {
     /// The one that was asked for is not there.
     #[error("the node `{0}` was asked for and is not connected")]
     NotThere(String),
+    /// A policy keeps it from every node that is there.
+    #[error("no connected node may do it: {0}")]
+    NotAllowed(String),
     /// None can do it.
     #[error("no connected node has {0}")]
     Unable(String),
@@ -66,6 +75,14 @@ pub fn choose_node(
         return Err(PlacementError::NoNodes);
     }
     let mut left: Vec<_> = candidates.iter().enumerate().collect();
+    if let Some(bounds) = needs.bounds {
+        let refusal = |node: &NodeCandidate| bounds.find_refusal(&node.name, &node.labels);
+        let first = left.iter().find_map(|(_, node)| refusal(node)).map(|it| it.describe_policy());
+        left.retain(|(_, node)| refusal(node).is_none());
+        if left.is_empty() {
+            return Err(PlacementError::NotAllowed(first.unwrap_or_default()));
+        }
+    }
     if let Some(name) = needs.node {
         left.retain(|(_, node)| node.name == name);
         if left.is_empty() {
@@ -94,7 +111,8 @@ pub fn choose_node(
     let words = || format!("{} MiB of memory", needs.memory_mib);
     keep(&|node| node.memory_mib >= needs.memory_mib, &words)?;
     left.retain(|(_, node)| node.free > 0);
-    let next = left.into_iter().min_by_key(|(_, node)| node.turn);
+    let next =
+        left.into_iter().min_by_key(|(_, node)| (needs.avoid.contains(&node.name), node.turn));
     next.map(|(place, _)| place).ok_or(PlacementError::Busy)
 }
 
@@ -158,6 +176,16 @@ mod tests {
         );
         let busy = [NodeCandidate { free: 0, ..node("a", 1) }];
         assert_eq!(choose_node(PlacementRequirements::default(), &busy), Err(PlacementError::Busy));
+    }
+
+    #[test]
+    fn a_node_to_avoid_gets_a_job_only_when_no_other_free_one_can_do_it() {
+        let avoid = ["a".to_owned()];
+        let needs = PlacementRequirements { avoid: &avoid, ..PlacementRequirements::default() };
+        assert_eq!(choose_node(needs, &[node("a", 1), node("b", 2)]), Ok(1));
+        let busy = [node("a", 1), NodeCandidate { free: 0, ..node("b", 2) }];
+        assert_eq!(choose_node(needs, &busy), Ok(0));
+        assert_eq!(choose_node(needs, &[node("a", 1)]), Ok(0), "it is never refused");
     }
 
     #[test]

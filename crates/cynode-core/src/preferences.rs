@@ -13,6 +13,7 @@ use crate::{
     delivery::DeliveryMode,
     ids::{GroupId, ProjectId, TaskId, UserId},
     names::DottedKey,
+    policies::PolicyKey,
 };
 
 /// Whom a preference speaks for.
@@ -97,8 +98,10 @@ pub struct EffectivePreference {
     pub value: Value,
     /// Who said it.
     pub scope: PreferenceScope,
-    /// The version of that entry.
+    /// The version of that entry; 0 when a policy said it.
     pub version: i64,
+    /// Whether a mandatory policy said it, which no preference overrides.
+    pub policy: bool,
 }
 
 /// Everything that holds for one request.
@@ -151,6 +154,12 @@ pub enum ValueError {
         key: DottedKey,
         /// What it takes.
         wanted: String,
+    },
+    /// It bounds and does not advise, so admins set it.
+    #[error("`{key}` is a policy, which admins set (`cynork policy set`), and no preference")]
+    PolicyOnly {
+        /// The key.
+        key: DottedKey,
     },
     /// Nobody reads it.
     #[error("there is no preference `{key}`; {}", suggest_nearest_key(nearest.as_deref()))]
@@ -227,6 +236,9 @@ pub fn validate_preference(key: &DottedKey, value: &Value) -> Result<(), ValueEr
 
 /// Refuses what would be ignored: a key that nobody reads, and a value that does not fit its key.
 pub fn validate_new_preference(key: &DottedKey, value: &Value) -> Result<(), ValueError> {
+    if value_kind_of(key).is_none() && PolicyKey::from_name(key.as_str()).is_some() {
+        return Err(ValueError::PolicyOnly { key: key.clone() });
+    }
     if value_kind_of(key).is_none() {
         return Err(ValueError::Unknown {
             key: key.clone(),
@@ -258,7 +270,8 @@ pub fn resolve_preferences(
         }
         let weaker = resolution.effective.get(&key).is_none_or(|held| held.scope < scope);
         if weaker {
-            resolution.effective.insert(key, EffectivePreference { value, scope, version });
+            let policy = false;
+            resolution.effective.insert(key, EffectivePreference { value, scope, version, policy });
         }
     }
     // A `null` that won hides its key altogether.

@@ -1,4 +1,4 @@
--- Settings of the system, preferences of every scope, and stored answers to repeated requests.
+-- Settings of the system, preferences of every scope, mandatory policies, and stored answers to repeated requests.
 
 CREATE TABLE system_settings (
     key        text PRIMARY KEY CHECK (key ~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$'),
@@ -63,6 +63,22 @@ BEGIN ATOMIC
     WHERE (e.scope_type = 'user' AND e.scope_id = of_user) OR (e.scope_type = 'project' AND e.scope_id = of_project)
         OR (e.scope_type = 'task' AND e.scope_id = of_task);
 END;
+
+-- Mandatory policies. All that apply to a request hold together, so a narrower scope can only be stricter.
+CREATE TABLE mandatory_policies (
+    scope_type text NOT NULL,
+    scope_id   uuid NOT NULL,                -- nil for the system, so that an index finds it
+    key        text NOT NULL CHECK (key ~ '^[a-z0-9_-]+(\.[a-z0-9_-]+)*$'),
+    value      jsonb NOT NULL CHECK (value = 'true' OR jsonb_typeof(value) = 'array'),
+    set_by     uuid NOT NULL REFERENCES users,
+    set_at     timestamptz NOT NULL,
+    PRIMARY KEY (scope_type, scope_id, key),
+    CONSTRAINT mandatory_policies_scope_shape CHECK (CASE scope_type
+        WHEN 'system' THEN scope_id = '00000000-0000-0000-0000-000000000000'
+        WHEN 'group' THEN scope_id <> '00000000-0000-0000-0000-000000000000'
+        WHEN 'project' THEN scope_id <> '00000000-0000-0000-0000-000000000000'
+        ELSE false END)
+);
 
 -- The key is unique as long as a row is stored, so the table cannot be partitioned by time; retention prunes it by `expires_at`.
 CREATE TABLE idempotency_keys (

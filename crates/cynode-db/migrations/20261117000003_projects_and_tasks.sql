@@ -57,6 +57,8 @@ CREATE TABLE tasks (
     created_by          uuid NOT NULL REFERENCES users,
     created_at          timestamptz NOT NULL,
     updated_at          timestamptz NOT NULL,
+    -- The tasks whose agents asked for it, the nearest last. What it spends counts against the budgets of all of them.
+    ancestors           uuid[] NOT NULL DEFAULT '{}' CONSTRAINT tasks_ancestors_depth CHECK (cardinality(ancestors) <= 4),
     CONSTRAINT tasks_name_unique UNIQUE (project_id, name),
     -- Mirrors `TaskState` in cynode-core.
     CONSTRAINT tasks_state_shape CHECK (CASE state

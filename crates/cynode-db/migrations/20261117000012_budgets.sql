@@ -126,12 +126,18 @@ DECLARE
     ids uuid[];
     starts timestamptz[];
     full_budget uuid;
+    families uuid[];
+    lineage uuid[];
 BEGIN
+    -- A task spends from its own budget and from those of the tasks that it came from.
+    SELECT coalesce(array_agg(DISTINCT f.task_id), '{}') INTO families
+    FROM tasks t, unnest(t.ancestors || t.task_id) AS f (task_id)
+    WHERE t.task_id = ANY (reserve_calls.tasks);
     SELECT m.epoch + g.epoch INTO current_epoch FROM routing_epoch m, policy_epoch g;
     INSERT INTO budgets AS b (budget_id, scope_type, scope_id, period, max_cost_micros, max_tokens, updated_at)
     SELECT gen_random_uuid(), 'task', t.task_id, 'total', t.max_cost_micros, t.max_tokens, moment
     FROM tasks t
-    WHERE t.task_id = ANY (reserve_calls.tasks) AND num_nonnulls(t.max_cost_micros, t.max_tokens) > 0
+    WHERE t.task_id = ANY (families) AND num_nonnulls(t.max_cost_micros, t.max_tokens) > 0
         AND NOT EXISTS (SELECT FROM budgets o
             WHERE o.scope_type = 'task' AND o.scope_id = t.task_id AND o.period = 'total')
     ORDER BY t.task_id
@@ -140,7 +146,7 @@ BEGIN
     SELECT b.budget_id, budget_period_start(b.period, moment) FROM budgets b
     WHERE (b.scope_type, b.scope_id) IN (
             SELECT 'installation', nil UNION SELECT 'user', unnest(users)
-            UNION SELECT 'project', unnest(projects) UNION SELECT 'task', unnest(reserve_calls.tasks))
+            UNION SELECT 'project', unnest(projects) UNION SELECT 'task', unnest(families))
         AND NOT EXISTS (SELECT FROM budget_counters c
             WHERE c.budget_id = b.budget_id AND c.period_start = budget_period_start(b.period, moment))
     ORDER BY b.budget_id
@@ -148,7 +154,7 @@ BEGIN
     PERFORM FROM budget_counters c JOIN budgets b USING (budget_id)
     WHERE c.period_start = budget_period_start(b.period, moment) AND (b.scope_type, b.scope_id) IN (
         SELECT 'installation', nil UNION SELECT 'user', unnest(users)
-        UNION SELECT 'project', unnest(projects) UNION SELECT 'task', unnest(reserve_calls.tasks))
+        UNION SELECT 'project', unnest(projects) UNION SELECT 'task', unnest(families))
     ORDER BY c.budget_id
     FOR NO KEY UPDATE OF c;
     FOR i IN 1 .. cardinality(calls) LOOP
@@ -169,6 +175,10 @@ BEGIN
             END IF;
             park_new := false;
         END IF;
+        lineage := '{}';
+        IF cardinality(families) > 1 THEN
+            lineage := (SELECT t.ancestors FROM tasks t WHERE t.task_id = tasks[i]);
+        END IF;
         SELECT array_agg(b.budget_id ORDER BY b.budget_id), array_agg(c.period_start ORDER BY b.budget_id),
             (array_agg(b.budget_id ORDER BY b.budget_id) FILTER (
                 WHERE c.spent_micros + c.reserved_micros + costs[i] > b.max_cost_micros
@@ -177,7 +187,8 @@ BEGIN
         FROM budgets b JOIN budget_counters c ON c.budget_id = b.budget_id
             AND c.period_start = budget_period_start(b.period, moment)
         WHERE (b.scope_type, b.scope_id) IN (('installation', nil), ('user', users[i]),
-            ('project', projects[i]), ('task', tasks[i]));
+            ('project', projects[i]), ('task', tasks[i]), ('task', lineage[1]), ('task', lineage[2]),
+            ('task', lineage[3]), ('task', lineage[4]));
         IF full_budget IS NOT NULL THEN
             budget := full_budget;
             RETURN NEXT;

@@ -50,6 +50,7 @@ BEGIN
     WHERE scope_type = 'project' AND scope_id = deleted OR scope_type = 'task' AND scope_id = ANY (own_tasks);
     DELETE FROM preference_epochs
     WHERE scope_type = 'project' AND scope_id = deleted OR scope_type = 'task' AND scope_id = ANY (own_tasks);
+    DELETE FROM mandatory_policies WHERE scope_type = 'project' AND scope_id = deleted;
     DELETE FROM tasks WHERE project_id = deleted;
     DELETE FROM projects WHERE project_id = deleted;
 END $$;

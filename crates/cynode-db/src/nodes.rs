@@ -444,6 +444,34 @@ pub async fn unplace_stale_jobs(conn: &mut Conn, silent_ms: i64) -> Result<(), D
     Ok(())
 }
 
+/// Takes queued jobs back from all nodes, so that they are placed by the policies of now.
+#[tracing::instrument(name = "db.nodes.unplace_queued_jobs", skip_all)]
+pub async fn unplace_queued_jobs(conn: &mut Conn) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE jobs SET node_id = NULL, placed_at = NULL WHERE state = 'queued' AND node_id IS NOT NULL"
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A queued job without a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnplacedJob {
+    /// When it was queued.
+    pub queued_at: OffsetDateTime,
+    /// The job.
+    pub job: JobId,
+    /// What it is to do.
+    pub work: Value,
+    /// Its project.
+    pub project: ProjectId,
+    /// The author of its task.
+    pub author: UserId,
+    /// The nodes that worked on what it checks; none for a job that checks nothing.
+    pub worked_on: Vec<String>,
+}
+
 /// Queued jobs without a node and what they are to do, oldest first, behind a place in the queue. None is locked: most may fit
 /// nowhere, and are looked at again and again.
 #[tracing::instrument(name = "db.nodes.list_unplaced_jobs", skip_all)]
@@ -451,15 +479,19 @@ pub async fn list_unplaced_jobs(
     conn: &mut Conn,
     behind: Option<(OffsetDateTime, JobId)>,
     most: i64,
-) -> Result<Vec<(OffsetDateTime, JobId, Value)>, DbError> {
+) -> Result<Vec<UnplacedJob>, DbError> {
     let rows = sqlx::query!(
         r#"
-        SELECT queued_at, job_id, payload -> 'unit' -> 'work' AS "work!" FROM jobs
-        WHERE state = 'queued' AND requires_node AND node_id IS NULL
-            AND ($2::timestamptz IS NULL OR (queued_at, job_id) > ($2, $3::uuid))
+        SELECT j.queued_at, j.job_id, j.payload -> 'unit' -> 'work' AS "work!", t.project_id, t.created_by,
+            CASE WHEN j.evidence_id IS NULL THEN '{}'::text[] ELSE ARRAY(
+                SELECT DISTINCT n.name FROM jobs w JOIN nodes n USING (node_id)
+                WHERE w.task_id = j.task_id AND w.evidence_id IS NULL) END AS "worked_on!: Vec<String>"
+        FROM jobs j JOIN tasks t USING (task_id)
+        WHERE j.state = 'queued' AND j.requires_node AND j.node_id IS NULL
+            AND ($2::timestamptz IS NULL OR (j.queued_at, j.job_id) > ($2, $3::uuid))
             AND NOT EXISTS (SELECT FROM task_parks p
-                WHERE p.task_id = jobs.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
-        ORDER BY queued_at, job_id
+                WHERE p.task_id = j.task_id AND (p.parked_until IS NULL OR p.parked_until > clock_timestamp()))
+        ORDER BY j.queued_at, j.job_id
         LIMIT $1
         "#,
         most,
@@ -468,8 +500,15 @@ pub async fn list_unplaced_jobs(
     )
     .fetch_all(conn)
     .await?;
-    let rows = rows.into_iter();
-    Ok(rows.map(|row| (row.queued_at, JobId::from_uuid(row.job_id), row.work)).collect())
+    let rows = rows.into_iter().map(|row| UnplacedJob {
+        queued_at: row.queued_at,
+        job: JobId::from_uuid(row.job_id),
+        work: row.work,
+        project: ProjectId::from_uuid(row.project_id),
+        author: UserId::from_uuid(row.created_by),
+        worked_on: row.worked_on,
+    });
+    Ok(rows.collect())
 }
 
 /// Places a job; the node has had its turn. Gives the number of the turn; `None` when the job is not there to be placed any more, or
@@ -819,21 +858,37 @@ pub async fn lock_running_job(
     }))
 }
 
-/// Whether the node has a running job of that id, under whatever claim.
-pub async fn project_of_running_job(
+/// What a job may read of its project's repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSources {
+    /// The project.
+    pub project: ProjectId,
+    /// The commit that it starts from, those that are merged into it, and the one that pinned files are taken from.
+    pub commits: Vec<String>,
+}
+
+/// What a running job of the node may read, under whatever claim.
+pub async fn sources_of_running_job(
     conn: &mut Conn,
     node: NodeId,
     job: JobId,
-) -> Result<Option<ProjectId>, DbError> {
-    let found = sqlx::query_scalar!(
-        "
-        SELECT project_id FROM jobs JOIN tasks USING (task_id)
-        WHERE job_id = $1 AND worker = $2 AND jobs.state = 'running'
-        ",
+) -> Result<Option<JobSources>, DbError> {
+    let found = sqlx::query!(
+        r#"
+        SELECT t.project_id, array_remove(ARRAY[j.base_commit, j.payload -> 'unit' -> 'work' -> 'worker' ->> 'pinned_from']
+            || j.merge_commits, NULL) AS "commits!: Vec<String>"
+        FROM jobs j JOIN tasks t USING (task_id)
+        WHERE j.job_id = $1 AND j.worker = $2 AND j.state = 'running'
+        "#,
         job.as_uuid(),
         node.to_string(),
-    );
-    Ok(found.fetch_optional(conn).await?.map(ProjectId::from_uuid))
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(found.map(|row| JobSources {
+        project: ProjectId::from_uuid(row.project_id),
+        commits: row.commits,
+    }))
 }
 
 /// Stores events of a job that [`lock_running_job`] has locked.

@@ -1,6 +1,7 @@
 //! Tasks and their dependencies.
 
 pub mod events;
+pub mod policies;
 pub mod preferences;
 pub mod projects;
 
@@ -134,6 +135,48 @@ pub async fn insert_task(conn: &mut Conn, task: &Task) -> Result<TaskInsertOutco
         return Ok(TaskInsertOutcome::Stored);
     }
     insert_dependencies(conn, task).await
+}
+
+/// Maximum number of tasks that a task came from, one asked for by an agent of the other.
+pub const MAX_TASK_ANCESTORS: usize = 4;
+
+/// Counts what a task spends against the budgets of the task whose agent asked for it. `false` when there would be more than
+/// [`MAX_TASK_ANCESTORS`].
+#[tracing::instrument(name = "db.tasks.set_parent_task", skip_all, fields(task.id = %task, parent.id = %parent))]
+pub async fn set_parent_task(
+    conn: &mut Conn,
+    task: TaskId,
+    parent: TaskId,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        UPDATE tasks t SET ancestors = p.ancestors || p.task_id
+        FROM tasks p
+        WHERE t.task_id = $1 AND p.task_id = $2 AND cardinality(p.ancestors) < 4
+        ",
+        task.as_uuid(),
+        parent.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Counts what a task spends against the same budgets as another, without that of the other itself.
+#[tracing::instrument(name = "db.tasks.copy_task_ancestors", skip_all, fields(task.id = %task))]
+pub async fn copy_task_ancestors(
+    conn: &mut Conn,
+    task: TaskId,
+    from: TaskId,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE tasks t SET ancestors = o.ancestors FROM tasks o WHERE t.task_id = $1 AND o.task_id = $2 AND o.ancestors <> '{}'",
+        task.as_uuid(),
+        from.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// A new task with everything that is written together with it.

@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use cynode_core::policies::{PolicyKey, PolicySet};
 use cynode_net::{
     ssrf::PublicResolver,
     url_policy::{UrlError, UrlPolicy, validate_public_url},
@@ -60,6 +61,8 @@ pub struct EgressRequest {
     pub headers: Vec<(String, String)>,
     /// Request body.
     pub body: Option<String>,
+    /// Policies about domains that hold for the caller. Each redirect obeys them too.
+    pub policies: PolicySet,
 }
 
 /// Reason why a request failed.
@@ -68,6 +71,9 @@ pub enum EgressError {
     /// The URL is not allowed.
     #[error("{0}")]
     Refused(&'static str),
+    /// A mandatory policy does not allow the domain.
+    #[error("{0}")]
+    PolicyDenied(String),
     /// The server is unreachable.
     #[error("the server could not be reached")]
     Unreachable,
@@ -111,6 +117,7 @@ impl EgressClient {
         let mut headers = parse_headers(&outgoing.headers)?;
         let mut body = outgoing.body;
         for _ in 0..=MAX_REDIRECTS {
+            require_allowed_domain(&outgoing.policies, &url)?;
             let client = self.select_client(&url)?;
             let mut request =
                 client.request(outgoing.method.clone(), url.clone()).headers(headers.clone());
@@ -141,6 +148,18 @@ impl EgressClient {
         validate_public_url(url, policy)
             .map_err(|error| EgressError::Refused(describe_url_error(error)))?;
         Ok(if opened { &self.inside } else { &self.public })
+    }
+}
+
+/// Rejects a host that a policy does not allow.
+fn require_allowed_domain(policies: &PolicySet, url: &Url) -> Result<(), EgressError> {
+    let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
+    match policies.find_refusal(PolicyKey::AllowedDomains, &host) {
+        Some(entry) => Err(EgressError::PolicyDenied(format!(
+            "`{host}` is not reached: {}",
+            entry.describe_policy()
+        ))),
+        None => Ok(()),
     }
 }
 

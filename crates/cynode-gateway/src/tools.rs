@@ -100,6 +100,7 @@ impl From<Error> for ToolError {
             Error::Forbidden { .. } => "forbidden",
             Error::NotFound { .. } => "not_found",
             Error::Invalid(_) => "invalid",
+            Error::PolicyDenied(_) => "policy_denied",
             Error::AlreadyExists { .. } => "already_exists",
             Error::InvalidState(_) => "invalid_state",
             Error::VersionConflict { .. } => "version_conflict",

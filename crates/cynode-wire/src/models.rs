@@ -287,7 +287,7 @@ pub struct BudgetStatusView {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetSource {
-    /// It came with the installation; nobody has changed it since.
+    /// It came with the installation or with the account; nobody has changed it since.
     Default,
     /// It came with its task: what was asked for, or the setting `budget.task_default`.
     Task,

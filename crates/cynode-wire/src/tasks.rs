@@ -1,6 +1,7 @@
 //! Tasks on the wire.
 
 pub mod events;
+pub mod policies;
 pub mod preferences;
 pub mod projects;
 

@@ -136,6 +136,9 @@ pub(crate) enum CynorkCommand {
     /// Manage preferences; the most specific scope applies.
     #[command(subcommand)]
     Prefs(commands::prefs::PreferencesCommand),
+    /// Manage mandatory policies; all scopes hold together.
+    #[command(subcommand)]
+    Policy(commands::policy::PolicyCommand),
     /// Manage system settings.
     #[command(subcommand)]
     Settings(commands::settings::SettingsCommand),
@@ -331,6 +334,7 @@ impl CynorkCommand {
             Self::Schedule(schedule) => schedule.run(context).await,
             Self::Skill(skill) => skill.run(context).await,
             Self::Prefs(prefs) => prefs.run(context).await,
+            Self::Policy(policy) => policy.run(context).await,
             Self::Settings(settings) => settings.run(context).await,
             Self::User(user) => user.run(context).await,
             Self::Group(group) => group.run(context).await,

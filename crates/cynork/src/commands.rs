@@ -19,6 +19,7 @@ pub(crate) mod metrics;
 pub(crate) mod model;
 pub(crate) mod node;
 pub(crate) mod notification;
+pub(crate) mod policy;
 pub(crate) mod pr;
 pub(crate) mod prefs;
 pub(crate) mod project;

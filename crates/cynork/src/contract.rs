@@ -194,6 +194,10 @@ promises! {
     "prefs delete" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT LIST_TASKS GET_TASK GET_PREFERENCE DELETE_PREFERENCE] gives Nothing;
     "prefs history" calls [LIST_GROUPS LIST_USERS ME GET_PROJECT LIST_TASKS GET_TASK PREFERENCE_HISTORY] gives Document("ValueHistory");
     "prefs effective" calls [GET_PROJECT ME LIST_TASKS GET_TASK EFFECTIVE_PREFERENCES] gives Document("EffectiveView");
+    "policy list" calls [LIST_GROUPS GET_PROJECT LIST_POLICIES] gives Document("PolicyList");
+    "policy set" calls [LIST_GROUPS GET_PROJECT SET_POLICY] gives Document("PolicyList");
+    "policy delete" calls [LIST_GROUPS GET_PROJECT DELETE_POLICY] gives Nothing;
+    "policy explain" calls [GET_PROJECT ME LIST_TASKS GET_TASK EFFECTIVE_POLICIES] gives Document("EffectivePolicyList");
     "settings list" calls [LIST_SETTINGS] gives Document("ValueList");
     "settings get" calls [GET_SETTING] gives Document("ValueView");
     "settings set" calls [GET_SETTING SET_SETTING] gives Document("ValueView");

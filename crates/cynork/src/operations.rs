@@ -61,6 +61,7 @@ operations! {
     DELETE_CHANNEL = "delete_channel" "DELETE" "/v1/notification-channels/{channel}" by "channel delete";
     DELETE_MODEL = "delete_model" "DELETE" "/v1/model-registry/{id}" by "model delete";
     DELETE_NODE = "delete_node" "DELETE" "/v1/nodes/{node}" by "node delete";
+    DELETE_POLICY = "delete_policy" "DELETE" "/v1/policies/{key}" by "policy delete";
     DELETE_PREFERENCE = "delete_preference" "DELETE" "/v1/preferences/{key}" by "prefs delete";
     DELETE_PROJECT = "delete_project" "DELETE" "/v1/projects/{project}" by "project delete";
     DELETE_PROVIDER = "delete_provider" "DELETE" "/v1/providers/{name}" by "provider delete";
@@ -72,6 +73,7 @@ operations! {
     DELETE_SKILL = "delete_skill" "DELETE" "/v1/skills/{skill}" by "skill delete";
     DIFF_PULL_REQUEST = "diff_pull_request" "GET" "/v1/pull-requests/{pull_request}/diff" by "pr diff";
     DISALLOW_IMAGE = "disallow_image" "DELETE" "/v1/allowed-images" by "image disallow";
+    EFFECTIVE_POLICIES = "effective_policies" "GET" "/v1/effective-policies" by "policy explain";
     EFFECTIVE_PREFERENCES = "effective_preferences" "GET" "/v1/effective-preferences" by "prefs effective";
     EXPLAIN = "explain" "POST" "/v1/policy/explain" by "tool explain";
     EXPLAIN_MODELS = "explain_models" "GET" "/v1/model-choices" by "model explain";
@@ -116,6 +118,7 @@ operations! {
     LIST_MESSAGES = "list_messages" "GET" "/v1/chat/threads/{thread}/messages" by "chat show";
     LIST_NODES = "list_nodes" "GET" "/v1/nodes" by "node list";
     LIST_NOTIFICATIONS = "list_notifications" "GET" "/v1/notifications" by "notification list";
+    LIST_POLICIES = "list_policies" "GET" "/v1/policies" by "policy list";
     LIST_PREFERENCES = "list_preferences" "GET" "/v1/preferences" by "prefs list";
     LIST_PROJECTS = "list_projects" "GET" "/v1/projects" by "project list";
     LIST_PROVIDERS = "list_providers" "GET" "/v1/providers" by "provider list";
@@ -160,6 +163,7 @@ operations! {
     SET_GROUP_ROLE = "set_group_role" "PUT" "/v1/projects/{project}/groups/{group}" by "project grant-group";
     SET_MEMBER = "set_member" "PUT" "/v1/projects/{project}/members/{user}" by "project grant";
     SET_MODEL = "set_model" "PUT" "/v1/model-registry/{id}" by "model set";
+    SET_POLICY = "set_policy" "PUT" "/v1/policies/{key}" by "policy set";
     SET_PREFERENCE = "set_preference" "PUT" "/v1/preferences/{key}" by "prefs set";
     SET_PROVIDER = "set_provider" "PUT" "/v1/providers/{name}" by "provider set";
     SET_REMOTE = "set_remote" "PUT" "/v1/projects/{project}/remote" by "remote set";

@@ -30,7 +30,7 @@ pub(crate) struct ScopeQuery {
 }
 
 impl ScopeQuery {
-    fn to_preference_scope(&self) -> Result<PreferenceScope, ApiError> {
+    pub(super) fn to_preference_scope(&self) -> Result<PreferenceScope, ApiError> {
         let wrong =
             |error: cynode_core::ids::IdError| ApiError::Malformed(format!("scope_id: {error}"));
         match (self.scope_type, self.scope_id.as_deref()) {
@@ -145,6 +145,21 @@ pub(crate) struct EffectiveQuery {
     agent_role: Option<AgentRole>,
 }
 
+/// Returns the subject of what holds.
+pub(super) fn parse_subject(
+    task: Option<TaskId>,
+    project: Option<ProjectId>,
+) -> Result<PreferenceSubject, ApiError> {
+    match (task, project) {
+        (Some(_), Some(_)) => {
+            Err(ApiError::Malformed("give `task_id` or `project_id`, not both".into()))
+        }
+        (Some(task), None) => Ok(PreferenceSubject::Task(task)),
+        (None, Some(project)) => Ok(PreferenceSubject::Project(project)),
+        (None, None) => Ok(PreferenceSubject::Caller),
+    }
+}
+
 /// Lists the effective preferences with the scope of each. Precedence: task > project > user > group > system.
 #[utoipa::path(get, path = "/v1/effective-preferences", tag = "settings", params(EffectiveQuery),
     responses((status = OK, body = EffectiveView)))]
@@ -152,14 +167,7 @@ pub(crate) async fn effective_preferences(
     call: AuthenticatedCall,
     Query(query): Query<EffectiveQuery>,
 ) -> Result<Json<EffectiveView>, ApiError> {
-    let about = match (query.task_id, query.project_id) {
-        (Some(_), Some(_)) => {
-            return Err(ApiError::Malformed("give `task_id` or `project_id`, not both".into()));
-        }
-        (Some(task), None) => PreferenceSubject::Task(task),
-        (None, Some(project)) => PreferenceSubject::Project(project),
-        (None, None) => PreferenceSubject::Caller,
-    };
+    let about = parse_subject(query.task_id, query.project_id)?;
     let resolution = call.app.read(&call.request, |ctx| {
         preferences::effective_preferences(ctx, about, query.agent_role)
     });

@@ -97,7 +97,7 @@ fn git_protocol(headers: &HeaderMap) -> Option<&str> {
 async fn advertise_refs(
     app: &App,
     project: ProjectId,
-    shown: RefVisibility,
+    shown: RefVisibility<'_>,
     query: &ServiceQuery,
     headers: &HeaderMap,
 ) -> Result<Response, ApiError> {
@@ -116,7 +116,7 @@ async fn advertise_refs(
 async fn answer_upload_pack(
     app: &App,
     project: ProjectId,
-    shown: RefVisibility,
+    shown: RefVisibility<'_>,
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
@@ -135,7 +135,7 @@ async fn answer_upload_pack(
     Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
-/// Advertises the refs of the repository of a job's project to git.
+/// Advertises the commits that a job works on to git: nothing else of the project's repository.
 #[utoipa::path(get, path = "/v1/nodes/jobs/{job}/git/info/refs", tag = "nodes",
     params(("job" = String, Path), ServiceQuery),
     responses((status = OK, content_type = "application/x-git-upload-pack-advertisement")))]
@@ -145,8 +145,9 @@ pub(crate) async fn advertise(
     Query(query): Query<ServiceQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let project = nodes::project_of_job(&call.app, call.node, job).await?;
-    advertise_refs(&call.app, project, RefVisibility::All, &query, &headers).await
+    let sources = nodes::sources_of_job(&call.app, call.node, job).await?;
+    let shown = RefVisibility::Commits(&sources.commits);
+    advertise_refs(&call.app, sources.project, shown, &query, &headers).await
 }
 
 /// Answers a fetch by git.
@@ -160,8 +161,9 @@ pub(crate) async fn upload_pack(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let project = nodes::project_of_job(&call.app, call.node, job).await?;
-    answer_upload_pack(&call.app, project, RefVisibility::All, &headers, body).await
+    let sources = nodes::sources_of_job(&call.app, call.node, job).await?;
+    let shown = RefVisibility::Commits(&sources.commits);
+    answer_upload_pack(&call.app, sources.project, shown, &headers, body).await
 }
 
 /// Returns the project of a repository that the caller may read.

@@ -399,6 +399,43 @@ async fn where_approval_is_wanted_nothing_is_merged_without_it_and_an_objection_
 }
 
 #[tokio::test]
+async fn where_four_eyes_are_demanded_no_author_approves_or_merges() {
+    let desk = Desk::new().await;
+    let (held, opened) = desk.opened(TWO).await;
+    desk.drive.step(&held, "pass", json!({})).await.expect(200);
+    // An approval of the author from before the policy does not count.
+    desk.review(&opened, json!({ "verdict": "approve" })).await.expect(201);
+    let scope = format!("scope_type=project&scope_id={}", desk.drive.project);
+    for key in ["approvals.four_eyes", "delivery.require_approval"] {
+        let path = format!("/v1/policies/{key}?{scope}");
+        desk.drive.admin.put(&path, json!({ "value": true })).await.expect(200);
+    }
+    let yes = || json!({ "verdict": "approve" });
+    assert_eq!(desk.review(&opened, yes()).await.expect(403).text("code"), "policy_denied");
+    let refused = desk.merge(&opened).await.expect(403);
+    let why = "you asked for this work, so another person must merge the pull request: the policy `approvals.four_eyes` of the project demands it; admin set it on";
+    assert!(refused.text("detail").starts_with(why), "{}", refused.text("detail"));
+    // Who told the agents what to do is an author, too.
+    let mallory = desk.drive.app.user("mallory", Some(UserRole::Operator)).await;
+    let steered =
+        "INSERT INTO task_instructions (instruction_id, task_id, kind, text, issued_by, issued_at)
+        SELECT gen_random_uuid(), t.task_id, 'revise', 'Add a door.', u.user_id, now()
+        FROM tasks t, users u WHERE u.handle = 'mallory'";
+    desk.drive.app.db.execute(steered).await;
+    mallory.post(&format!("{}/reviews", opened.url), yes()).await.expect(403);
+    mallory.post(&format!("{}/merge", opened.url), json!(null)).await.expect(403);
+    // Nor does it reach the default branch as an import.
+    let place = format!("/v1/projects/{}/repository", desk.drive.project);
+    assert_eq!(put(&mallory, &place, Vec::new()).await.0, 403);
+    let eve = desk.drive.app.user("eve", Some(UserRole::Operator)).await;
+    let merge = format!("{}/merge", opened.url);
+    let refused = eve.post(&merge, json!(null)).await.expect(409);
+    assert_eq!(refused.text("detail"), "nobody has approved the commit that is offered");
+    eve.post(&format!("{}/reviews", opened.url), yes()).await.expect(201);
+    eve.post(&merge, json!(null)).await.expect(200);
+}
+
+#[tokio::test]
 async fn what_a_review_asks_for_becomes_one_task_that_goes_on_with_the_same_branch() {
     let desk = Desk::new().await;
     let (held, opened) = desk.opened(TWO).await;

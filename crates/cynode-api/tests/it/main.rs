@@ -13,6 +13,7 @@ mod models;
 mod nodes;
 mod notices;
 mod permissions;
+mod policies;
 mod preferences;
 mod projects;
 mod rate_limits;

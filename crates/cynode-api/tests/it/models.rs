@@ -12,13 +12,13 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 /// A provider that answers by a script.
-async fn scripted(admin: &Client, name: &str, local: bool, rules: Value) {
+pub(crate) async fn scripted(admin: &Client, name: &str, local: bool, rules: Value) {
     let body = json!({ "kind": "scripted", "local": local, "script": { "rules": rules } });
     admin.put(&format!("/v1/providers/{name}"), body).await.expect(200);
 }
 
 /// A model with a route to each of the providers; every token costs a unit's millionth.
-async fn model(admin: &Client, id: &str, providers: &[&str], more: Value) {
+pub(crate) async fn model(admin: &Client, id: &str, providers: &[&str], more: Value) {
     let prices = json!({ "input": 1_000_000, "cached": 1_000_000, "cache_write": 1_000_000, "output": 1_000_000 });
     let routes: Vec<_> = providers
         .iter()
@@ -32,15 +32,15 @@ async fn model(admin: &Client, id: &str, providers: &[&str], more: Value) {
     admin.put(&format!("/v1/model-registry/{id}"), body).await.expect(200);
 }
 
-fn says(text: &str) -> Value {
+pub(crate) fn says(text: &str) -> Value {
     json!([{ "answer": { "text": text, "usage": { "input": 10, "output": 5 } } }])
 }
 
-fn chat(model: &str, text: &str) -> Value {
+pub(crate) fn chat(model: &str, text: &str) -> Value {
     json!({ "model": model, "messages": [{ "role": "user", "content": text }] })
 }
 
-async fn ask(client: &Client, body: Value) -> Reply {
+pub(crate) async fn ask(client: &Client, body: Value) -> Reply {
     client.post("/v1/chat/completions", body).await
 }
 
@@ -53,7 +53,7 @@ async fn open(client: &Client, body: Value) -> axum::body::Body {
     body
 }
 
-fn words(reply: &Reply) -> String {
+pub(crate) fn words(reply: &Reply) -> String {
     reply.json()["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -275,6 +275,43 @@ async fn a_call_is_accounted_to_the_project_that_the_header_names_if_the_caller_
     let expected = json!({ "items": [{ "key": "small", "calls": 2, "failed": 0, "input_tokens": 20,
         "cached_tokens": 0, "output_tokens": 10, "cost_micros": 30 }] });
     assert_eq!(used, expected);
+}
+
+#[tokio::test]
+async fn an_account_without_any_role_asks_no_model_outside_of_projects() {
+    let app = TestApp::new().await;
+    let (admin, mallory) = (app.admin().await, app.user("mallory", None).await);
+    scripted(&admin, "tape", true, says("a")).await;
+    model(&admin, "small", &["tape"], json!({ "tier": "fast" })).await;
+    for id in ["small", "cynodeai.fast"] {
+        let refused = ask(&mallory, chat(id, "hi")).await.expect(403).json();
+        assert_eq!(refused["error"]["code"], "role_required", "{refused}");
+        let said = refused["error"]["message"].as_str().unwrap();
+        assert!(said.contains("name a project in which you are an operator"), "{said}");
+    }
+    assert_eq!(app.db.number("SELECT count(*) FROM model_calls").await, 0);
+    let project = app.project(&admin, "web").await;
+    app.member(project, &mallory, UserRole::Operator).await;
+    ask(&mallory, chat("small", "hi")).await.expect(403);
+    let there = mallory.with_header("openai-project", "web");
+    ask(&there, chat("small", "hi")).await.expect(200);
+    let viewer = app.user("vera", Some(UserRole::Viewer)).await;
+    ask(&viewer, chat("small", "hi")).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_new_user_begins_with_a_budget() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let body = json!({ "handle": "ann", "display_name": "Ann", "password": "long enough!", "role": "operator" });
+    let ann = admin.post("/v1/users", body).await.expect(201).text("id");
+    let path = format!("/v1/budgets?scope_type=user&scope_id={ann}");
+    let held = admin.get(&path).await.expect(200).json();
+    let shown = &held["items"][0];
+    assert_eq!(
+        (&shown["period"], &shown["max_cost_micros"], &shown["source"]),
+        (&json!("month"), &json!(20_000_000), &json!("default"))
+    );
 }
 
 #[tokio::test]

@@ -94,6 +94,11 @@ async fn what_would_be_ignored_is_refused_with_what_is_right() {
         ("delivery.author", json!("Ada"), "written `Name <address>`"),
         ("tools.max_servers_per_project", json!(-1), "0 to 10000"),
         ("tools.max_servers_per_user", json!("many"), "0 to 10000"),
+        (
+            "budget.user_default",
+            json!(0),
+            "an amount above 0 with at most six decimals, such as 5 or 2.50, or \"none\"",
+        ),
     ] {
         assert_eq!(refused(key, value).await, format!("`{key}` is {rule}"));
     }

@@ -10,7 +10,6 @@ use cynode_core::{
     names::DottedKey,
     nodes::NodeState,
     placement::{self, PlacementError, PlacementRequirements},
-    preferences as rules,
     roles::UserRole,
     sync::lock_unpoisoned,
     workflow::{
@@ -150,14 +149,14 @@ pub async fn report_health(
     let mut conn = app.conn().await?;
     let preferences = match project {
         Some(_) => {
-            let entries = crate::tasks::preferences::load_preference_entries(
+            let held = crate::tasks::preferences::resolve_effective(
                 &mut conn,
+                Some(AgentRole::ProjectManager),
                 caller.user,
                 project,
                 None,
             )
             .await?;
-            let held = rules::resolve_for_role(AgentRole::ProjectManager, entries);
             held.effective.into_iter().map(|(key, held)| (key, held.value)).collect()
         }
         None => BTreeMap::new(),

@@ -15,8 +15,9 @@ use cynode_core::{
         commit_title as one_line, delivery_branch, is_end_without_answer,
     },
     events::EventKind,
-    ids::{DeliveryId, ProjectId, PullRequestId, TaskId},
+    ids::{DeliveryId, ProjectId, PullRequestId, TaskId, UserId},
     paging::{Page, PageRequest},
+    policies::{PolicyKey, PolicySet},
     roles::UserRole,
     tasks::{Task, TaskStateName},
 };
@@ -48,6 +49,7 @@ use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::repositories::{BranchMove, CommitDiff, NewCommit},
     platform::{context::EventDraft, operation, settings},
+    tasks::policies::policies_of_task,
 };
 
 /// Maximum number of rounds of a delivery when something changes meanwhile.
@@ -568,6 +570,24 @@ async fn require_decidable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullReque
         return Err(Error::forbidden(UserRole::Operator, "as a person"));
     }
     Ok(found)
+}
+
+/// Returns the people whose words made the work in a pull request, where four eyes are demanded of it; else nobody. A
+/// reviewer whose remarks became a follow-up task is the author of that.
+async fn barred_authors(
+    ctx: &mut Ctx,
+    found: &PullRequestRecord,
+) -> Result<(PolicySet, Vec<UserId>), Error> {
+    let task = task_of_pull_request(ctx, found).await?;
+    let held = policies_of_task(ctx, &task).await?;
+    if held.find_demand(PolicyKey::FourEyes).is_none() {
+        return Ok((held, Vec::new()));
+    }
+    let mut authors = tasks::policies::list_task_authors(ctx.conn(), task.id).await?;
+    for follow_up in pull_requests::list_follow_ups(ctx.conn(), found.id).await? {
+        authors.extend(tasks::policies::list_task_authors(ctx.conn(), follow_up.task).await?);
+    }
+    Ok((held, authors))
 }
 
 /// Lists the pull requests of a project, newest first.

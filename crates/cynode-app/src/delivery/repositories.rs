@@ -7,11 +7,14 @@
 mod branches;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     path::{Path, PathBuf},
     pin::Pin,
     process::Stdio,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
     time::{Duration, SystemTime},
 };
@@ -21,6 +24,7 @@ use cynode_core::{
     events::EventKind,
     evidence::{ChangeAnomaly, FileChangeKind, TestComparison, TouchedFile, is_test_file},
     ids::{JobId, ProjectId, TaskId},
+    policies::PolicyKey,
     roles::UserRole,
 };
 use cynode_db::delivery::repositories;
@@ -83,17 +87,17 @@ const FETCH_SLOT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Refs of a repository that a fetch can see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefVisibility {
-    /// All refs, for the jobs of the project.
-    All,
+pub enum RefVisibility<'a> {
+    /// These commits and their history only, for a job that works on them.
+    Commits(&'a [String]),
     /// Branches only, for people.
     Branches,
 }
 
-impl RefVisibility {
+impl RefVisibility<'_> {
     const fn git_settings(self) -> &'static [&'static str] {
         match self {
-            Self::All => &[],
+            Self::Commits(_) => &["-c", "uploadpack.allowAnySHA1InWant=false"],
             Self::Branches => &[
                 "-c",
                 "uploadpack.hideRefs=refs",
@@ -106,17 +110,22 @@ impl RefVisibility {
     }
 
     /// Sets the git protocol version that the client asks for. Only known versions are accepted, because the value
-    /// becomes part of git's environment. Version 2 serves any named object, advertised or not, so people get version
-    /// 1 only.
-    fn with_protocol<'a>(self, git: &'a mut Command, protocol: Option<&str>) -> &'a mut Command {
-        let known: &[&str] = match self {
-            Self::All => &["version=1", "version=2"],
-            Self::Branches => &["version=1"],
-        };
-        if let Some(version) = protocol.filter(|text| known.contains(text)) {
+    /// becomes part of git's environment. Version 2 serves any named object, advertised or not, so nobody gets it.
+    fn with_protocol<'a>(git: &'a mut Command, protocol: Option<&str>) -> &'a mut Command {
+        if let Some(version) = protocol.filter(|text| *text == "version=1") {
             git.env("GIT_PROTOCOL", version);
         }
         git
+    }
+}
+
+/// A repository that shows some commits of another with their history, and nothing else. It is removed on drop.
+#[derive(Debug)]
+struct CommitView(PathBuf);
+
+impl Drop for CommitView {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -136,6 +145,7 @@ pub struct UploadPackStream {
     output: ChildStdout,
     _child: Child,
     _place: Option<OwnedSemaphorePermit>,
+    _view: Option<CommitView>,
 }
 
 impl AsyncRead for UploadPackStream {
@@ -213,11 +223,11 @@ impl RepositoryStore {
     /// Acquires a slot for a fetch. Only people need one: the number of jobs is already bounded by the nodes.
     async fn acquire_fetch_slot(
         &self,
-        shown: RefVisibility,
+        shown: RefVisibility<'_>,
         patience: Duration,
     ) -> Result<Option<OwnedSemaphorePermit>, RepositoryError> {
         match shown {
-            RefVisibility::All => Ok(None),
+            RefVisibility::Commits(_) => Ok(None),
             RefVisibility::Branches => {
                 let place = self.fetches.clone().acquire_owned();
                 let place = tokio::time::timeout(patience, place).await;
@@ -758,18 +768,70 @@ impl RepositoryStore {
         Ok(Some((text[..end].to_owned(), end < text.len())))
     }
 
+    /// Returns the directory that a fetch reads: the repository, or a view of it that lives as long as the fetch.
+    async fn open_view(
+        &self,
+        project: ProjectId,
+        shown: RefVisibility<'_>,
+    ) -> Result<(PathBuf, Option<CommitView>), RepositoryError> {
+        let directory = self.path_of(project);
+        match shown {
+            RefVisibility::Branches => Ok((directory, None)),
+            RefVisibility::Commits(commits) => {
+                if !tokio::fs::try_exists(directory.join("HEAD")).await? {
+                    let why = "the project has no repository".into();
+                    return Err(RepositoryError::Refused(why));
+                }
+                let view = self.create_commit_view(project, commits).await?;
+                Ok((view.0.clone(), Some(view)))
+            }
+        }
+    }
+
+    /// Creates a repository that borrows the objects of a project's and has refs for these commits alone.
+    async fn create_commit_view(
+        &self,
+        project: ProjectId,
+        commits: &[String],
+    ) -> Result<CommitView, RepositoryError> {
+        static VIEWS: AtomicU64 = AtomicU64::new(0);
+        let number = VIEWS.fetch_add(1, Ordering::Relaxed);
+        let incoming = self.directory.join("incoming");
+        tokio::fs::create_dir_all(&incoming).await?;
+        let directory = incoming.join(format!("view-{project}-{}-{number}", std::process::id()));
+        // It fails when the directory exists: nobody else's refs are ever shown.
+        tokio::fs::create_dir(&directory).await?;
+        let view = CommitView(directory);
+        let at = &view.0;
+        tokio::fs::create_dir_all(at.join("objects/info")).await?;
+        tokio::fs::create_dir(at.join("refs")).await?;
+        tokio::fs::write(at.join("HEAD"), "ref: refs/heads/main\n").await?;
+        let config = "[core]\n\trepositoryformatversion = 0\n\tbare = true\n";
+        tokio::fs::write(at.join("config"), config).await?;
+        let objects = std::path::absolute(self.path_of(project).join("objects"))?;
+        let mut alternates = objects.into_os_string().into_encoded_bytes();
+        alternates.push(b'\n');
+        tokio::fs::write(at.join("objects/info/alternates"), alternates).await?;
+        let commits: BTreeSet<_> = commits.iter().filter(|commit| is_commit(commit)).collect();
+        let refs: String =
+            commits.iter().map(|commit| format!("{commit} refs/cynode/{commit}\n")).collect();
+        tokio::fs::write(at.join("packed-refs"), refs).await?;
+        Ok(view)
+    }
+
     /// Returns the ref advertisement of the repository, in git's protocol.
     pub async fn advertise_refs(
         &self,
         project: ProjectId,
         protocol: Option<&str>,
-        shown: RefVisibility,
+        shown: RefVisibility<'_>,
     ) -> Result<Bytes, RepositoryError> {
         let _place = self.acquire_fetch_slot(shown, FETCH_SLOT_TIMEOUT).await?;
-        let mut git = Self::git_command(&self.path_of(project));
+        let (directory, _view) = self.open_view(project, shown).await?;
+        let mut git = Self::git_command(&directory);
         git.args(shown.git_settings());
         git.args(["upload-pack", "--stateless-rpc", "--http-backend-info-refs"]);
-        let git = shown.with_protocol(&mut git, protocol).arg(self.path_of(project));
+        let git = RefVisibility::with_protocol(&mut git, protocol).arg(&directory);
         let done = tokio::time::timeout(GIT_TIMEOUT, git.output());
         let done = done.await.map_err(|_| RepositoryError::Slow)??;
         if !done.status.success() {
@@ -783,14 +845,15 @@ impl RepositoryStore {
         &self,
         project: ProjectId,
         protocol: Option<&str>,
-        shown: RefVisibility,
+        shown: RefVisibility<'_>,
         question: Bytes,
     ) -> Result<UploadPackStream, RepositoryError> {
         let place = self.acquire_fetch_slot(shown, FETCH_SLOT_TIMEOUT).await?;
-        let mut git = Self::git_command(&self.path_of(project));
+        let (directory, view) = self.open_view(project, shown).await?;
+        let mut git = Self::git_command(&directory);
         git.args(shown.git_settings());
         git.args(["upload-pack", "--stateless-rpc"]);
-        let git = shown.with_protocol(&mut git, protocol).arg(self.path_of(project));
+        let git = RefVisibility::with_protocol(&mut git, protocol).arg(&directory);
         let mut child = git.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let (Some(mut input), Some(output)) = (input, output) else {
@@ -800,7 +863,7 @@ impl RepositoryStore {
         self.feeding.spawn(async move {
             let _ = tokio::time::timeout(GIT_TIMEOUT, input.write_all(&question)).await;
         });
-        Ok(UploadPackStream { output, _child: child, _place: place })
+        Ok(UploadPackStream { output, _child: child, _place: place, _view: view })
     }
 
     /// Writes an incoming bundle to a temporary file. The file is removed when the returned value is dropped.
@@ -923,6 +986,7 @@ pub async fn import_repository<E>(
     if caller.bounds.is_some() {
         return Err(Error::forbidden(UserRole::Operator, "as a person"));
     }
+    app.read(request, |ctx| Box::pin(require_direct_import(ctx, project))).await?;
     let repositories = &app.gateway_parts()?.repositories;
     let name = app.environment().new_uuid(app.environment().now()).to_string();
     let incoming = repositories.receive_bundle(&name, bytes).await?;
@@ -950,6 +1014,27 @@ pub async fn import_repository<E>(
         .await?;
     app.commit_operation(ctx).await?;
     Ok(repository)
+}
+
+/// Rejects commits that would reach the default branch past an approval that a policy demands. An admin of the project
+/// may import them, and anybody may import the first ones.
+async fn require_direct_import(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
+    let user = ctx.caller()?.user;
+    let held = cynode_db::tasks::policies::load_policies(ctx.conn(), user, Some(project)).await?;
+    let demand = held.find_demand(PolicyKey::FourEyes);
+    let Some(entry) = demand.or_else(|| held.find_demand(PolicyKey::DeliveryApproval)) else {
+        return Ok(());
+    };
+    if repositories::get_repository(ctx.conn(), project).await?.is_none() {
+        return Ok(());
+    }
+    match ctx.require_project_role(project, UserRole::Admin).await {
+        Err(Error::Forbidden { .. }) => Err(crate::tasks::policies::deny_by_policy(
+            "commits come by approved pull requests, or from an admin of the project",
+            entry,
+        )),
+        result => result.map(drop),
+    }
 }
 
 /// Returns the repository of a project.
@@ -1097,7 +1182,7 @@ mod tests {
             taken.push(place(RefVisibility::Branches).await.unwrap());
         }
         assert!(matches!(place(RefVisibility::Branches).await, Err(RepositoryError::Busy)));
-        assert!(place(RefVisibility::All).await.unwrap().is_none());
+        assert!(place(RefVisibility::Commits(&[])).await.unwrap().is_none());
         taken.pop();
         assert!(place(RefVisibility::Branches).await.unwrap().is_some());
     }

@@ -2,19 +2,20 @@
 
 use cynode_core::{
     accounts::{CallerCredential, User, UserState},
+    budget::{self, Budget},
     events::EventKind,
-    ids::UserId,
+    ids::{BudgetId, UserId},
     paging::{Page, PageRequest},
     roles::UserRole,
 };
-use cynode_db::{identity::accounts, notifications, tools::agent_tokens};
+use cynode_db::{identity::accounts, models::budgets, notifications, tools::agent_tokens};
 use cynode_wire::identity::accounts::{CreateUser, UpdateUser};
 use serde_json::json;
 
 use crate::{
     Ctx, Error, HashedPassword,
     identity::api_keys,
-    platform::{context::EventDraft, operation},
+    platform::{context::EventDraft, operation, settings},
 };
 
 /// Creates an account.
@@ -36,9 +37,20 @@ pub async fn create_user(
         created_at: ctx.now,
     };
     store_user(ctx, &user, &password).await?;
+    set_default_budget(ctx, user.id).await?;
     let data = json!({ "user_id": user.id, "role": user.role });
     ctx.record_event(EventDraft::new(EventKind::UserCreated, data).with_subject(user.id)).await?;
     Ok(user)
+}
+
+/// Gives a new account the monthly budget that the setting `budget.user_default` says.
+async fn set_default_budget(ctx: &mut Ctx, user: UserId) -> Result<(), Error> {
+    let set = settings::setting_value(ctx.conn(), budget::USER_DEFAULT_SETTING).await?;
+    let Some(limit) = budget::default_user_limit(set.as_ref()) else { return Ok(()) };
+    let limits = Budget { max_cost_micros: Some(limit), max_tokens: None };
+    let (id, now) = (BudgetId::from_uuid(ctx.new_uuid()), ctx.now);
+    budgets::insert_default_budget(ctx.conn(), id, user, &limits, now).await?;
+    Ok(())
 }
 
 /// Stores an account with its password.

@@ -253,9 +253,8 @@ async fn default_project(
     user: UserId,
     everywhere: Option<UserRole>,
 ) -> Result<ProjectId, Error> {
-    let entries =
-        crate::tasks::preferences::load_preference_entries(ctx.conn(), user, None, None).await?;
-    let held = cynode_core::preferences::resolve_preferences(entries);
+    let held =
+        crate::tasks::preferences::resolve_effective(ctx.conn(), None, user, None, None).await?;
     let wished = held.text_of_key("chat.default_project").and_then(|named| named.parse().ok());
     let project = match wished {
         Some(ProjectRef::Id(project)) => Some(project),

@@ -20,7 +20,7 @@ use cynode_core::{
     agents::{AgentKind, AgentRole},
     events::EventKind,
     ids::{CallId, HandoffId, JobId, ProjectId, RunId, TaskId, ThreadId, UserId},
-    preferences::{self as rules, PreferenceScope},
+    preferences::PreferenceScope,
     roles::UserRole,
     workflow::limits::backoff_delay,
 };
@@ -318,14 +318,14 @@ async fn build_handoff_context(
         status: task.state.state_name().as_str().to_owned(),
     });
     let group_ids = groups::groups_of_user(ctx.conn(), kept.user).await?;
-    let entries = crate::tasks::preferences::load_preference_entries(
+    let held = crate::tasks::preferences::resolve_effective(
         ctx.conn(),
+        Some(role),
         kept.user,
         Some(kept.project),
         kept.task,
     )
     .await?;
-    let held = rules::resolve_for_role(role, entries);
     let own = format!("agents.{}.additional_context", role.preference_name());
     let mut context = HandoffContext {
         trace_id: kept.trace.clone(),

@@ -453,7 +453,17 @@ async fn route_request(
         let answered = ask_manager(app, models, registry, request, draft).await;
         return answered.map_err(RouteError::Failed);
     }
+    require_model_role(&request.who)?;
     try_candidates(app, models, registry, request, &id, draft).await
+}
+
+/// Rejects an account without any role that asks outside of projects: nobody would pay for it.
+fn require_model_role(who: &InferenceCaller) -> Result<(), ModelError> {
+    if who.project.is_some() || who.agent.is_some() || who.role_everywhere.is_some() {
+        return Ok(());
+    }
+    let told = "you have no role in the installation: name a project in which you are an operator (header `OpenAI-Project`), or ask an admin for a role";
+    Err(ModelError::new(ModelErrorKind::Forbidden, told).with_code("role_required"))
 }
 
 /// A chat request for the project manager.

@@ -36,6 +36,9 @@ pub enum Error {
         /// Name that is taken.
         name: String,
     },
+    /// A mandatory policy forbids the operation. The message names the policy and who set it.
+    #[error("{0}")]
+    PolicyDenied(String),
     /// The state machine does not allow this transition.
     #[error(transparent)]
     InvalidState(#[from] InvalidTransition),
@@ -144,6 +147,7 @@ impl Error {
                 Some("log in, or send a valid API key as `Authorization: Bearer …`")
             }
             Self::Forbidden { .. } => Some("ask an admin of that place for the role"),
+            Self::PolicyDenied(_) => Some("ask the person who set the policy"),
             Self::VersionConflict { .. } => {
                 Some("read it again, look at what changed, and send the new version")
             }

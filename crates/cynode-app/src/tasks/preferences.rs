@@ -7,13 +7,18 @@ use cynode_core::{
     events::EventKind,
     ids::{ProjectId, TaskId, UserId},
     names::DottedKey,
+    policies::PolicyScope,
     preferences::{self as rules, PreferenceResolution, PreferenceScope},
     roles::UserRole,
     settings::{ExpectedVersion, ValueChange, VersionedValue, validate_stored_value},
     tasks::Task,
     workflow::limits::APPROVE_PLAN_PREFERENCE,
 };
-use cynode_db::{Conn, DbError, identity::groups, tasks::preferences};
+use cynode_db::{
+    Conn, DbError,
+    identity::groups,
+    tasks::{policies, preferences},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -114,6 +119,7 @@ pub async fn set_preference(
     validate_stored_value(value).map_err(|error| Error::Invalid(error.to_string()))?;
     rules::validate_new_preference(key, value)
         .map_err(|error| Error::Invalid(error.to_string()))?;
+    require_policy_conform(ctx, scope, key, value).await?;
     let (by, now) = (ctx.caller()?.user, ctx.now);
     match preferences::set_preference(ctx.conn(), scope, key, value, expected, by, now).await {
         Ok(Some(written)) => {
@@ -148,6 +154,7 @@ pub(crate) async fn set_plan_approval(ctx: &mut Ctx, task: &Task, asks: bool) ->
         .map_err(|_| Error::Conflict("a preference's name is wrong"))?;
     let (scope, by, now, value) =
         (PreferenceScope::Task(task.id), task.created_by, ctx.now, json!(asks));
+    require_policy_conform(ctx, scope, &key, &value).await?;
     let set = preferences::set_preference(
         ctx.conn(),
         scope,
@@ -213,7 +220,7 @@ async fn record_preference_event(
 }
 
 /// Loads all preferences that may apply to a user in a project and for a task.
-pub(crate) async fn load_preference_entries(
+async fn load_preference_entries(
     conn: &mut Conn,
     user: UserId,
     project: Option<ProjectId>,
@@ -227,16 +234,81 @@ pub(crate) async fn load_preference_entries(
     preferences::list_preference_entries(conn, &scopes).await
 }
 
+/// Returns what holds for a user in a project and for a task: the preferences, bounded by the mandatory policies. For an
+/// agent, keys of the other agent roles are left out.
+pub(crate) async fn resolve_effective(
+    conn: &mut Conn,
+    role: Option<AgentRole>,
+    user: UserId,
+    project: Option<ProjectId>,
+    task: Option<TaskId>,
+) -> Result<PreferenceResolution, DbError> {
+    let entries = load_preference_entries(conn, user, project, task).await?;
+    let policies = policies::load_policies(conn, user, project).await?;
+    let mut resolution = match role {
+        Some(role) => rules::resolve_for_role(role, entries),
+        None => rules::resolve_preferences(entries),
+    };
+    policies.clamp_preferences(&mut resolution);
+    Ok(resolution)
+}
+
+/// Rejects a preference that a policy would overrule, so that nobody believes that it holds.
+async fn require_policy_conform(
+    ctx: &mut Ctx,
+    scope: PreferenceScope,
+    key: &DottedKey,
+    value: &Value,
+) -> Result<(), Error> {
+    let conn = ctx.conn();
+    let held = match scope {
+        PreferenceScope::System => policies::list_policies(conn, PolicyScope::System).await?,
+        PreferenceScope::Group(group) => {
+            let mut held = policies::list_policies(conn, PolicyScope::System).await?;
+            held.add_policies(policies::list_policies(conn, PolicyScope::Group(group)).await?);
+            held
+        }
+        PreferenceScope::User(user) => policies::load_policies(conn, user, None).await?,
+        PreferenceScope::Project(project) => {
+            let mut held = policies::list_policies(conn, PolicyScope::System).await?;
+            held.add_policies(policies::list_policies(conn, PolicyScope::Project(project)).await?);
+            held
+        }
+        PreferenceScope::Task(task) => match cynode_db::tasks::get_task(conn, task).await? {
+            Some(task) => {
+                policies::load_policies(conn, task.created_by, Some(task.project)).await?
+            }
+            None => return Err(Error::not_found("task", task)),
+        },
+    };
+    match held.find_contradiction(key, value) {
+        Some(entry) => {
+            let what = format!("the preference `{key}` cannot be {value}");
+            Err(crate::tasks::policies::deny_by_policy(&what, entry))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Returns the effective preferences of a task's workflow: those of its author in its project.
 pub(crate) async fn workflow_preferences(
     ctx: &mut Ctx,
     task: &Task,
 ) -> Result<BTreeMap<DottedKey, Value>, Error> {
-    let entries =
-        load_preference_entries(ctx.conn(), task.created_by, Some(task.project), Some(task.id))
-            .await?;
-    let held = rules::resolve_for_role(AgentRole::ProjectManager, entries);
+    let (role, project) = (Some(AgentRole::ProjectManager), Some(task.project));
+    let held = resolve_effective(ctx.conn(), role, task.created_by, project, Some(task.id)).await?;
     Ok(held.effective.into_iter().map(|(key, held)| (key, held.value)).collect())
+}
+
+/// Bounds the preferences that a run has read at its start by the policies of now.
+pub(crate) async fn bound_stored_preferences(
+    ctx: &mut Ctx,
+    task: &Task,
+    stored: &mut BTreeMap<DottedKey, Value>,
+) -> Result<(), Error> {
+    let policies = crate::tasks::policies::policies_of_task(ctx, task).await?;
+    policies.clamp_values(stored);
+    Ok(())
 }
 
 /// Subject of effective preferences.
@@ -259,8 +331,17 @@ pub async fn effective_preferences(
     about: PreferenceSubject,
     agent: Option<AgentRole>,
 ) -> Result<PreferenceResolution, Error> {
+    let (user, project, task) = authorize_subject(ctx, about).await?;
+    Ok(resolve_effective(ctx.conn(), agent, user, project, task).await?)
+}
+
+/// Authorizes reading what holds for a subject. Returns the user, project and task that count.
+pub(crate) async fn authorize_subject(
+    ctx: &mut Ctx,
+    about: PreferenceSubject,
+) -> Result<(UserId, Option<ProjectId>, Option<TaskId>), Error> {
     let caller = ctx.caller()?;
-    let (user, project, task) = match about {
+    Ok(match about {
         PreferenceSubject::Caller => (caller.user, None, None),
         PreferenceSubject::Project(project) => {
             ctx.require_project_role(project, UserRole::Viewer).await?;
@@ -274,10 +355,5 @@ pub async fn effective_preferences(
             ctx.require_project_role(task.project, needed).await?;
             (task.created_by, Some(task.project), Some(id))
         }
-    };
-    let entries = load_preference_entries(ctx.conn(), user, project, task).await?;
-    Ok(match agent {
-        Some(role) => rules::resolve_for_role(role, entries),
-        None => rules::resolve_preferences(entries),
     })
 }

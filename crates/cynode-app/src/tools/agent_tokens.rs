@@ -8,7 +8,6 @@ use cynode_core::{
     events::EventKind,
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
     paging::{Page, PageRequest},
-    preferences::resolve_for_role,
     roles::UserRole,
     tasks::TaskStateName,
     workflow::handoffs::HandoffKind,
@@ -341,9 +340,8 @@ async fn preferred_profile(
     project: ProjectId,
     task: Option<TaskId>,
 ) -> Result<AgentProfile, Error> {
-    let entries =
-        preferences::load_preference_entries(ctx.conn(), user, Some(project), task).await?;
-    let held = resolve_for_role(role, entries);
+    let held =
+        preferences::resolve_effective(ctx.conn(), Some(role), user, Some(project), task).await?;
     let Some(name) = held.text_of_key("memory.profile") else { return Ok(AgentProfile::default()) };
     match validate_profile_name(name) {
         Ok(name) => Ok(AgentProfile { name: name.into(), ..AgentProfile::default() }),

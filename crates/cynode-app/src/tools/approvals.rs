@@ -3,10 +3,13 @@
 
 use cynode_core::{
     events::EventKind,
-    ids::{ApprovalId, CallId},
+    ids::{ApprovalId, CallId, UserId},
     roles::UserRole,
 };
-use cynode_db::tools::approvals;
+use cynode_db::{
+    tasks::policies,
+    tools::{agent_tokens, approvals},
+};
 use cynode_wire::tools::{ApprovalView, DecideApproval};
 use serde_json::{Value, json};
 use time::Duration;
@@ -16,6 +19,7 @@ pub use cynode_db::tools::approvals::{Approval, ApprovalRequest, ApprovalState};
 use crate::{
     App, Ctx, Error, OperationRequest,
     platform::{context::EventDraft, keys::InstallationKeys, operation},
+    tasks::policies::require_four_eyes,
 };
 
 /// Lifetime of a request and of its answer.
@@ -123,6 +127,9 @@ pub async fn decide_approval(
         },
         None => ctx.require_role(UserRole::Admin)?,
     };
+    if body.approved {
+        require_other_approver(ctx, &found.asked, caller.user).await?;
+    }
     let (now, answer) =
         (ctx.now, if body.approved { ApprovalState::Approved } else { ApprovalState::Refused });
     if !approvals::decide_approval(ctx.conn(), id, answer, caller.user, now).await? {
@@ -137,6 +144,27 @@ pub async fn decide_approval(
     }
     ctx.record_event(told).await?;
     Ok(to_approval_view(Approval { state: answer, sealed: None, ..found }))
+}
+
+/// Rejects a person for whom the agent works, where four eyes are demanded.
+async fn require_other_approver(
+    ctx: &mut Ctx,
+    asked: &ApprovalRequest,
+    user: UserId,
+) -> Result<(), Error> {
+    let mut authors = Vec::new();
+    if let Some(token) = agent_tokens::get_agent_token(ctx.conn(), asked.agent).await? {
+        authors.extend(token.agent.user);
+        authors.extend(token.issued_by);
+    }
+    if let Some(task) = asked.task {
+        authors.extend(policies::list_task_authors(ctx.conn(), task).await?);
+    }
+    for author in &authors {
+        let held = policies::load_policies(ctx.conn(), *author, asked.project).await?;
+        require_four_eyes(&held, &authors, user, "approve the call")?;
+    }
+    Ok(())
 }
 
 /// Returns one request for a caller who may see its project.

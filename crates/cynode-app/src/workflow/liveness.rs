@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     ids::TaskId,
-    placement::{self, NodeCandidate, PlacementError},
+    placement::{self, NodeCandidate, PlacementError, PlacementRequirements},
+    policies::PlacementBounds,
 };
 use cynode_db::{
     Conn, DbError,
     background::liveness::{self, LivenessWindow, Stall, StallCause},
     nodes,
+    tasks::{self, policies},
 };
 use cynode_wire::workflow::timeline::{StallKind, StallView};
 use time::OffsetDateTime;
@@ -51,15 +53,34 @@ pub(crate) async fn find_stalls(
     } else {
         Vec::new()
     };
-    let described = stalls.into_iter().filter_map(|stall| {
-        let view = describe_stall(&stall, &there)?;
-        Some((stall, view))
-    });
-    Ok(described.collect())
+    let mut described = Vec::new();
+    for stall in stalls {
+        let bounds = placement_bounds_of(conn, &stall).await?;
+        if let Some(view) = describe_stall(&stall, &there, &bounds) {
+            described.push((stall, view));
+        }
+    }
+    Ok(described)
+}
+
+/// Returns the nodes that admins allow for a job without a node.
+async fn placement_bounds_of(conn: &mut Conn, stall: &Stall) -> Result<PlacementBounds, DbError> {
+    let (StallCause::UnplacedJob { .. }, Some(task)) = (&stall.cause, stall.task) else {
+        return Ok(PlacementBounds::default());
+    };
+    let Some(task) = tasks::get_task(conn, task).await? else {
+        return Ok(PlacementBounds::default());
+    };
+    let held = policies::load_policies(conn, task.created_by, Some(task.project)).await?;
+    Ok(held.placement_bounds())
 }
 
 /// Describes a stall and the commands that fix it. Returns `None` when the work only waits in the queue.
-fn describe_stall(stall: &Stall, there: &[NodeCandidate]) -> Option<StallView> {
+fn describe_stall(
+    stall: &Stall,
+    there: &[NodeCandidate],
+    bounds: &PlacementBounds,
+) -> Option<StallView> {
     let (kind, detail, commands) = match &stall.cause {
         StallCause::UnclaimedJob { node, heard: true, .. } => (
             StallKind::UnclaimedJob,
@@ -85,7 +106,10 @@ fn describe_stall(stall: &Stall, there: &[NodeCandidate]) -> Option<StallView> {
         ),
         StallCause::UnplacedJob { work, .. } => {
             let work: Option<JobSpec> = serde_json::from_value(work.clone()).ok();
-            let needs = work.as_ref().map(placement_needs).unwrap_or_default();
+            let needs = PlacementRequirements {
+                bounds: Some(bounds),
+                ..work.as_ref().map(placement_needs).unwrap_or_default()
+            };
             let why = placement::choose_node(needs, there).err()?;
             let commands = unplaced_commands(&why, needs.agent)?;
             (StallKind::UnplacedJob, format!("no machine takes the job: {why}"), commands)
@@ -151,6 +175,10 @@ fn unplaced_commands(why: &PlacementError, agent: Option<&str>) -> Option<Vec<St
         (PlacementError::NotThere(name), _) => vec![
             format!("cynork node show {name}"),
             format!("cynode-node run  # on the machine of {name}"),
+        ],
+        (PlacementError::NotAllowed(_), _) => vec![
+            "cynork policy explain --project PROJECT".to_owned(),
+            "cynork node list  # names and labels".to_owned(),
         ],
         (PlacementError::Unable(what), Some(agent)) if what.contains("coding agent") => {
             vec![format!(

@@ -52,6 +52,8 @@ pub(crate) fn placement_needs(work: &JobSpec) -> PlacementRequirements<'_> {
             | WorkerChoice::Merge => None,
         },
         memory_mib: work.sandbox.memory_mib.unwrap_or_default().into(),
+        bounds: None,
+        avoid: &[],
     }
 }
 

@@ -29,7 +29,11 @@ use serde_json::json;
 use crate::{
     Ctx, Error,
     platform::{context::EventDraft, environment::derive_uuid, operation},
-    tasks::{has_ended, record_instruction},
+    tasks::{
+        has_ended,
+        policies::{policies_of_task, require_four_eyes},
+        record_instruction,
+    },
 };
 
 /// Locks a task that the caller may steer.
@@ -217,6 +221,13 @@ pub async fn approve_plan(ctx: &mut Ctx, id: TaskId, body: &ApprovePlan) -> Resu
         if body.approved { WaitResolution::Approved } else { WaitResolution::Rejected };
     let note = body.note.as_ref().map(|note| note.as_str());
     reject_reserved_text(note)?;
+    if body.approved {
+        let task = crate::tasks::get_task(ctx, id).await?;
+        let held = policies_of_task(ctx, &task).await?;
+        let authors = tasks::policies::list_task_authors(ctx.conn(), id).await?;
+        let user = ctx.caller()?.user;
+        require_four_eyes(&held, &authors, user, "approve the plan")?;
+    }
     resolve_wait(ctx, id, (body.wait_id, WaitReason::Approval), resolution, note).await
 }
 

@@ -91,8 +91,6 @@ preferences! {
         "Whether local providers are tried first.";
     "output.summary_style" Kind::String, "none", "",
         "How summaries are to be written, as the project manager is told.";
-    "security.web_browse.allowed_domains" Kind::Strings, "none", "",
-        "Where agents are told they may look things up. Advice: what the gateway and the node let through is set there.";
     "standards.<name>" Kind::Any, "nothing", "",
         "A standard that the analyst and the project manager are told.";
     "standards.markdown.line_length" Kind::Count, "none", "",

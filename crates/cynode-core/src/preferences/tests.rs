@@ -40,6 +40,7 @@ fn task_beats_project_beats_user_beats_group_beats_system() {
             value: json!(format!("{strongest:?}")),
             scope: strongest,
             version: 1,
+            policy: false,
         };
         assert_eq!(
             resolve_preferences(entries).effective,

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::{
-    budget::{CURRENCY_SETTING, TASK_DEFAULT_SETTING},
+    budget::{CURRENCY_SETTING, TASK_DEFAULT_SETTING, USER_DEFAULT_SETTING},
     delivery::AUTHOR_SETTING,
 };
 
@@ -175,7 +175,7 @@ impl SettingSpec {
 }
 
 /// Every setting, ordered by key.
-pub static SETTINGS: [SettingSpec; 18] = [
+pub static SETTINGS: [SettingSpec; 19] = [
     spec(
         ARTIFACT_BYTES_SETTING,
         SettingKind::Number(1, 1 << 50),
@@ -191,6 +191,12 @@ pub static SETTINGS: [SettingSpec; 18] = [
     )
     .with_value("5")
     .of_models(),
+    spec(
+        USER_DEFAULT_SETTING,
+        SettingKind::TaskLimit,
+        "The monthly budget that a new user begins with.",
+    )
+    .with_value("20"),
     spec(AUTHOR_SETTING, SettingKind::Author, "The author of commits that CyNode makes.")
         .with_value("CyNode <cynode@localhost>"),
     spec(
@@ -295,7 +301,7 @@ pub fn find_setting(key: &str) -> Option<&'static SettingSpec> {
 mod tests {
     use super::*;
     use crate::{
-        budget::{Currency, default_task_limit, parse_task_default},
+        budget::{Currency, default_task_limit, default_user_limit, parse_task_default},
         delivery::CommitAuthor,
     };
 
@@ -312,6 +318,9 @@ mod tests {
         let limit: serde_json::Value =
             serde_json::from_str(&default(TASK_DEFAULT_SETTING)).unwrap();
         assert_eq!(parse_task_default(&limit).unwrap(), default_task_limit(None));
+        let limit: serde_json::Value =
+            serde_json::from_str(&default(USER_DEFAULT_SETTING)).unwrap();
+        assert_eq!(parse_task_default(&limit).unwrap(), default_user_limit(None));
     }
 
     #[test]

@@ -395,6 +395,32 @@ pub async fn set_budget(
     Ok(BudgetId::from_uuid(set.fetch_one(conn).await?))
 }
 
+/// Stores the monthly ceiling that a user begins with, set by nobody.
+#[tracing::instrument(name = "db.budgets.insert_default_budget", skip_all)]
+pub async fn insert_default_budget(
+    conn: &mut Conn,
+    new: BudgetId,
+    user: UserId,
+    limits: &Budget,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO budgets (budget_id, scope_type, scope_id, period, max_cost_micros, max_tokens, updated_at)
+        VALUES ($1, 'user', $2, 'month', $3, $4, $5)
+        ON CONFLICT ON CONSTRAINT budgets_unique DO NOTHING
+        ",
+        new.as_uuid(),
+        user.as_uuid(),
+        limits.max_cost_micros.map(Amount::as_i64),
+        limits.max_tokens.map(Amount::as_i64),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Removes a ceiling, and with that of a task what the task was asked with: else the next call would set it again. Gives
 /// whether it was there.
 #[tracing::instrument(name = "db.budgets.remove_budget", skip_all)]

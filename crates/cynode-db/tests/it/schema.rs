@@ -127,6 +127,15 @@ async fn the_schema_and_the_types_know_the_same_states() {
         assert!(takes(&db, scope, known.as_str()).await, "{known:?}");
     }
     assert!(!takes(&db, scope, "planet").await);
+
+    let policy = "INSERT INTO mandatory_policies (scope_type, scope_id, key, value, set_by, set_at)
+        VALUES ('{}', CASE WHEN '{}' = 'system' THEN '00000000-0000-0000-0000-000000000000' ELSE gen_random_uuid() END, 'k', 'true',
+                '00000000-0000-0000-0000-000000000001', now())";
+    for known in ScopeType::ALL {
+        // Users and tasks have no policies: what they could set, they could unset.
+        let bounds = !matches!(known, ScopeType::User | ScopeType::Task);
+        assert_eq!(takes(&db, policy, known.as_str()).await, bounds, "{known:?}");
+    }
 }
 
 /// The words that a CHECK of a table's column admits.

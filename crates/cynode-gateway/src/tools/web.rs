@@ -1,7 +1,8 @@
 //! `web.fetch` and `api.call`: HTTP requests of agents to public addresses, where the agent's profile permits them. The
 //! SSRF guard is in `egress`.
 
-use cynode_core::{agents::ToolScope, tools::ToolAnnotations};
+use cynode_app::tasks::policies;
+use cynode_core::{agents::ToolScope, policies::PolicySet, tools::ToolAnnotations};
 use cynode_policy::catalogue::IdBinding;
 use reqwest::Method;
 use serde::Deserialize;
@@ -63,11 +64,13 @@ pub(super) fn web_tools() -> Vec<NativeTool> {
 
 async fn send_egress_request(
     call: &ToolInvocation,
-    outgoing: EgressRequest,
+    mut outgoing: EgressRequest,
 ) -> Result<Value, ToolError> {
+    outgoing.policies = call.app.read(&call.request, |ctx| policies::own_policies(ctx)).await?;
     let fetched = call.egress.send_request(outgoing).await.map_err(|error| {
         let code = match error {
             EgressError::Refused(_) => "egress_refused",
+            EgressError::PolicyDenied(_) => "policy_denied",
             EgressError::Unreachable => "unreachable",
             EgressError::Timeout => "timeout",
         };
@@ -83,7 +86,7 @@ async fn fetch_page(
     invocation: ToolInvocation,
     WebFetchArgs { url }: WebFetchArgs,
 ) -> Result<Value, ToolError> {
-    let outgoing = EgressRequest { method: Method::GET, url, headers: Vec::new(), body: None };
+    let outgoing = build_request(Method::GET, url, Vec::new(), None);
     send_egress_request(&invocation, outgoing).await
 }
 
@@ -108,9 +111,15 @@ async fn call_api(invocation: ToolInvocation, body: ApiCallArgs) -> Result<Value
     let headers: Option<Vec<_>> = body.headers.iter().map(split).collect();
     let headers = headers
         .ok_or_else(|| ToolError::invalid_arguments("a header is written as `name: value`"))?;
-    send_egress_request(
-        &invocation,
-        EgressRequest { method, url: body.url, headers, body: body.body },
-    )
-    .await
+    send_egress_request(&invocation, build_request(method, body.url, headers, body.body)).await
+}
+
+/// Builds a request without policies, which are added when it is sent.
+fn build_request(
+    method: Method,
+    url: String,
+    headers: Vec<(String, String)>,
+    body: Option<String>,
+) -> EgressRequest {
+    EgressRequest { method, url, headers, body, policies: PolicySet::default() }
 }

@@ -98,6 +98,24 @@ async fn a_client_that_cannot_show_addresses_is_refused_with_the_name_of_the_que
 }
 
 #[tokio::test]
+async fn who_an_agent_works_for_does_not_approve_its_calls_where_four_eyes_are_demanded() {
+    let bench = guarded().await;
+    let path =
+        format!("/v1/policies/approvals.four_eyes?scope_type=project&scope_id={}", bench.project);
+    bench.admin.put(&path, json!({ "value": true })).await.expect(200);
+    let agent = bench.agent("developer").await;
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused needs_approval");
+    let id = bench.waiting().await[0]["approval_id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/approvals/{id}");
+    let refused = bench.admin.post(&path, json!({ "approved": true })).await.expect(403);
+    assert_eq!(refused.text("code"), "policy_denied");
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "refused needs_approval");
+    let eve = bench.app.user("eve", Some(UserRole::Operator)).await;
+    eve.post(&path, json!({ "approved": true })).await.expect(200);
+    assert_eq!(store(&bench, &agent, "x").await.verdict(), "ok");
+}
+
+#[tokio::test]
 async fn what_a_person_approved_passes_once_and_only_once() {
     let bench = guarded().await;
     let agent = bench.agent("developer").await.showing_urls();

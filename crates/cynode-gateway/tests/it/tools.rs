@@ -1,7 +1,7 @@
 //! Each of our own tools, once as it should go and once as it should not.
 
 use cynode_core::roles::UserRole;
-use cynode_testkit::mcp::Agent;
+use cynode_testkit::mcp::{Agent, Answer};
 use object_store::{ObjectStoreExt, PutPayload};
 use serde_json::{Value, json};
 
@@ -780,6 +780,91 @@ async fn nothing_inside_can_be_fetched_and_nothing_at_all_without_a_profile_that
         "developer api.call decision deny network_denied not_forwarded",
         "S001-40: the attempt is recorded"
     );
+}
+
+/// The task that an agent asked for.
+async fn asked_for(agent: &Agent, bench: &Bench, name: &str) -> Answer {
+    let wanted = json!({ "project_id": bench.project, "name": name, "description": "More of it" });
+    agent.call("db.task.create", wanted).await
+}
+
+#[tokio::test]
+async fn what_an_agent_asks_for_is_spent_from_the_task_that_it_works_on() {
+    let bench = Bench::new().await;
+    let script =
+        json!({ "rules": [{ "answer": { "text": "a", "usage": { "input": 10, "output": 5 } } }] });
+    let provider = json!({ "kind": "scripted", "local": true, "script": script });
+    bench.admin.put("/v1/providers/tape", provider).await.expect(200);
+    let prices = json!({ "input": 1_000_000, "cached": 1_000_000, "cache_write": 1_000_000, "output": 1_000_000 });
+    let route = json!({ "provider": "tape", "upstream": "theirs", "prices": prices });
+    let model = json!({ "context_tokens": 1000, "max_output_tokens": 10, "routes": [route] });
+    bench.admin.put("/v1/model-registry/small", model).await.expect(200);
+    let body = json!({ "project_id": bench.project, "description": "Mend it", "budget": { "max_tokens": 400 } });
+    let parent = bench.admin.post("/v1/tasks", body).await.expect(201).text("id");
+
+    let manager = bench.agent_with("project_manager", json!({ "task_id": parent })).await;
+    let made = asked_for(&manager, &bench, "child").await;
+    assert_eq!(made.verdict(), "ok");
+    let child = made.value()["id"].as_str().unwrap().to_owned();
+    let token = json!({ "role": "developer", "project_id": bench.project, "task_id": child, "models": ["small"] });
+    let token = bench.admin.post("/v1/agent-tokens", token).await.expect(201).text("token");
+    let worker = bench.app.at_internal_port().with_token(&token);
+    let (mut answered, mut refused) = (0, 0);
+    for number in 0..40 {
+        let ask = json!({ "model": "small", "messages": [{ "role": "user", "content": format!("{number}") }] });
+        match worker.post("/v1/chat/completions", ask).await.status {
+            200 => answered += 1,
+            402 => refused += 1,
+            other => panic!("{other}"),
+        }
+    }
+    assert!(answered > 0 && refused > 0, "{answered} answered, {refused} refused");
+    bench.app.settled().await;
+    let spent = "SELECT c.spent_tokens FROM budget_counters c JOIN budgets b USING (budget_id)
+        WHERE b.scope_type = 'task' AND b.max_tokens = 400";
+    assert_eq!(bench.app.db.number(spent).await, answered * 15, "the child spends from the parent");
+    assert!(answered * 15 <= 400);
+}
+
+#[tokio::test]
+async fn agents_ask_for_tasks_only_so_deep() {
+    let bench = Bench::new().await;
+    let mut task = bench.task.clone();
+    for depth in 1..=5 {
+        let manager = bench.agent_with("project_manager", json!({ "task_id": task })).await;
+        let made = asked_for(&manager, &bench, &format!("depth-{depth}")).await;
+        if depth == 5 {
+            assert_eq!(made.verdict(), "failed limit_exceeded");
+        } else {
+            assert_eq!(made.verdict(), "ok");
+            task = made.value()["id"].as_str().unwrap().to_owned();
+        }
+    }
+    assert_eq!(bench.app.db.number("SELECT count(*) FROM tasks").await, 5);
+}
+
+#[tokio::test]
+async fn web_tools_reach_only_the_domains_that_policies_allow() {
+    let bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    let path = format!(
+        "/v1/policies/security.web_browse.allowed_domains?scope_type=project&scope_id={}",
+        bench.project
+    );
+    bench.admin.put(&path, json!({ "value": ["docs.invalid", "localhost"] })).await.expect(200);
+    for (url, word) in [
+        ("https://evil.invalid/", "policy_denied"),
+        ("https://docs.invalid.evil.invalid/", "policy_denied"),
+        ("https://notdocs.invalid/", "policy_denied"),
+        ("http://127.0.0.1:1/", "policy_denied"),
+        // The policy allows it, and the guard does not.
+        ("http://localhost:1/", "unreachable"),
+    ] {
+        let fetched = verdict(&agent, "web.fetch", json!({ "url": url })).await;
+        assert_eq!(fetched, format!("failed {word}"), "{url}");
+        let call = json!({ "method": "POST", "url": url });
+        assert_eq!(verdict(&agent, "api.call", call).await, format!("failed {word}"), "{url}");
+    }
 }
 
 #[tokio::test]

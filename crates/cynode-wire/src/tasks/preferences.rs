@@ -27,8 +27,11 @@ pub struct SourceView {
     /// Which one; absent for the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope_id: Option<String>,
-    /// The version of the entry.
+    /// The version of the entry; 0 for a policy.
     pub version: i64,
+    /// Whether a mandatory policy said it, which no preference overrides.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub policy: bool,
 }
 
 /// An entry that was passed over.
@@ -64,7 +67,7 @@ fn to_source_view(scope: PreferenceScope, version: i64) -> SourceView {
         PreferenceScope::Project(id) => Some(id.to_string()),
         PreferenceScope::Task(id) => Some(id.to_string()),
     };
-    SourceView { scope_type: scope.scope_type(), scope_id, version }
+    SourceView { scope_type: scope.scope_type(), scope_id, version, policy: false }
 }
 
 impl From<PreferenceResolution> for EffectiveView {
@@ -75,7 +78,9 @@ impl From<PreferenceResolution> for EffectiveView {
             invalid: Vec::with_capacity(resolution.invalid.len()),
         };
         for (key, held) in resolution.effective {
-            view.sources.insert(key.to_string(), to_source_view(held.scope, held.version));
+            let source =
+                SourceView { policy: held.policy, ..to_source_view(held.scope, held.version) };
+            view.sources.insert(key.to_string(), source);
             view.effective.insert(key.into(), held.value);
         }
         for entry in resolution.invalid {

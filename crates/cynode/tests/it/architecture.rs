@@ -111,8 +111,9 @@ fn pages_name_only_tools_that_are_in_the_catalogue() {
         .map(|definition| definition.name.to_string())
         .collect();
     let spaces: BTreeSet<_> = tools.iter().filter_map(|name| name.split('.').next()).collect();
-    // Other dotted names: those of pages that are generated, events of the log, and a field of a unit.
-    let mut others: BTreeSet<_> = ["configuration", "settings", "preferences", "events", "errors"]
+    // Other dotted names: those of pages that list them, events of the log, and a field of a unit.
+    let listing = ["configuration", "settings", "preferences", "policies", "events", "errors"];
+    let mut others: BTreeSet<_> = listing
         .iter()
         .flat_map(|page| quoted(&read(&format!("docs/reference/{page}.md"))))
         .collect();

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use cynode_core::models::Period;
-use cynode_wire::models::{BudgetSource, BudgetStatusView};
+use cynode_wire::models::{BudgetScopeType, BudgetSource, BudgetStatusView};
 use serde_json::json;
 
 use crate::{
@@ -144,6 +144,9 @@ fn budget_source(ceiling: &BudgetStatusView) -> String {
     match ceiling.source {
         BudgetSource::Person => "a person",
         BudgetSource::Task => "its task",
+        BudgetSource::Default if ceiling.scope_type == BudgetScopeType::User => {
+            "the default of users (setting `budget.user_default`)"
+        }
         BudgetSource::Default => {
             "the installation's default (`cynork budget set --installation --period month --max-cost …` changes it)"
         }

@@ -157,6 +157,8 @@ pub(crate) fn effective_rows(
         let source = &sources[key];
         let from = source["scope_type"].as_str().unwrap_or_default();
         let id = source["scope_id"].as_str().unwrap_or_default();
+        let from =
+            if source["policy"] == true { format!("policy of {from}") } else { from.to_owned() };
         [
             look.style_bold(key),
             to_plain_text(value),

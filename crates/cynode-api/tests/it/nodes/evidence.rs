@@ -203,6 +203,18 @@ async fn checks_run_on_the_commit_that_was_brought_by_nobody_who_could_bend_them
 }
 
 #[tokio::test]
+async fn checks_run_on_another_node_than_the_work_where_there_is_one() {
+    let mut brought = Brought::new(payload(), &[("a.txt", Some("two\n"))]).await;
+    let other = Machine::join(&brought.drive.app, &brought.drive.admin, 2, 1).await;
+    // By turns it would be the node that did the work.
+    let turns = "UPDATE nodes SET last_placement = CASE name WHEN 'node-1' THEN 1 ELSE 1000 END";
+    assert_eq!(brought.drive.app.db.execute(turns).await, 2);
+    brought.gather(json!([holds()])).await;
+    assert_eq!(brought.node.claim(2, 10).await, Vec::<Value>::new());
+    assert_eq!(other.claim(3, 10).await[0]["work"]["worker"]["kind"], "checks");
+}
+
+#[tokio::test]
 async fn a_check_that_fails_is_run_again_and_one_that_changes_its_mind_is_marked() {
     let mut brought = Brought::new(payload(), &[("a.txt", Some("two\n"))]).await;
     let other = json!({ "argv": ["make", "test"], "if_runnable": true });

@@ -18,11 +18,12 @@ use cynode_db::{
 use cynode_wire::delivery::PullRequestView;
 use serde_json::json;
 
-use super::{MAX_DELIVERY_ROUNDS, require_decidable, to_pull_request_view};
+use super::{MAX_DELIVERY_ROUNDS, barred_authors, require_decidable, to_pull_request_view};
 use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::repositories::{BranchMerge, BranchMove, NewCommit},
     platform::{context::EventDraft, operation},
+    tasks::policies::require_four_eyes,
 };
 
 /// A recorded merge.
@@ -83,7 +84,15 @@ async fn require_mergeable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullReque
         PullRequestState::Open => {}
         other => return Err(other.invalid_transition("be merged").into()),
     }
-    let reviews = pull_requests::list_reviews(ctx.conn(), id).await?;
+    let (held, authors) = barred_authors(ctx, &found).await?;
+    let user = ctx.caller()?.user;
+    require_four_eyes(&held, &authors, user, "merge the pull request")?;
+    let mut reviews = pull_requests::list_reviews(ctx.conn(), id).await?;
+    // An approval of an author from before the policy does not count.
+    let counts = |review: &PullRequestReview| {
+        review.verdict != ReviewVerdict::Approve || !authors.contains(&review.user)
+    };
+    reviews.retain(counts);
     let head = found.head_commit.as_deref().unwrap_or_default();
     let (approved, objected) = tally_verdicts(&reviews, head);
     if objected {

@@ -24,11 +24,13 @@ use cynode_wire::{
 use serde_json::json;
 
 use super::{
-    require_decidable, task_of_pull_request, to_comment_view, to_pull_request_view, to_review_view,
+    barred_authors, require_decidable, task_of_pull_request, to_comment_view, to_pull_request_view,
+    to_review_view,
 };
 use crate::{
     Ctx, Error,
     platform::{context::EventDraft, operation},
+    tasks::policies::require_four_eyes,
 };
 
 /// Maximum number of remarks of one review.
@@ -103,6 +105,10 @@ pub async fn submit_review(
     }
     if body.comments.len() > MAX_REVIEW_REMARKS {
         return Err(Error::Invalid(format!("a review has at most {MAX_REVIEW_REMARKS} remarks")));
+    }
+    if body.verdict == ReviewVerdict::Approve {
+        let (held, authors) = barred_authors(ctx, &found).await?;
+        require_four_eyes(&held, &authors, user, "approve the pull request")?;
     }
     let asks = match body.verdict {
         ReviewVerdict::Approve => false,
@@ -234,6 +240,7 @@ pub async fn create_follow_up(
     let depends_on = last.filter(under_way).map(|task| task.id).into_iter().collect();
     let body = build_follow_up_task(&found, &origin, number, remarks, depends_on)?;
     let task = crate::tasks::accept_task(ctx, body, by).await?.id;
+    tasks::copy_task_ancestors(ctx.conn(), task, origin.id).await?;
     let now = ctx.now;
     let (source, created_at) = (source.to_owned(), now);
     let new = pull_requests::FollowUpTask { source, number, task, created_at };

@@ -18,7 +18,6 @@ use cynode_core::{
     budget::{self, Amount},
     ids::{ProjectId, ProviderId, ProviderKeyId, TaskId, UserId},
     models::{ModelPrices, OWN_MODEL_PREFIX, ProviderKind, Tier},
-    preferences as rules,
 };
 use cynode_db::{
     Conn, Pool,
@@ -619,14 +618,10 @@ impl ModelRegistry {
         let mut conn = app.conn().await?;
         // The epoch is read first: a change during the load belongs to the next epoch.
         let epoch = preferences::get_preference_epoch(&mut conn, user, project, task).await?;
-        let entries =
-            crate::tasks::preferences::load_preference_entries(&mut conn, user, project, task)
+        let resolution =
+            crate::tasks::preferences::resolve_effective(&mut conn, role, user, project, task)
                 .await?;
         drop(conn);
-        let resolution = match role {
-            Some(role) => rules::resolve_for_role(role, entries),
-            None => rules::resolve_preferences(entries),
-        };
         let preferences = Arc::new(RoutingPreferences::from_preferences(role, &resolution));
         let fresh = CachedPreferences { epoch, preferences };
         let mut known = self.wishes.lock().await;

@@ -125,6 +125,7 @@ const fn is_permanent(error: &Error) -> bool {
         | Error::Forbidden { .. }
         | Error::NotFound { .. }
         | Error::Invalid(_)
+        | Error::PolicyDenied(_)
         | Error::AlreadyExists { .. }
         | Error::InvalidState(_)
         | Error::Conflict(_)
