@@ -2,6 +2,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use cynode_api::RequestLimits;
 use cynode_core::tuning::BoundedNumber;
+use cynode_net::server::ServerOptions;
 
 use super::reader::ConfigReader;
 
@@ -18,6 +19,8 @@ pub(crate) struct ServerConfig {
     pub(crate) limits: RequestLimits,
     /// Grace period of running requests on shutdown.
     pub(crate) grace: Duration,
+    /// Timeouts and limits of connections.
+    pub(crate) connections: ServerOptions,
 }
 
 const DEFAULT_LISTEN: SocketAddr =
@@ -36,6 +39,16 @@ const REQUEST_TIMEOUT_SECONDS: BoundedNumber<i64> =
     BoundedNumber { name: "CYNODE_SERVER_REQUEST_TIMEOUT_SECONDS", min: 1, max: 600, default: 30 };
 const SHUTDOWN_GRACE_SECONDS: BoundedNumber<i64> =
     BoundedNumber { name: "CYNODE_SERVER_SHUTDOWN_GRACE_SECONDS", min: 0, max: 300, default: 10 };
+const HEADER_TIMEOUT_SECONDS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_SERVER_HEADER_TIMEOUT_SECONDS", min: 1, max: 120, default: 10 };
+const MAX_CONNECTIONS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_SERVER_MAX_CONNECTIONS", min: 64, max: 100_000, default: 4096 };
+const MAX_CONNECTIONS_PER_SOURCE: BoundedNumber<i64> = BoundedNumber {
+    name: "CYNODE_SERVER_MAX_CONNECTIONS_PER_SOURCE",
+    min: 8,
+    max: 100_000,
+    default: 512,
+};
 
 impl ServerConfig {
     pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
@@ -51,6 +64,23 @@ impl ServerConfig {
             time: Duration::from_secs(time.unsigned_abs()),
         };
         let grace = Duration::from_secs(grace.unsigned_abs());
-        Self { listen, internal_listen, public_url, limits, grace }
+        let connections = read_connection_limits(reader);
+        Self { listen, internal_listen, public_url, limits, grace, connections }
+    }
+}
+
+/// Reads the keys about connections.
+fn read_connection_limits(reader: &mut ConfigReader) -> ServerOptions {
+    let header_timeout =
+        reader.bounded_integer("server.header_timeout_seconds", HEADER_TIMEOUT_SECONDS);
+    let all = reader.bounded_integer("server.max_connections", MAX_CONNECTIONS);
+    let own =
+        reader.bounded_integer("server.max_connections_per_source", MAX_CONNECTIONS_PER_SOURCE);
+    ServerOptions {
+        header_timeout: Duration::from_secs(header_timeout.unsigned_abs()),
+        max_connections: usize::try_from(all).unwrap_or(usize::MAX),
+        max_connections_per_source: usize::try_from(own).unwrap_or(usize::MAX),
+        trusted_proxies: reader.parse_list("server.trusted_proxies"),
+        ..ServerOptions::default()
     }
 }
