@@ -10,6 +10,7 @@ pub(crate) mod orphan_cleanup;
 pub(crate) mod password_hashing;
 pub mod redaction;
 pub mod settings;
+pub mod stream_limits;
 pub(crate) mod timeouts;
 pub mod tokens;
 pub mod wakeups;
