@@ -56,6 +56,9 @@ const MAX_CONNECTIONS: usize = 128;
 /// Timeout for reading a request's headers.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Pause after an accept that failed.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
+
 type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
 
 /// Handles the requests of one kind of socket.
@@ -195,7 +198,7 @@ async fn serve_listener(
         };
         let Ok((stream, _)) = accepted else {
             // Too many open files: wait until other connections end.
-            tokio::task::yield_now().await;
+            let _ = tokio::time::timeout(ACCEPT_RETRY_DELAY, stop.cancelled()).await;
             continue;
         };
         // Connections above the limit are closed at once: a sandbox must not exhaust the node.
