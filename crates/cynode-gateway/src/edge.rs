@@ -61,7 +61,8 @@ pub fn gateway_router(gateway: &Gateway) -> Router {
 async fn limit_request_time(request: Request, next: Next) -> Response {
     let answered = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
     answered.unwrap_or_else(|_| {
-        let told = "the request took too long and was given up; look at what it did before you repeat it";
+        let told =
+            "the request took too long and was given up; look at what it did before you repeat it";
         RpcError::service_unavailable(told).to_response(ProtocolEra::Modern)
     })
 }
