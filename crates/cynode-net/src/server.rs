@@ -183,27 +183,28 @@ impl ServerShared {
         &self,
         peer: SocketAddr,
     ) -> Result<ConcurrencyPermit<ConnectionScope>, ConnectionScope> {
+        self.connections.try_acquire(self.limits_of(peer))
+    }
+
+    /// Returns what a connection is counted by, each with its maximum. A trusted proxy has the connections of many sources.
+    fn limits_of(&self, peer: SocketAddr) -> Vec<(ConnectionScope, usize)> {
+        let ServerOptions { max_connections, max_connections_per_source, .. } = self.options;
         let source = ClientSource::from_address(peer.ip());
-        let all = self.options.max_connections;
         if source.is_local() {
-            return self.connections.try_acquire([(ConnectionScope::Local, all)]);
+            return vec![(ConnectionScope::Local, max_connections)];
         }
-        let own = self.options.max_connections_per_source;
-        self.connections
-            .try_acquire([(ConnectionScope::Source(source), own), (ConnectionScope::Remote, all)])
+        let mut limits = vec![(ConnectionScope::Remote, max_connections)];
+        if !source::is_trusted_proxy(&self.options.trusted_proxies, peer.ip()) {
+            limits.insert(0, (ConnectionScope::Source(source), max_connections_per_source));
+        }
+        limits
     }
 
     /// Returns whether few places are left for connections like this one.
     fn is_crowded(&self, peer: SocketAddr) -> bool {
-        let source = ClientSource::from_address(peer.ip());
-        let is_scarce =
-            |scope, max: usize| self.connections.count_open(&scope) > max.saturating_sub(max / 4);
-        !source.is_local()
-            && (is_scarce(ConnectionScope::Remote, self.options.max_connections)
-                || is_scarce(
-                    ConnectionScope::Source(source),
-                    self.options.max_connections_per_source,
-                ))
+        self.limits_of(peer)
+            .into_iter()
+            .any(|(scope, max)| self.connections.count_open(&scope) > max - max / 4)
     }
 
     /// Closes a connection above a limit. The answer is best effort: the server does not wait for the client to read it.

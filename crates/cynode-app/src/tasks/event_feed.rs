@@ -154,7 +154,7 @@ impl EventFeed {
         unused
     }
 
-    /// Reads what is new in the log. Returns the page's word on whether events are held back; `None` when there is more to read.
+    /// Reads what is new in the log. Returns whether events are held back, or `None` when there is more to read.
     async fn follow_log(&self, app: &App) -> Result<Option<bool>, Error> {
         let after = lock_unpoisoned(&self.state).segment.as_ref().map(|segment| segment.read_to);
         let Some(after) = after else {
@@ -163,8 +163,8 @@ impl EventFeed {
             lock_unpoisoned(&self.state).segment = Some(segment);
             return Ok(None);
         };
-        let everything = (EventReader::Installation, EventFilter::default());
-        let page = self.read_page(app, everything.0, everything.1, after).await?;
+        let (reader, filter) = (EventReader::Installation, EventFilter::default());
+        let page = self.read_page(app, reader, filter, after).await?;
         let (full, held_back) = (page.events.len() >= EVENT_BATCH_SIZE, page.held_back);
         lock_unpoisoned(&self.state).append_page(page);
         Ok((!full).then_some(held_back))

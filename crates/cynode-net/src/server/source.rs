@@ -55,6 +55,11 @@ impl FromStr for ProxyNetwork {
     }
 }
 
+/// Returns whether an address is that of a trusted proxy.
+pub(super) fn is_trusted_proxy(proxies: &[ProxyNetwork], address: IpAddr) -> bool {
+    proxies.iter().any(|network| network.0.contains(&address.to_canonical()))
+}
+
 /// Returns the source of a request. A peer that is no trusted proxy is the source, whatever its headers say. Behind trusted proxies it is
 /// the last address that no trusted proxy has: what stands before it was sent by the client and may be invented.
 pub(super) fn resolve_source(
@@ -62,17 +67,15 @@ pub(super) fn resolve_source(
     peer: IpAddr,
     headers: &HeaderMap,
 ) -> ClientSource {
-    let trusts =
-        |address: IpAddr| proxies.iter().any(|network| network.0.contains(&address.to_canonical()));
     let mut source = peer;
-    if trusts(peer) {
+    if is_trusted_proxy(proxies, peer) {
         let values = headers.get_all(FORWARDED_FOR_HEADER).iter();
         let hops: Vec<&str> =
             values.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(',')).collect();
         for hop in hops.into_iter().rev() {
             let Some(address) = parse_hop(hop.trim()) else { break };
             source = address;
-            if !trusts(source) {
+            if !is_trusted_proxy(proxies, source) {
                 break;
             }
         }

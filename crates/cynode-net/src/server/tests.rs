@@ -133,7 +133,7 @@ fn one_source_takes_its_own_places_and_no_stranger_takes_those_of_this_machine()
         max_connections_per_source: 4,
         ..ServerOptions::default()
     };
-    let server = LimitedServer::new(options);
+    let server = LimitedServer::new(options.clone());
     let admit = |peer: &str| server.shared.admit_connection(peer.parse().unwrap());
     let first: Vec<_> =
         (0..4).map(|port| admit(&format!("192.0.2.7:{}", 4000 + port)).unwrap()).collect();
@@ -149,6 +149,14 @@ fn one_source_takes_its_own_places_and_no_stranger_takes_those_of_this_machine()
     let local = admit("127.0.0.1:80").unwrap();
     drop((first, innocent, rest, local));
     admit("192.0.2.7:5000").unwrap();
+
+    // A trusted proxy brings the connections of many people.
+    let trusted_proxies = vec!["192.0.2.7".parse().unwrap()];
+    let server = LimitedServer::new(ServerOptions { trusted_proxies, ..options });
+    let admit = |peer: &str| server.shared.admit_connection(peer.parse().unwrap());
+    let many: Vec<_> = (0..10).map(|_| admit("192.0.2.7:80").unwrap()).collect();
+    assert_eq!(admit("192.0.2.7:80").unwrap_err(), ConnectionScope::Remote);
+    drop(many);
 }
 
 #[tokio::test]

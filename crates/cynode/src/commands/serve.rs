@@ -145,11 +145,13 @@ pub(crate) async fn serve_requests(
         "listening"
     );
 
-    let server = LimitedServer::new(connection_options(config));
+    // Each port has its own limits: strangers on the one must not keep nodes out of the other.
+    let options = connection_options(config);
+    let servers = [options.clone(), options].map(LimitedServer::new);
     let server = async {
         tokio::join!(
-            server.serve_listener(doors.user, router, stop.clone()),
-            server.serve_listener(doors.internal, internal, stop.clone()),
+            servers[0].serve_listener(doors.user, router, stop.clone()),
+            servers[1].serve_listener(doors.internal, internal, stop.clone()),
         )
     };
     let late = async {
@@ -167,12 +169,12 @@ pub(crate) async fn serve_requests(
     Ok(())
 }
 
-/// Returns the limits of connections. Strangers get at most a quarter of the files that the process may open: the database, the audit
-/// records and our own programs need the rest.
+/// Returns the limits of connections. Those from other machines and from this one, of both ports, take at most half of the files that the
+/// process may open: the database and the audit records need the rest.
 fn connection_options(config: &CynodeConfig) -> ServerOptions {
     let mut options = config.server.connections.clone();
     let files = open_files::raise_open_file_limit();
-    options.max_connections = options.max_connections.min(files / 4);
+    options.max_connections = options.max_connections.min(files / 8);
     if options.max_connections < config.server.connections.max_connections {
         tracing::warn!(
             event = "server.connections_limited",

@@ -213,7 +213,7 @@ impl ConfigReader {
     ) -> Vec<T> {
         let mut values = Vec::new();
         for entry in self.lowercase_list(key) {
-            match entry.parse() {
+            match entry.parse::<T>() {
                 Ok(value) => values.push(value),
                 Err(error) => self.problems.push(format!("{key}: `{entry}`: {error}")),
             }
