@@ -2,16 +2,16 @@
 
 #![expect(clippy::disallowed_types, reason = "these are the wrappers")]
 
-use std::marker::PhantomData;
+use std::{convert::Infallible, marker::PhantomData};
 
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Request as HttpRequest},
-    http::{HeaderMap, StatusCode, header, request::Parts},
+    http::{Extensions, HeaderMap, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use cynode_app::{
-    App, AuthenticatedCaller, Error, IdempotentAttempt, OperationAnswer, OperationRequest,
+    App, AuthenticatedCaller, ClientSource, Error, IdempotentAttempt, OperationAnswer, OperationRequest,
     identity::service_tokens::{ServiceIdentity, ServiceKind},
     nodes::{self, AuthenticatedNode},
     platform::tokens::{self, PresentedToken},
@@ -37,6 +37,22 @@ pub(crate) struct Path<T>(pub(crate) T);
 #[derive(FromRequestParts)]
 #[from_request(via(axum::extract::Query), rejection(ApiError))]
 pub(crate) struct Query<T>(pub(crate) T);
+
+/// The source of a request, as the server knows it from its connection.
+pub(crate) struct RequestSource(pub(crate) ClientSource);
+
+impl<S: Sync> FromRequestParts<S> for RequestSource {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(source_of(&parts.extensions)))
+    }
+}
+
+/// Returns the source of a request. A request without a connection is made within this process.
+pub(crate) fn source_of(extensions: &Extensions) -> ClientSource {
+    extensions.get::<ClientSource>().copied().unwrap_or(ClientSource::LOCAL)
+}
 
 /// A read-only request of an authenticated caller.
 pub(crate) struct AuthenticatedCall {

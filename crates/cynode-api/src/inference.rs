@@ -20,6 +20,7 @@ use cynode_app::{
     },
     platform::{
         body_budget::{BodyCaller, BodyError, BodyLimits, ReservedBody},
+        stream_limits::StreamPermit,
         tokens,
     },
     tasks::projects::ProjectRef,
@@ -29,7 +30,11 @@ use futures::stream;
 use serde_json::{Value, json};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::{AppState, extract::Path, middleware};
+use crate::{
+    AppState,
+    extract::{Path, source_of},
+    middleware,
+};
 
 /// Limits of a request body: conversations with images are long, but a list of a million values is an attack.
 const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: 48 * 1024 * 1024, max_values: 200_000 };
@@ -96,7 +101,7 @@ async fn handle_model_request(
         .get(header::USER_AGENT)
         .is_some_and(|agent| agent.as_bytes().starts_with(b"codex"));
     match ask_model(doorway, dialect, request).await {
-        Ok(answered) => to_response(answered),
+        Ok((answered, permit)) => to_response(answered, permit),
         Err(error) => error_response(dialect, &error, stops_at_429),
     }
 }
@@ -105,17 +110,18 @@ async fn ask_model(
     doorway: &InferenceState,
     dialect: Dialect,
     request: HttpRequest,
-) -> Result<InferenceAnswer, ModelError> {
+) -> Result<(InferenceAnswer, Option<StreamPermit>), ModelError> {
     let trace = doorway.request_trace(request.extensions());
     let left = request.extensions().get::<middleware::ClientGone>().map(|left| left.0.clone());
     // Authenticate first, before the body is read.
     let (parts, body) = request.into_parts();
     let (who, caller) = doorway.authenticate_caller(&parts.headers, trace).await?;
+    let permit = doorway.open_stream(&who, &parts.extensions)?;
     let headers = forwarded_headers(&parts.headers);
     let (body, size) = doorway.read_model_request(caller, body).await?;
     let mut question = InferenceRequest::new(dialect, body, size, who, trace, headers);
     question.left = left.unwrap_or_default();
-    inference::ask_model(&doorway.state.app, question).await
+    Ok((inference::ask_model(&doorway.state.app, question).await?, permit))
 }
 
 /// Encodes why a body was not read.
@@ -163,6 +169,24 @@ impl InferenceState {
         })?;
         drop(reservation);
         Ok((value, bytes.len()))
+    }
+
+    /// Counts the request of a user until its answer ends. Agents are limited by their jobs.
+    fn open_stream(
+        &self,
+        who: &InferenceCaller,
+        extensions: &Extensions,
+    ) -> Result<Option<StreamPermit>, ModelError> {
+        match self.door {
+            InferencePort::Agents => Ok(None),
+            InferencePort::People => {
+                let opened = self.state.app.open_chat_stream(who.user, source_of(extensions));
+                opened.map(Some).map_err(|error| {
+                    let limited = ModelError::new(ModelErrorKind::RateLimited, error.to_string());
+                    limited.with_retry_after(Duration::from_secs(5))
+                })
+            }
+        }
     }
 
     /// Authenticates the credential. Clients of the Messages dialect send it as `x-api-key`. Returns the hash of its token, too.
@@ -237,13 +261,14 @@ impl InferenceState {
     }
 }
 
-fn to_response(answered: InferenceAnswer) -> Response {
+/// Builds the response. A stream holds its permit until it ends.
+fn to_response(answered: InferenceAnswer, permit: Option<StreamPermit>) -> Response {
     let (call, mut response) = match answered {
         InferenceAnswer::Whole(call, body) => (call, axum::Json(body).into_response()),
         InferenceAnswer::Streamed(call, receiver) => {
-            let pieces = stream::unfold(receiver, |mut receiver| async {
+            let pieces = stream::unfold((receiver, permit), |(mut receiver, permit)| async {
                 let piece = receiver.recv().await?;
-                Some((Ok::<_, Infallible>(piece), receiver))
+                Some((Ok::<_, Infallible>(piece), (receiver, permit)))
             });
             let mut response = Response::new(Body::from_stream(pieces));
             let headers = response.headers_mut();

@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 pub use cynode_db::identity::authentication::{AgentRestrictions, AuthenticatedCaller};
+pub use cynode_net::server::ClientSource;
 pub use platform::context::{Ctx, OperationFuture, OperationRequest};
 pub use platform::environment::{AppEnvironment, Clock, RandomSource, SystemClock, SystemRandom};
 pub use platform::error::Error;
@@ -116,6 +117,10 @@ struct SharedState {
     placing: tokio::sync::Mutex<()>,
     node_tokens: nodes::NodeTokenCache,
     readiness_log: background::health::ReadinessLog,
+    /// The newest events, for all event streams.
+    feed: tasks::event_feed::EventFeed,
+    /// Open streams of accounts and sources.
+    streams: platform::stream_limits::StreamLimiter,
 }
 
 impl App {
@@ -134,6 +139,8 @@ impl App {
             checking: tokio::sync::Mutex::default(),
             placing: tokio::sync::Mutex::default(),
             node_tokens: nodes::NodeTokenCache::default(),
+            feed: tasks::event_feed::EventFeed::default(),
+            streams: platform::stream_limits::StreamLimiter::default(),
         };
         let (hashing, shared) =
             (platform::password_hashing::PasswordHashing::default(), Arc::new(shared));

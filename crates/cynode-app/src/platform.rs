@@ -12,6 +12,7 @@ pub(crate) mod password_hashing;
 pub mod rate_limits;
 pub mod redaction;
 pub mod settings;
+pub mod stream_limits;
 pub(crate) mod timeouts;
 pub mod tokens;
 pub mod wakeups;

@@ -1,5 +1,6 @@
 //! Tasks: create, read, retry, cancel.
 
+pub(crate) mod event_feed;
 pub mod events;
 pub mod policies;
 pub mod preferences;

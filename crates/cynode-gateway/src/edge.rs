@@ -2,13 +2,14 @@
 
 mod stream;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
     body::{Body, HttpBody as _},
     extract::{Request, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -46,6 +47,8 @@ const MAX_MESSAGE_VALUES: usize = 50_000;
 
 /// Maximum size of a message of the installation's own programs, unless more is configured for all.
 const MAX_SERVICE_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
+/// Time until the answer to a message begins. It is longer than any tool may take, and a stream may go on for longer.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// Media type of streamed answers.
 const EVENT_STREAM_MEDIA_TYPE: &str = "text/event-stream";
@@ -56,7 +59,18 @@ pub fn gateway_router(gateway: &Gateway) -> Router {
         .route("/mcp", post(receive_message).fallback(method_not_allowed))
         .route("/.well-known/oauth-protected-resource", get(resource_metadata))
         .route("/.well-known/oauth-protected-resource/mcp", get(resource_metadata))
+        .layer(middleware::from_fn(limit_request_time))
         .with_state(gateway.inner.clone())
+}
+
+/// Gives up a request whose answer does not begin in time.
+async fn limit_request_time(request: Request, next: Next) -> Response {
+    let answered = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
+    answered.unwrap_or_else(|_| {
+        let told =
+            "the request took too long and was given up; look at what it did before you repeat it";
+        RpcError::service_unavailable(told).to_response(ProtocolEra::Modern)
+    })
 }
 
 /// Rejects server-opened streams and session deletion. Both belong to older revisions, and the gateway keeps no sessions.

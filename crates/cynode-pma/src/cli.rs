@@ -8,8 +8,8 @@ use std::{
 };
 
 use anyhow::Context;
-use axum::serve::ListenerExt as _;
 use clap::{Parser, Subcommand};
+use cynode_net::server::{LimitedServer, ServerOptions};
 use secrecy::SecretString;
 use tokio::{
     net::TcpListener,
@@ -123,9 +123,6 @@ pub async fn serve_role(config: PmaConfig, stop: CancellationToken) -> anyhow::R
     let router = chat::build_router(&office, credential.as_ref(), &chats);
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", config.listen))?;
-    let listener = listener.tap_io(|connection| {
-        let _ = connection.set_nodelay(true);
-    });
     tracing::info!(event = "pma.started", role = %role, listen = %config.listen, instructions = digest);
     let pace = ServiceLimits {
         handoffs: config.concurrency,
@@ -139,20 +136,20 @@ pub async fn serve_role(config: PmaConfig, stop: CancellationToken) -> anyhow::R
         stop.clone(),
     );
     let listening = async {
-        let serving = axum::serve(listener, router);
-        let serving = serving.with_graceful_shutdown(stop.clone().cancelled_owned());
+        let server = LimitedServer::new(ServerOptions::default());
+        let serving = server.serve_listener(listener, router, stop.clone());
         let patience = async {
             stop.cancelled().await;
             let _ = timeout(SHUTDOWN_TIMEOUT, std::future::pending::<()>()).await;
         };
         tokio::select! {
-            served = serving => served,
-            () = patience => Ok(()),
+            () = serving => {}
+            () = patience => {}
         }
     };
-    let ((), listened) = tokio::join!(working, listening);
+    tokio::join!(working, listening);
     tracing::info!(event = "pma.stopped", role = %role);
-    listened.context("it could not be listened any more")
+    Ok(())
 }
 
 fn read_text_file(path: &Path) -> anyhow::Result<String> {

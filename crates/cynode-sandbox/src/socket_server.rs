@@ -33,6 +33,9 @@ use super::SocketForward;
 /// Maximum number of concurrent connections of one socket.
 const MAX_CONNECTIONS: usize = 128;
 
+/// Pause after an accept that failed.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
+
 /// Timeout for reading a request's headers.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -104,7 +107,7 @@ async fn serve_listener(
         };
         let Ok((stream, _)) = accepted else {
             // Too many open files: wait until other connections end.
-            tokio::task::yield_now().await;
+            let _ = tokio::time::timeout(ACCEPT_RETRY_DELAY, stop.cancelled()).await;
             continue;
         };
         // Connections above the limit are closed at once: a sandbox must not exhaust this process.

@@ -13,7 +13,7 @@ use axum::{
 };
 use cynode_api::{AppState, RequestLimits};
 use cynode_app::{
-    AccountLimits, App, AppEnvironment, GatewayParts, LifetimePolicy,
+    AccountLimits, App, AppEnvironment, ClientSource, GatewayParts, LifetimePolicy,
     delivery::repositories::RepositoryStore,
     identity::service_tokens::{self, ServiceKind},
     manager::chat::ManagerEndpoint,
@@ -135,6 +135,8 @@ pub struct Client {
     router: Router,
     token: Option<String>,
     headers: HeaderMap,
+    /// Where its requests come from; from this process if there is none.
+    source: Option<ClientSource>,
     /// Its user, if it is authenticated.
     pub user: Option<UserId>,
 }
@@ -407,7 +409,7 @@ impl TestApp {
         let environment = AppEnvironment::new(self.clock.clone(), SeededRandom::new(seed));
         let app = new_app(&self.db, environment);
         let (router, _) = routers(app.clone(), self.stop.clone());
-        (app, Client { router, token: None, headers: HeaderMap::new(), user: None })
+        (app, Client { router, ..self.anonymous() })
     }
 
     /// Returns a client without a credential of this installation with other rate limits of accounts.
@@ -419,7 +421,13 @@ impl TestApp {
 
     /// Returns a client without a credential.
     pub fn anonymous(&self) -> Client {
-        Client { router: self.router.clone(), token: None, headers: HeaderMap::new(), user: None }
+        Client {
+            router: self.router.clone(),
+            token: None,
+            headers: HeaderMap::new(),
+            source: None,
+            user: None,
+        }
     }
 
     /// Returns a client of the internal port without a credential.
@@ -517,6 +525,13 @@ impl Client {
         client
     }
 
+    /// Returns the same client on another machine, with that address.
+    #[must_use]
+    pub fn at_address(&self, address: &str) -> Self {
+        let source = ClientSource::from_address(address.parse().unwrap());
+        Self { source: Some(source), ..self.clone() }
+    }
+
     /// Sends a `GET` request.
     pub async fn get(&self, path: &str) -> Reply {
         self.send(Method::GET, path, None).await
@@ -572,6 +587,9 @@ impl Client {
         }
         let mut request = request.body(Body::from(body.unwrap_or_default())).unwrap();
         request.headers_mut().extend(self.headers.clone());
+        if let Some(source) = self.source {
+            request.extensions_mut().insert(source);
+        }
         self.oneshot(request).await
     }
 }

@@ -8,6 +8,7 @@ mod config;
 mod engine;
 mod gateway;
 mod installation;
+mod open_files;
 mod output;
 mod redact;
 mod restate;

@@ -14,7 +14,7 @@ use crate::{
     error::ApiError,
     extract::{
         AnonymousCall, AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path,
-        Query,
+        Query, RequestSource,
     },
 };
 
@@ -38,10 +38,11 @@ pub(crate) async fn bootstrap(
 #[utoipa::path(post, path = "/v1/sessions", tag = "accounts", request_body = LoginRequest,
     responses((status = CREATED, body = SessionView)))]
 pub(crate) async fn login(
+    RequestSource(source): RequestSource,
     call: AnonymousCall<LoginRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
     let AnonymousCall { app, request, body } = call;
-    Ok((StatusCode::CREATED, Json(sessions::login_user(&app, &request, &body).await?)))
+    Ok((StatusCode::CREATED, Json(sessions::login_user(&app, &request, &body, source).await?)))
 }
 
 /// Logs out: the token of this request stops working.

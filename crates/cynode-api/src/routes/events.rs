@@ -1,11 +1,14 @@
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     extract::State,
     http::HeaderMap,
     response::sse::{Event, KeepAlive, Sse},
 };
-use cynode_app::tasks::events::{self, EventSelection, StreamStart};
+use cynode_app::{
+    Error,
+    tasks::events::{self, EventSelection, LoggedEvent, StreamStart},
+};
 use cynode_core::{
     events::{EventPosition, EventView},
     ids::{ProjectId, TaskId},
@@ -17,7 +20,7 @@ use serde::Deserialize;
 use crate::{
     AppState,
     error::ApiError,
-    extract::{AuthenticatedCall, Query},
+    extract::{AuthenticatedCall, Query, RequestSource},
 };
 
 /// Filter of events.
@@ -36,13 +39,15 @@ pub(crate) struct EventQuery {
 }
 
 /// Streams events as server-sent events. A client that reconnects with `Last-Event-ID` misses nothing.
-/// A failure ends the stream with the event `stream.failed`, whose data is a problem and which has no id.
+/// A failure ends the stream with the event `stream.failed`, whose data is a problem and which has no id. An account has at most 16
+/// streams.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(EventQuery, ("Last-Event-ID" = Option<String>, Header)),
     responses((status = OK, body = EventView, content_type = "text/event-stream")))]
 pub(crate) async fn follow_events(
     State(state): State<AppState>,
     call: AuthenticatedCall,
+    RequestSource(source): RequestSource,
     headers: HeaderMap,
     Query(query): Query<EventQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
@@ -50,7 +55,9 @@ pub(crate) async fn follow_events(
     let start = parse_stream_start(&headers, query.after)?;
     let position =
         call.app.read(&call.request, |ctx| events::authorize_stream(ctx, wanted, start)).await?;
-    let events = events::follow_events(&call.app, call.shown, wanted, position)
+    let caller = call.request.caller.ok_or(Error::Unauthenticated)?;
+    let permit = call.app.open_event_stream(caller.user, source)?;
+    let events = events::follow_events(&call.app, call.shown, wanted, position, permit)
         .take_until(state.stop.cancelled_owned())
         .filter_map(|event| std::future::ready(to_sse_event(event)));
     Ok(Sse::new(events.map(Ok)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))))
@@ -69,9 +76,12 @@ fn parse_stream_start(
     Ok(last.or(after).map_or(StreamStart::Now, StreamStart::After))
 }
 
-fn to_sse_event(event: Result<EventView, cynode_app::Error>) -> Option<Event> {
+fn to_sse_event(event: Result<Arc<LoggedEvent>, Error>) -> Option<Event> {
     match event {
-        Ok(event) => Event::default().id(event.id.to_string()).event(&event.kind).json_data(event),
+        Ok(event) => {
+            let view = &event.view;
+            Event::default().id(view.id.to_string()).event(&view.kind).json_data(view)
+        }
         Err(error) => {
             Event::default().event(STREAM_FAILED_KIND).json_data(ApiError::from(error).to_problem())
         }

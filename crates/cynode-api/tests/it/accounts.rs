@@ -170,6 +170,58 @@ async fn whoever_guesses_at_a_handle_waits_and_nobody_else_does() {
 }
 
 #[tokio::test]
+async fn forty_waiting_logins_of_one_source_keep_nobody_else_out() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let user = json!({ "handle": "bob", "display_name": "Bob", "password": PASSWORD });
+    admin.post("/v1/users", user).await.expect(201);
+    let attacker = app.anonymous().at_address("192.0.2.7");
+    let flood = (0..40).map(|number| {
+        let body = json!({ "handle": format!("nobody-{number}"), "password": PASSWORD });
+        let attacker = attacker.clone();
+        async move { attacker.post("/v1/sessions", body).await }
+    });
+    let login = json!({ "handle": "bob", "password": PASSWORD });
+    let elsewhere = app.anonymous().at_address("192.0.2.8");
+    let (flood, reply) = tokio::join!(
+        futures::future::join_all(flood),
+        elsewhere.post("/v1/sessions", login.clone())
+    );
+    reply.expect(201);
+    let with = |status| flood.iter().filter(|reply| reply.status == status).count();
+    assert_eq!(with(401) + with(429), 40);
+    assert!(with(429) > 0, "nobody was turned away");
+    assert!(with(401) >= 8, "only {} were served", with(401));
+    app.anonymous().post("/v1/sessions", login).await.expect(201);
+}
+
+#[tokio::test]
+async fn whoever_guesses_from_one_source_does_not_keep_the_right_person_out_on_another() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let user = json!({ "handle": "bob", "display_name": "Bob", "password": PASSWORD });
+    admin.post("/v1/users", user).await.expect(201);
+    let login = async |address: &str, password: &str| {
+        let client = app.anonymous().at_address(address);
+        client.post("/v1/sessions", json!({ "handle": "bob", "password": password })).await
+    };
+    for _ in 0..10 {
+        login("192.0.2.7", "wrong password!").await.expect(401);
+    }
+    login("192.0.2.7", PASSWORD).await.expect(429);
+    login("192.0.2.8", PASSWORD).await.expect(201);
+    // Many sources together are delayed for a second, and no longer.
+    for number in 0..30 {
+        let address = format!("198.51.100.{number}");
+        login(&address, "wrong password!").await.expect(401);
+    }
+    let refused = login("192.0.2.8", PASSWORD).await.expect(429);
+    assert_eq!(refused.headers["retry-after"], "1");
+    app.clock.advance(Duration::SECOND);
+    login("192.0.2.8", PASSWORD).await.expect(201);
+}
+
+#[tokio::test]
 async fn a_short_password_is_refused_before_anything_is_stored() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::{body::BodyDataStream, http::Method};
+use cynode_app::platform::stream_limits::MAX_EVENT_STREAMS_PER_ACCOUNT;
 use cynode_core::roles::UserRole;
 use cynode_testkit::{Client, TestApp};
 use futures::StreamExt;
@@ -215,4 +216,117 @@ async fn a_stream_ends_when_the_server_stops() {
     let mut stream = Stream::open(&admin, "/v1/events").await;
     app.stop.cancel();
     assert!(stream.next().await.is_none());
+}
+
+#[tokio::test]
+async fn an_account_that_opens_streams_without_end_is_refused_and_keeps_nobody_out() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", None).await);
+    let mut held = Vec::new();
+    let mut refused = Vec::new();
+    for _ in 0..200 {
+        let response = bob.raw(Method::GET, "/v1/events", None).await;
+        if response.status() == 200 { held.push(response) } else { refused.push(response) }
+    }
+    assert_eq!((held.len(), refused.len()), (MAX_EVENT_STREAMS_PER_ACCOUNT, 184));
+    assert!(refused.iter().all(|response| response.status() == 429));
+    assert!(refused.iter().all(|response| response.headers().contains_key("retry-after")));
+    let refused = bob.get("/v1/events").await.expect(429);
+    assert_eq!(refused.text("code"), "rate_limited");
+    let sentence = "this account has too many event streams open: close one";
+    assert_eq!(refused.text("detail"), sentence);
+    // Another credential of the same account is no way around it.
+    let key = bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
+    app.anonymous().with_token(&key).get("/v1/events").await.expect(429);
+    let mut stream = Stream::open(&admin, "/v1/events").await;
+    make_project(&admin, "web").await;
+    assert_eq!(stream.next().await.unwrap().kind, "project.created");
+    drop(held);
+    Stream::open(&bob, "/v1/events").await;
+}
+
+#[tokio::test]
+async fn streams_of_many_accounts_from_one_source_are_bounded_too() {
+    let app = TestApp::new().await;
+    let mut held = Vec::new();
+    let mut refused = 0;
+    for number in 0..10 {
+        let user = app.user(&format!("user-{number}"), None).await.at_address("192.0.2.7");
+        for _ in 0..16 {
+            let response = user.raw(Method::GET, "/v1/events", None).await;
+            if response.status() == 200 { held.push(response) } else { refused += 1 }
+        }
+    }
+    assert_eq!((held.len(), refused), (128, 32));
+    let elsewhere = app.user("elsewhere", None).await.at_address("192.0.2.8");
+    Stream::open(&elsewhere, "/v1/events").await;
+}
+
+#[tokio::test]
+async fn a_hundred_streams_read_the_log_as_often_as_one() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let mut streams = Vec::new();
+    for number in 0..10 {
+        let user = app.user(&format!("user-{number}"), Some(UserRole::Viewer)).await;
+        for _ in 0..10 {
+            streams.push(Stream::open(&user, "/v1/events").await);
+        }
+    }
+    let slugs: Vec<String> = (0..10).map(|number| format!("project-{number}")).collect();
+    for slug in &slugs {
+        make_project(&admin, slug).await;
+    }
+    for stream in &mut streams {
+        for slug in &slugs {
+            assert_eq!(stream.next().await.unwrap().data["data"]["slug"], slug.as_str());
+        }
+    }
+    // Each stream for itself would have read once for each event at least.
+    let reads = app.app.count_event_log_reads();
+    assert!(reads < 100, "{reads} reads for 100 streams and 10 events");
+}
+
+#[tokio::test]
+async fn whoever_is_removed_from_a_project_sees_nothing_more_of_it() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", None).await);
+    let web = app.project(&admin, "web").await;
+    let member = format!("/v1/projects/web/members/{}", bob.user.unwrap());
+    let mut stream = Stream::open(&bob, "/v1/events").await;
+    let task = |name: &str| json!({ "project_id": web, "name": name, "description": "x" });
+    admin.put(&member, json!({ "role": "viewer" })).await.expect(204);
+    admin.post("/v1/tasks", task("seen")).await.expect(201);
+    let mut kinds = vec![stream.next().await.unwrap().kind, stream.next().await.unwrap().kind];
+    admin.delete(&member).await.expect(204);
+    admin.post("/v1/tasks", task("hidden")).await.expect(201);
+    bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201);
+    kinds.extend([stream.next().await.unwrap().kind, stream.next().await.unwrap().kind]);
+    let wanted =
+        ["project.member_set", "task.created", "project.member_removed", "api_key.created"];
+    assert_eq!(kinds, wanted);
+}
+
+#[tokio::test]
+async fn a_member_who_reads_from_the_beginning_gets_its_own_events_of_a_long_log() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", None).await);
+    let mut others = app.db.begin().await;
+    for _ in 0..1500 {
+        write_one(&mut others).await;
+    }
+    others.commit().await.unwrap();
+    bob.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201);
+    let mut stream = Stream::open(&bob, "/v1/events?after=0.0").await;
+    assert_eq!(stream.next().await.unwrap().kind, "api_key.created");
+    let mut all = Stream::open(&admin, "/v1/events?after=0.0").await;
+    let mut ids = std::collections::BTreeSet::new();
+    for _ in 0..1501 {
+        ids.insert(all.next().await.unwrap().id);
+    }
+    assert_eq!(ids.len(), 1501, "each came once");
+    bob.post("/v1/api-keys", json!({ "name": "cd" })).await.expect(201);
+    for stream in [&mut stream, &mut all] {
+        assert_eq!(stream.next().await.unwrap().kind, "api_key.created");
+    }
 }

@@ -1,6 +1,7 @@
 //! Models: registry, routing, ceilings, secrets, usage; asked through the real front doors.
 
 use axum::http::Method;
+use cynode_app::{ClientSource, platform::stream_limits::MAX_CHAT_STREAMS_PER_ACCOUNT};
 use cynode_core::{ids::ProjectId, roles::UserRole};
 use cynode_models::dialect::canonical::TokenUsage;
 use cynode_testkit::{
@@ -1117,6 +1118,62 @@ async fn a_short_wait_is_told_in_full_and_parks_nobody() {
         app.clock.advance(time::Duration::seconds(told));
         ask(&agent.client, chat("small", "hi")).await.expect(200);
     }
+}
+
+#[tokio::test]
+async fn a_rate_limit_that_one_project_provokes_parks_the_key_for_no_other() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let slow = json!({ "error": { "message": "too large", "code": "rate_limit_exceeded" } });
+    let limited = Behaviour { fails: Some((429, slow, Some(60))), ..Behaviour::default() };
+    let provider = TestProvider::serve(limited.clone()).await;
+    networked(&admin, "far", "chat", &provider).await;
+    model(&admin, "small", &["far"], json!({})).await;
+    for slug in ["greedy", "innocent"] {
+        app.project(&admin, slug).await;
+    }
+    let greedy = admin.with_header("openai-project", "greedy");
+    let innocent = admin.with_header("openai-project", "innocent");
+    for _ in 0..3 {
+        ask(&greedy, chat("small", "hi")).await.expect(402);
+    }
+    assert_eq!(provider.sent().len(), 1, "the key rests for the project that provoked it");
+    provider.behave(Behaviour::default());
+    assert_eq!(words(&ask(&innocent, chat("small", "hi")).await.expect(200)), "Hello there");
+    ask(&greedy, chat("small", "hi")).await.expect(402);
+    let parked = "SELECT kind FROM events WHERE kind = 'provider_key.parked'";
+    assert_eq!(app.db.texts(parked).await, [""; 0]);
+    app.clock.advance(time::Duration::seconds(61));
+    ask(&greedy, chat("small", "hi")).await.expect(200);
+
+    // Tenants of several users see it: it is the key's own limit.
+    provider.behave(limited);
+    let bob = app.user("bob", Some(UserRole::Operator)).await;
+    for client in [&greedy, &innocent] {
+        ask(client, chat("small", "again")).await.expect(402);
+    }
+    ask(&bob, chat("small", "again")).await.expect(402);
+    let asked = provider.sent().len();
+    ask(&admin, chat("small", "again")).await.expect(402);
+    assert_eq!(provider.sent().len(), asked, "it rests for everybody");
+    assert_eq!(app.db.texts(parked).await, ["provider_key.parked"]);
+}
+
+#[tokio::test]
+async fn an_account_has_a_bounded_number_of_model_requests_at_once() {
+    let app = TestApp::new().await;
+    let (admin, bob) = (app.admin().await, app.user("bob", Some(UserRole::Operator)).await);
+    scripted(&admin, "tape", true, says("Hello.")).await;
+    model(&admin, "small", &["tape"], json!({})).await;
+    let open_one = || app.app.open_chat_stream(bob.user.unwrap(), ClientSource::LOCAL);
+    let held: Vec<_> = (0..MAX_CHAT_STREAMS_PER_ACCOUNT).map(|_| open_one().unwrap()).collect();
+    let refused = ask(&bob, chat("small", "hi")).await.expect(429);
+    assert_eq!(refused.headers["retry-after"], "5");
+    let sentence = "this account has too many model requests open: wait until one ends";
+    assert_eq!(refused.json()["error"]["message"], sentence);
+    ask(&admin, chat("small", "hi")).await.expect(200);
+    drop(held);
+    ask(&bob, chat("small", "hi")).await.expect(200);
 }
 
 #[tokio::test]

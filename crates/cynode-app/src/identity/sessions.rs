@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    App, AppEnvironment, AuthenticatedCaller, Ctx, Error, OperationRequest,
+    App, AppEnvironment, AuthenticatedCaller, ClientSource, Ctx, Error, OperationRequest,
     platform::{
         batch::{Batcher, LaneConnection},
         context::EventDraft,
@@ -95,14 +95,15 @@ pub async fn login_user(
     app: &App,
     request: &OperationRequest,
     body: &LoginRequest,
+    source: ClientSource,
 ) -> Result<SessionView, Error> {
     let (guesses, now) = (&app.shared_state().guesses, app.environment().now());
     // Login throttling comes before any other work for the attempt.
-    guesses.begin_attempt(&body.handle, now).map_err(|after| Error::RateLimited {
+    guesses.begin_attempt(&body.handle, source, now).map_err(|after| Error::RateLimited {
         what: "too many wrong passwords for this handle",
         after,
     })?;
-    let mut looked_at = LoginAttemptGuard { app, handle: &body.handle, ended: false };
+    let mut looked_at = LoginAttemptGuard { app, handle: &body.handle, source, ended: false };
     let checked = verify_login(app, request, body, &mut looked_at).await;
     drop(looked_at);
     let (user, stored) = checked?.ok_or(Error::Unauthenticated)?;
@@ -127,13 +128,14 @@ pub async fn login_user(
 struct LoginAttemptGuard<'a> {
     app: &'a App,
     handle: &'a Handle,
+    source: ClientSource,
     ended: bool,
 }
 
 impl Drop for LoginAttemptGuard<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.app.shared_state().guesses.cancel_attempt(self.handle);
+            self.app.shared_state().guesses.cancel_attempt(self.handle, self.source);
         }
     }
 }
@@ -150,13 +152,14 @@ async fn verify_login(
     // The connection returns to the pool while the password is hashed.
     drop(ctx);
     let (user, stored) = found.unzip();
-    let good = app.verify_password(&body.password, stored.clone()).await?;
+    let source = looked_at.source;
+    let good = app.verify_password(&body.password, stored.clone(), source).await?;
     let guesses = &app.shared_state().guesses;
     looked_at.ended = true;
     if good && user.is_some() {
-        guesses.record_success(&body.handle);
+        guesses.record_success(&body.handle, source);
     } else {
-        let wrong = guesses.record_failure(&body.handle, app.environment().now());
+        let wrong = guesses.record_failure(&body.handle, source, app.environment().now());
         // An unknown handle is not logged: it may be a password in the wrong field.
         let user = user.map(tracing::field::display);
         tracing::warn!(event = "login.failed", user.id = user, wrong, "a password was wrong");

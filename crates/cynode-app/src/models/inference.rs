@@ -7,6 +7,7 @@
 
 mod attempt;
 mod explain;
+mod key_parks;
 mod ledger;
 mod rejection;
 mod request;
@@ -60,6 +61,7 @@ use crate::{
     tools::agent_tokens,
 };
 use attempt::{CandidateError, ProviderAttempt};
+use key_parks::{KeyTenant, TenantKeyParks};
 use ledger::BudgetLedger;
 use rejection::park_for_quota;
 pub(crate) use routes::ModelRegistry;
@@ -97,6 +99,7 @@ pub struct InferenceRuntime {
     pub(crate) upstream: UpstreamClient,
     registry: tokio::sync::RwLock<Option<Arc<ModelRegistry>>>,
     breakers: Mutex<HashMap<ProviderId, CircuitBreaker>>,
+    tenant_parks: TenantKeyParks,
     ledger: BudgetLedger,
     rules: Arc<RedactionRules>,
     cassettes: PathBuf,
@@ -116,6 +119,7 @@ impl InferenceRuntime {
                 .map_err(|error| failed(error.into()))?,
             registry: tokio::sync::RwLock::default(),
             breakers: Mutex::default(),
+            tenant_parks: TenantKeyParks::default(),
             ledger: BudgetLedger::start_lanes(app.pool()),
             rules: RedactionRules::new().map_err(|error| failed(error.into()))?,
             cassettes,
@@ -605,8 +609,8 @@ async fn try_candidates(
     let mut failure: Option<ModelError> = None;
     let mut left_alone: Option<ModelError> = None;
     let mut resting: Option<OffsetDateTime> = None;
+    let tenant = KeyTenant::of_caller(&request.who);
     for candidate in &candidates {
-        let now = app.environment().now();
         if let Err(pause) = check_circuit_breaker(models, candidate.provider.id) {
             let told = format!(
                 "provider `{}` keeps failing and is left alone for a moment",
@@ -617,32 +621,44 @@ async fn try_candidates(
             said.get_or_insert(ModelError::new(ModelErrorKind::Unavailable, told));
             continue;
         }
-        let key = match candidate.provider.usable_key(now) {
-            Ok(key) => key,
-            Err(until) => {
-                resting = earliest_of(resting, Some(until));
-                continue;
-            }
-        };
-        let attempt = ProviderAttempt {
-            app,
-            models,
-            registry,
-            request,
-            draft,
-            model_id: id,
-            prompt_digest,
-            route: candidate,
-            epoch: registry.epoch + preference_epoch,
-            key,
-        };
-        match attempt.run().await {
-            Ok(answered) => return Ok(answered),
-            Err(CandidateError::Over(refused)) => return Err(refused),
-            Err(CandidateError::Next(error, until)) => {
-                match until.filter(|_| is_quota_error(&error)) {
-                    Some(until) => resting = earliest_of(resting, Some(until)),
-                    None => failure = Some(error),
+        let mut keys_left = candidate.provider.count_keys();
+        loop {
+            let now = app.environment().now();
+            let key = match candidate.provider.usable_key(now, &models.tenant_parks, tenant) {
+                Ok(key) => key,
+                Err(until) => {
+                    resting = earliest_of(resting, Some(until));
+                    break;
+                }
+            };
+            let attempt = ProviderAttempt {
+                app,
+                models,
+                registry,
+                request,
+                draft,
+                model_id: id,
+                prompt_digest,
+                route: candidate,
+                epoch: registry.epoch + preference_epoch,
+                key,
+            };
+            match attempt.run().await {
+                Ok(answered) => return Ok(answered),
+                Err(CandidateError::Over(refused)) => return Err(refused),
+                Err(CandidateError::NextKey(until)) => {
+                    keys_left = keys_left.saturating_sub(1);
+                    if keys_left == 0 {
+                        resting = earliest_of(resting, Some(until));
+                        break;
+                    }
+                }
+                Err(CandidateError::Next(error, until)) => {
+                    match until.filter(|_| is_quota_error(&error)) {
+                        Some(until) => resting = earliest_of(resting, Some(until)),
+                        None => failure = Some(error),
+                    }
+                    break;
                 }
             }
         }

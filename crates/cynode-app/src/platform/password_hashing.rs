@@ -1,5 +1,5 @@
-//! Password hashing with argon2id. Semaphores bound how many hashes run and how many wait: a flood of logins is refused
-//! as overload.
+//! Password hashing with argon2id. Limits bound how many hashes run and how many wait, in total and per source: a flood
+//! of logins is refused as overload, and the flood of one source leaves places for others.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use argon2::{
     password_hash::phc::{Output, PasswordHash, Salt},
 };
 use cynode_core::roles::UserRole;
+use cynode_net::{concurrency::ConcurrencyLimiter, server::ClientSource};
 use cynode_wire::identity::accounts::SecretText;
 use tokio::sync::Semaphore;
 
@@ -50,20 +51,47 @@ fn verify_against_hash(password: &[u8], stored: &str) -> bool {
     Output::new(&output).is_ok_and(|output| output == *expected)
 }
 
+/// Maximum number of passwords of authenticated callers that wait or are hashed.
+const MAX_CALLER_HASHES: usize = 32;
+
+/// Maximum number of logins that wait or are verified. It is more than one source and this machine have together.
+const MAX_LOGINS: usize = 64;
+
+/// Maximum number of logins from this machine. All who come through a proxy that is not trusted share them.
+const MAX_LOCAL_LOGINS: usize = 32;
+
+/// Maximum number of logins from one source on another machine.
+const MAX_LOGINS_PER_SOURCE: usize = 8;
+
+/// What hashes are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum HashingScope {
+    /// Those of authenticated callers.
+    Callers,
+    /// Logins.
+    Logins,
+    /// Logins of a source.
+    Source(ClientSource),
+}
+
 /// Hashes passwords. A hash takes a core and 19 MiB; hashes run one at a time, and a bounded number may wait.
-/// Anonymous logins have a queue of their own, so that they cannot take the places of authenticated callers.
+/// Anonymous logins are counted apart, so that they cannot take the places of authenticated callers.
 #[derive(Clone)]
 pub(crate) struct PasswordHashing {
-    strangers: Arc<Semaphore>,
-    known: Arc<Semaphore>,
+    places: ConcurrencyLimiter<HashingScope>,
     turn: Arc<Semaphore>,
 }
 
 impl Default for PasswordHashing {
     fn default() -> Self {
-        let places = |number| Arc::new(Semaphore::new(number));
-        Self { strangers: places(32), known: places(32), turn: places(1) }
+        Self { places: ConcurrencyLimiter::default(), turn: Arc::new(Semaphore::new(1)) }
     }
+}
+
+/// Returns the limits of a login from a source.
+fn login_limits(source: ClientSource) -> [(HashingScope, usize); 2] {
+    let own = if source.is_local() { MAX_LOCAL_LOGINS } else { MAX_LOGINS_PER_SOURCE };
+    [(HashingScope::Source(source), own), (HashingScope::Logins, MAX_LOGINS)]
 }
 
 fn to_phc_string(output: &[u8], salt: &[u8]) -> Option<String> {
@@ -99,7 +127,8 @@ impl App {
             return Err(Error::Invalid("a password has 12 to 256 characters".into()));
         }
         let (password, salt) = (password.0.clone(), self.environment().random_bytes::<16>());
-        let hash = self.run_on_hashing_thread(self.password_hashing().known, move || {
+        let limits = [(HashingScope::Callers, MAX_CALLER_HASHES)];
+        let hash = self.run_on_hashing_thread(limits, move || {
             let output = hash_with_salt(password.as_bytes(), &salt, Params::default()).ok()?;
             to_phc_string(&output, &salt)
         });
@@ -107,14 +136,15 @@ impl App {
         hash.await?.map(HashedPassword).ok_or_else(failed)
     }
 
-    /// Verifies a password against its hash. Without a hash it takes as long and fails.
+    /// Verifies a password from a source against its hash. Without a hash it takes as long and fails.
     pub(crate) async fn verify_password(
         &self,
         password: &SecretText,
         stored: Option<String>,
+        source: ClientSource,
     ) -> Result<bool, Error> {
         let password = password.0.clone();
-        self.run_on_hashing_thread(self.password_hashing().strangers, move || {
+        self.run_on_hashing_thread(login_limits(source), move || {
             let known = stored.is_some();
             let good = verify_against_hash(
                 password.as_bytes(),
@@ -127,12 +157,12 @@ impl App {
 
     async fn run_on_hashing_thread<T: Send + 'static>(
         &self,
-        places: Arc<Semaphore>,
+        limits: impl IntoIterator<Item = (HashingScope, usize)>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let turn = self.password_hashing().turn;
+        let PasswordHashing { places, turn } = self.password_hashing();
         // A flood of logins must not queue without bound in front of the rightful user.
-        let place = places.try_acquire_owned().map_err(|_| Error::Overloaded)?;
+        let place = places.try_acquire(limits).map_err(|_| Error::Overloaded)?;
         let turn = turn.acquire_owned().await.map_err(|e| Error::Internal(e.into()))?;
         let done = tokio::task::spawn_blocking(move || {
             let result = work();
@@ -148,6 +178,21 @@ mod tests {
     use argon2::{PasswordHasher, PasswordVerifier};
 
     use super::*;
+
+    #[test]
+    fn waiting_logins_of_one_source_leave_places_for_others() {
+        let places = PasswordHashing::default().places;
+        let source = |text: &str| ClientSource::from_address(text.parse().unwrap());
+        let attacker = login_limits(source("192.0.2.7"));
+        let waiting: Vec<_> = (0..40).filter_map(|_| places.try_acquire(attacker).ok()).collect();
+        assert_eq!(waiting.len(), MAX_LOGINS_PER_SOURCE);
+        let local: Vec<_> = (0..40)
+            .filter_map(|_| places.try_acquire(login_limits(ClientSource::LOCAL)).ok())
+            .collect();
+        assert_eq!(local.len(), MAX_LOCAL_LOGINS);
+        places.try_acquire(login_limits(source("192.0.2.8"))).unwrap();
+        places.try_acquire([(HashingScope::Callers, MAX_CALLER_HASHES)]).unwrap();
+    }
 
     #[test]
     fn our_hash_is_what_the_library_makes_and_verifies() {

@@ -74,18 +74,28 @@ pub struct EventFilter {
     pub task: Option<TaskId>,
 }
 
+/// An event as it is stored, with what decides about who may see it.
+#[derive(Clone, Debug)]
+pub struct LoggedEvent {
+    /// What readers get.
+    pub view: EventView,
+    /// Whose account it concerns.
+    pub subject: Option<UserId>,
+}
+
 /// A piece of the stream of events.
 #[derive(Clone, Debug)]
 pub struct EventPage {
     /// The events, in order.
-    pub events: Vec<EventView>,
+    pub events: Vec<LoggedEvent>,
     /// Everything up to here was looked at: a reader who goes on from there does not look again at what is not for them.
     pub read_to: EventPosition,
     /// Whether there are committed events behind it that an older transaction holds back. Its end wakes nobody.
     pub held_back: bool,
 }
 
-/// Events behind `after`, in order, at most `limit`.
+/// Events behind `after`, in order. At most `limit` are looked at: a reader who sees few of them gets short pages, and no page costs more
+/// than another.
 ///
 /// Only events whose transaction is older than every running one are given: nothing can appear later
 /// in front of what was given, so a reader that goes on from the last one misses nothing.
@@ -104,18 +114,18 @@ pub async fn list_events_after(
     };
     let rows = sqlx::query!(
         r#"
-        SELECT xact, seq, occurred_at, kind, actor_id, project_id, task_id, trace_id, data
+        SELECT xact, seq, occurred_at, kind, actor_id, subject_id, project_id, task_id, trace_id, data,
+            ($5::uuid IS NULL
+                OR COALESCE(e.subject_id = $5, false)
+                OR EXISTS (SELECT FROM project_members m WHERE m.project_id = e.project_id AND m.user_id = $5)
+                OR EXISTS (
+                    SELECT FROM role_bindings b JOIN group_members g USING (group_id)
+                    WHERE b.project_id = e.project_id AND g.user_id = $5)) AS "visible!"
         FROM events e
         WHERE (xact, seq) > ($1, $2)
           AND xact <= $7
           AND ($3::uuid IS NULL OR e.project_id = $3)
           AND ($4::uuid IS NULL OR e.task_id = $4)
-          AND ($5::uuid IS NULL
-            OR e.subject_id = $5
-            OR EXISTS (SELECT FROM project_members m WHERE m.project_id = e.project_id AND m.user_id = $5)
-            OR EXISTS (
-                SELECT FROM role_bindings b JOIN group_members g USING (group_id)
-                WHERE b.project_id = e.project_id AND g.user_id = $5))
         ORDER BY xact, seq
         LIMIT $6
         "#,
@@ -129,24 +139,48 @@ pub async fn list_events_after(
     )
     .fetch_all(conn)
     .await?;
-    let events: Vec<_> = rows
-        .into_iter()
-        .map(|row| EventView {
-            id: EventPosition { xact: row.xact, seq: row.seq },
-            kind: row.kind,
-            occurred_at: row.occurred_at,
-            actor_id: row.actor_id.map(UserId::from_uuid),
-            project_id: row.project_id.map(ProjectId::from_uuid),
-            task_id: row.task_id.map(TaskId::from_uuid),
-            trace_id: row.trace_id,
-            data: row.data,
-        })
-        .collect();
-    let read_to = match events.last() {
-        Some(last) if i64::try_from(events.len()).is_ok_and(|count| count == limit) => last.id,
+    let read_to = match rows.last() {
+        Some(last) if i64::try_from(rows.len()).is_ok_and(|count| count == limit) => {
+            EventPosition { xact: last.xact, seq: last.seq }
+        }
         Some(_) | None => head,
     };
+    let events = rows
+        .into_iter()
+        .filter(|row| row.visible)
+        .map(|row| LoggedEvent {
+            view: EventView {
+                id: EventPosition { xact: row.xact, seq: row.seq },
+                kind: row.kind,
+                occurred_at: row.occurred_at,
+                actor_id: row.actor_id.map(UserId::from_uuid),
+                project_id: row.project_id.map(ProjectId::from_uuid),
+                task_id: row.task_id.map(TaskId::from_uuid),
+                trace_id: row.trace_id,
+                data: row.data,
+            },
+            subject: row.subject_id.map(UserId::from_uuid),
+        })
+        .collect();
     Ok(EventPage { events, read_to, held_back })
+}
+
+/// The projects whose events a user without a role in the installation may see.
+#[tracing::instrument(name = "db.events.list_followed_projects", skip_all)]
+pub async fn list_followed_projects(
+    conn: &mut Conn,
+    user: UserId,
+) -> Result<Vec<ProjectId>, DbError> {
+    let rows = sqlx::query_scalar!(
+        r#"
+        SELECT project_id AS "project_id!" FROM project_members WHERE user_id = $1
+        UNION
+        SELECT b.project_id FROM role_bindings b JOIN group_members g USING (group_id)
+        WHERE g.user_id = $1 AND b.project_id IS NOT NULL
+        "#,
+        user.as_uuid(),
+    );
+    Ok(rows.fetch_all(conn).await?.into_iter().map(ProjectId::from_uuid).collect())
 }
 
 /// The place behind everything that can be read now.

@@ -3,7 +3,6 @@
 use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use axum::serve::ListenerExt;
 use cynode_api::AppState;
 use cynode_app::{
     App,
@@ -12,6 +11,7 @@ use cynode_app::{
     platform::wakeups,
     workflow::schedules,
 };
+use cynode_net::server::{LimitedServer, ServerOptions};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, signal::unix};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -20,7 +20,7 @@ use super::{block_on, open_app};
 use crate::{
     config::{CynodeConfig, LoadedConfig},
     engine::{EngineEndpoints, RestateClient},
-    gateway,
+    gateway, open_files,
     telemetry::{self, LogSink},
 };
 
@@ -145,10 +145,13 @@ pub(crate) async fn serve_requests(
         "listening"
     );
 
+    // Each port has its own limits: strangers on the one must not keep nodes out of the other.
+    let options = connection_options(config);
+    let servers = [options.clone(), options].map(LimitedServer::new);
     let server = async {
-        tokio::try_join!(
-            serve_listener(doors.user, router, stop.clone()),
-            serve_listener(doors.internal, internal, stop.clone()),
+        tokio::join!(
+            servers[0].serve_listener(doors.user, router, stop.clone()),
+            servers[1].serve_listener(doors.internal, internal, stop.clone()),
         )
     };
     let late = async {
@@ -156,9 +159,7 @@ pub(crate) async fn serve_requests(
         let _ = tokio::time::timeout(config.server.grace, std::future::pending::<()>()).await;
     };
     tokio::select! {
-        result = server => {
-            result.context("the server failed")?;
-        }
+        ((), ()) = server => {}
         () = late => tracing::warn!(event = "server.requests_aborted", "requests were still running and were cut off"),
     }
     records.cancel();
@@ -168,17 +169,21 @@ pub(crate) async fn serve_requests(
     Ok(())
 }
 
-/// Serves one port until `stop`, then lets running requests end.
-async fn serve_listener(
-    listener: TcpListener,
-    router: axum::Router,
-    stop: CancellationToken,
-) -> std::io::Result<()> {
-    let listener = listener.tap_io(|stream| {
-        // Responses are small; waiting for more bytes would only delay them.
-        let _ = stream.set_nodelay(true);
-    });
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+/// Returns the limits of connections. Those from other machines and from this one, of both ports, take at most half of the files that the
+/// process may open: the database and the audit records need the rest.
+fn connection_options(config: &CynodeConfig) -> ServerOptions {
+    let mut options = config.server.connections.clone();
+    let files = open_files::raise_open_file_limit();
+    options.max_connections = options.max_connections.min(files / 8);
+    if options.max_connections < config.server.connections.max_connections {
+        tracing::warn!(
+            event = "server.connections_limited",
+            max_connections = options.max_connections,
+            files,
+            "the process may open too few files for server.max_connections; raise its hard limit (ulimit -Hn, LimitNOFILE)"
+        );
+    }
+    options
 }
 
 /// Runs the upkeep of metrics. Without it every measured duration would be kept until the metrics are read.

@@ -206,6 +206,21 @@ impl ConfigReader {
         entries.map(str::to_ascii_lowercase).collect()
     }
 
+    /// Reads a comma-separated list of values of any type; a malformed entry is a problem.
+    pub(crate) fn parse_list<T: FromStr<Err: std::fmt::Display>>(
+        &mut self,
+        key: &'static str,
+    ) -> Vec<T> {
+        let mut values = Vec::new();
+        for entry in self.lowercase_list(key) {
+            match entry.parse::<T>() {
+                Ok(value) => values.push(value),
+                Err(error) => self.problems.push(format!("{key}: `{entry}`: {error}")),
+            }
+        }
+        values
+    }
+
     /// Reads an integer and clamps it with a warning; the bounds' name is the variable's.
     pub(crate) fn bounded_integer(&mut self, key: &'static str, bounds: BoundedNumber<i64>) -> i64 {
         self.read_bounded(key, bounds.name, |text| bounds.parse_clamped(text), bounds.default)

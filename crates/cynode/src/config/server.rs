@@ -3,6 +3,7 @@ use std::{net::SocketAddr, time::Duration};
 use cynode_api::RequestLimits;
 use cynode_app::AccountLimits;
 use cynode_core::tuning::BoundedNumber;
+use cynode_net::server::ServerOptions;
 
 use super::reader::ConfigReader;
 
@@ -21,6 +22,8 @@ pub(crate) struct ServerConfig {
     pub(crate) account_limits: AccountLimits,
     /// Grace period of running requests on shutdown.
     pub(crate) grace: Duration,
+    /// Timeouts and limits of connections.
+    pub(crate) connections: ServerOptions,
 }
 
 const DEFAULT_LISTEN: SocketAddr =
@@ -60,6 +63,16 @@ const POLICY_CHANGES_PER_MINUTE: BoundedNumber<i64> = BoundedNumber {
 };
 const SHUTDOWN_GRACE_SECONDS: BoundedNumber<i64> =
     BoundedNumber { name: "CYNODE_SERVER_SHUTDOWN_GRACE_SECONDS", min: 0, max: 300, default: 10 };
+const HEADER_TIMEOUT_SECONDS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_SERVER_HEADER_TIMEOUT_SECONDS", min: 1, max: 120, default: 10 };
+const MAX_CONNECTIONS: BoundedNumber<i64> =
+    BoundedNumber { name: "CYNODE_SERVER_MAX_CONNECTIONS", min: 64, max: 100_000, default: 4096 };
+const MAX_CONNECTIONS_PER_SOURCE: BoundedNumber<i64> = BoundedNumber {
+    name: "CYNODE_SERVER_MAX_CONNECTIONS_PER_SOURCE",
+    min: 8,
+    max: 100_000,
+    default: 512,
+};
 
 impl ServerConfig {
     pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
@@ -76,7 +89,24 @@ impl ServerConfig {
             time: Duration::from_secs(time.unsigned_abs()),
         };
         let grace = Duration::from_secs(grace.unsigned_abs());
-        Self { listen, internal_listen, public_url, limits, account_limits, grace }
+        let connections = read_connection_limits(reader);
+        Self { listen, internal_listen, public_url, limits, account_limits, grace, connections }
+    }
+}
+
+/// Reads the keys about connections.
+fn read_connection_limits(reader: &mut ConfigReader) -> ServerOptions {
+    let header_timeout =
+        reader.bounded_integer("server.header_timeout_seconds", HEADER_TIMEOUT_SECONDS);
+    let all = reader.bounded_integer("server.max_connections", MAX_CONNECTIONS);
+    let own =
+        reader.bounded_integer("server.max_connections_per_source", MAX_CONNECTIONS_PER_SOURCE);
+    ServerOptions {
+        header_timeout: Duration::from_secs(header_timeout.unsigned_abs()),
+        max_connections: usize::try_from(all).unwrap_or(usize::MAX),
+        max_connections_per_source: usize::try_from(own).unwrap_or(usize::MAX),
+        trusted_proxies: reader.parse_list("server.trusted_proxies"),
+        ..ServerOptions::default()
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) struct ProviderAttempt<'a> {
 pub(super) enum CandidateError {
     /// No other candidate is tried.
     Over(RouteError),
+    /// The key rests for this tenant until that time. Another key of the same provider may be tried.
+    NextKey(OffsetDateTime),
     /// The next candidate may be tried. The time is the end of the key's cooldown.
     Next(ModelError, Option<OffsetDateTime>),
 }
@@ -253,7 +255,23 @@ impl ProviderAttempt<'_> {
         }
     }
 
-    /// Begins the cooldown of a key that was refused or whose quota is exhausted.
+    /// Begins the cooldown of a key for the caller's tenant. Returns whether several tenants see it, so that it is one for
+    /// everybody.
+    fn park_for_tenant(&self, key: &OpenProviderKey, until: OffsetDateTime) -> bool {
+        let (parks, now) = (&self.models.tenant_parks, self.app.environment().now());
+        let everybody = parks.park_key(key.id, &self.request.who, until, now);
+        tracing::warn!(
+            event = "provider_key.rate_limited",
+            provider = self.route.provider.name,
+            key.id = %key.id,
+            everybody,
+            "a provider limits the requests of a tenant"
+        );
+        everybody
+    }
+
+    /// Begins the cooldown of a key that was refused or whose quota is exhausted: for everybody, because it holds for the
+    /// whole key. A rate limit begins with the tenant that saw it.
     async fn cool_down_key(&self, error: ModelError) -> CandidateError {
         let default_cooldown = if error.kind == ModelErrorKind::RateLimited {
             RATE_LIMIT_COOLDOWN
@@ -272,6 +290,9 @@ impl ProviderAttempt<'_> {
                 format!("provider `{}` asks for a key and has none", self.route.provider.name);
             return CandidateError::Next(provider_refused_error(message), None);
         };
+        if error.kind == ModelErrorKind::RateLimited && !self.park_for_tenant(key, until) {
+            return CandidateError::NextKey(until);
+        }
         match self.park_key(key, until, &error).await {
             // The retry with the new registry tries the next key, or finds that all are cooling down.
             Ok(()) => CandidateError::Over(RouteError::Stale),

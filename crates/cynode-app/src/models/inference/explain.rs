@@ -15,7 +15,9 @@ use cynode_wire::models::{ModelChoice, ModelChoices, TierChoice};
 use time::OffsetDateTime;
 
 use super::{
-    InferenceRuntime, format_timestamp, latest_registry,
+    InferenceRuntime, format_timestamp,
+    key_parks::KeyTenant,
+    latest_registry,
     request::render_if_exhausted,
     routes::{AnswerSource, ModelRegistry, RoutedModel, UpstreamRoute},
 };
@@ -88,6 +90,7 @@ pub async fn explain_routing(
         wishes: &wishes.preferences,
         project,
         visible,
+        tenant: KeyTenant::of_user(user, project),
         now: app.environment().now(),
     };
     let tiers =
@@ -108,6 +111,7 @@ struct RoutingExplainer<'a> {
     project: Option<ProjectId>,
     /// Projects whose models the caller may know of.
     visible: VisibleProjects,
+    tenant: KeyTenant,
     now: OffsetDateTime,
 }
 
@@ -208,7 +212,7 @@ impl RoutingExplainer<'_> {
                 provider.name
             ));
         }
-        if let Err(until) = provider.usable_key(self.now) {
+        if let Err(until) = provider.usable_key(self.now, &self.models.tenant_parks, self.tenant) {
             let until = format_timestamp(until);
             return Some(format!("the keys of provider `{}` rest until {until}", provider.name));
         }

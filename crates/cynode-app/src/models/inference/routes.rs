@@ -44,7 +44,9 @@ use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 
 use super::{
-    InferenceCaller, InferenceRuntime, PROVIDER_IDLE_TIMEOUT, to_model_error, truncate_text,
+    InferenceCaller, InferenceRuntime, PROVIDER_IDLE_TIMEOUT,
+    key_parks::{KeyTenant, TenantKeyParks},
+    to_model_error, truncate_text,
 };
 use crate::{
     App, Error,
@@ -187,17 +189,28 @@ impl RoutedProvider {
         !self.keys.is_empty()
     }
 
-    /// Returns a key that is not in cooldown, if one is needed. When all are, returns the earliest end of a cooldown.
+    /// Returns the number of its keys.
+    pub(super) const fn count_keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Returns a key that is in cooldown neither for everybody nor for this tenant, if one is needed. When all are, returns
+    /// the earliest end of a cooldown.
     pub(super) fn usable_key(
         &self,
         now: OffsetDateTime,
+        parks: &TenantKeyParks,
+        tenant: KeyTenant,
     ) -> Result<Option<&OpenProviderKey>, OffsetDateTime> {
-        let rests = |key: &&OpenProviderKey| key.parked_until.is_some_and(|until| until > now);
-        let awake = self.keys.iter().find(|key| !rests(key));
-        match self.keys.iter().filter_map(|key| key.parked_until).min() {
-            Some(until) if awake.is_none() => Err(until),
-            _ => Ok(awake),
+        let mut resting: Option<OffsetDateTime> = None;
+        for key in &self.keys {
+            let everybody = key.parked_until.filter(|until| *until > now);
+            let Some(until) = everybody.max(parks.parked_until(key.id, tenant, now)) else {
+                return Ok(Some(key));
+            };
+            resting = Some(resting.map_or(until, |earliest| earliest.min(until)));
         }
+        resting.map_or(Ok(None), Err)
     }
 }
 
