@@ -56,6 +56,7 @@ CREATE TABLE tasks (
     created_by          uuid NOT NULL REFERENCES users,
     created_at          timestamptz NOT NULL,
     updated_at          timestamptz NOT NULL,
+    files_expired_at    timestamptz,         -- when the commits and artifacts of its jobs were removed
     CONSTRAINT tasks_name_unique UNIQUE (project_id, name),
     -- Mirrors `TaskState` in cynode-core.
     CONSTRAINT tasks_state_shape CHECK (CASE state
@@ -69,6 +70,8 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_by_project ON tasks (project_id, task_id);
 -- Tasks that have not ended: budgets are listed for these only.
 CREATE INDEX tasks_open ON tasks (task_id) WHERE state IN ('queued', 'running');
+-- Tasks whose files retention has not removed yet.
+CREATE INDEX tasks_with_files ON tasks (ended_at) WHERE files_expired_at IS NULL;
 
 -- Archiving a project locks its row. A task that is stored at the same time waits for that lock here, and is then refused.
 CREATE FUNCTION refuse_task_of_archived_project() RETURNS trigger LANGUAGE plpgsql AS $$
