@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod context;
+pub mod disk;
 pub(crate) mod environment;
 pub(crate) mod error;
 pub(crate) mod idempotency;

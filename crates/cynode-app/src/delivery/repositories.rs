@@ -22,6 +22,7 @@ use cynode_core::{
     evidence::{ChangeAnomaly, FileChangeKind, TestComparison, TouchedFile, is_test_file},
     ids::{JobId, ProjectId, TaskId},
     roles::UserRole,
+    settings::registry::{DEFAULT_PROJECT_REPOSITORY_BYTES, PROJECT_REPOSITORY_BYTES_SETTING},
 };
 use cynode_db::delivery::repositories;
 use cynode_forge::git_process::{
@@ -43,7 +44,12 @@ pub(crate) use branches::{BranchMerge, BranchMove, CommitDiff, NewCommit};
 
 use crate::{
     App, Ctx, Error, OperationRequest,
-    platform::{context::EventDraft, error::log_background_error, operation, orphan_cleanup},
+    platform::{
+        context::EventDraft,
+        disk::{DISK_CHECK_BYTES, DiskProbe},
+        error::log_background_error,
+        operation, orphan_cleanup, settings,
+    },
 };
 
 /// Maximum size of an imported bundle.
@@ -76,6 +82,15 @@ const BUNDLE_ERROR_MARKERS: [&str; 9] = [
     "non-fast-forward",
     "rejected",
 ];
+
+/// Age of an object that nothing refers to, after which it is removed.
+const GC_PRUNE_ARGUMENT: &str = "--prune=2.days.ago";
+
+/// Timeout of the removal of objects that nothing refers to.
+const GC_TIMEOUT: Duration = Duration::from_mins(15);
+
+const GC_FAILED_MESSAGE: &str =
+    "objects that nothing refers to could not be removed from a repository";
 
 /// Object id of the empty tree.
 const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
@@ -141,6 +156,7 @@ pub struct RepositoryStore {
     fetches: Arc<Semaphore>,
     mirrors: Arc<Semaphore>,
     feeding: TaskTracker,
+    disk: DiskProbe,
 }
 
 /// A running `git upload-pack`. Dropping it kills the process and frees its slot.
@@ -225,7 +241,65 @@ impl RepositoryStore {
         let [places, fetches, mirrors] =
             [MAX_CONCURRENT_COMMANDS, MAX_CONCURRENT_FETCHES, MAX_CONCURRENT_MIRRORS]
                 .map(|most| Arc::new(Semaphore::new(most)));
-        Self { directory, places, fetches, mirrors, feeding }
+        Self { directory, places, fetches, mirrors, feeding, disk: DiskProbe::default() }
+    }
+
+    /// Returns the probe of the disk that repositories and objects are on.
+    pub const fn disk_probe(&self) -> &DiskProbe {
+        &self.disk
+    }
+
+    /// Refuses a job's bundle when the disk is almost full. Its node tries again.
+    pub(crate) fn require_space_for_node(&self) -> Result<(), Error> {
+        self.disk.require_space_for_node(&self.directory)
+    }
+
+    /// Returns the size of a project's repository on disk.
+    pub(crate) async fn repository_bytes(
+        &self,
+        project: ProjectId,
+    ) -> Result<u64, RepositoryError> {
+        let directory = self.path_of(project);
+        let sum = tokio::task::spawn_blocking(move || sum_file_bytes(&directory));
+        Ok(sum.await.map_err(std::io::Error::other)??)
+    }
+
+    /// Removes the refs of jobs, and the objects that nothing refers to any more. It is idempotent.
+    pub(crate) async fn remove_job_refs(
+        &self,
+        project: ProjectId,
+        jobs: &[JobId],
+    ) -> Result<(), RepositoryError> {
+        let directory = self.path_of(project);
+        if jobs.is_empty() || !tokio::fs::try_exists(&directory).await? {
+            return Ok(());
+        }
+        let lines: String = jobs
+            .iter()
+            .flat_map(|job| [job_ref(*job), incoming_ref(*job)])
+            .map(|name| format!("delete {name}\n"))
+            .collect();
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let mut git = Self::git_command(GitLimits::READ, &directory);
+        git.args(["update-ref", "--no-deref", "--stdin"]);
+        let done = Self::feed_process(git.stdin(Stdio::piped()), lines).await?;
+        if !done.status.success() {
+            return Err(classify_failure(&done, "git could not remove the refs of jobs"));
+        }
+        // Objects that a process has written lately may get a ref yet.
+        let mut git = Self::git_command(GitLimits::WRITE_PACK, &directory);
+        git.args(["gc", "--quiet", GC_PRUNE_ARGUMENT]);
+        let done = Self::collect_output(GC_TIMEOUT, &mut git, MAX_OUTPUT_BYTES).await;
+        // The space comes back in the round of the next task.
+        match done {
+            Ok(done) if done.status.success() => {}
+            Ok(done) => {
+                let error = classify_failure(&done, done.stderr.trim());
+                log_background_error("repository.gc_failed", &error, GC_FAILED_MESSAGE);
+            }
+            Err(error) => log_background_error("repository.gc_failed", &error, GC_FAILED_MESSAGE),
+        }
+        Ok(())
     }
 
     /// Acquires a slot for a fetch. Only people need one: the number of jobs is already bounded by the nodes.
@@ -456,6 +530,10 @@ impl RepositoryStore {
     ) -> Result<String, RepositoryError> {
         use cynode_forge::git;
         let directory = self.ensure_repository(project).await?;
+        if self.disk.require_space(&self.directory).is_err() {
+            let why = "the disk is almost full: nothing is fetched until there is room";
+            return Err(RepositoryError::Failed(why.into()));
+        }
         let _place = self.mirrors.acquire().await.map_err(std::io::Error::other)?;
         git::fetch_branch(&directory, remote, branch).await.map_err(|error| match error {
             git::GitRemoteError::Refused(why) => RepositoryError::Refused(why),
@@ -728,21 +806,26 @@ impl RepositoryStore {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
         let mut git = Self::git_command(GitLimits::READ, directory);
         git.args(["cat-file", &format!("--batch-check={format}"), "--buffer"]);
-        let mut process = GitProcess::spawn_limited(git.stdin(Stdio::piped()))?;
-        let input = process.take_stdin();
-        // It runs concurrently with reading the answer, because both pipes may be full.
-        let asking = async move {
-            if let Some(mut input) = input {
-                let _ = input.write_all(objects.as_bytes()).await;
-            }
-        };
-        let answer = process.collect_output_within(GIT_TIMEOUT, MAX_OUTPUT_BYTES);
-        let ((), done) = tokio::join!(asking, answer);
-        let done = done?.ok_or(RepositoryError::Slow)?;
+        let done = Self::feed_process(git.stdin(Stdio::piped()), objects).await?;
         if !done.is_complete || !done.status.success() {
             return Err(classify_failure(&done, "git could not read the repository"));
         }
         Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    }
+
+    /// Runs a git command that reads lines.
+    async fn feed_process(git: &mut Command, lines: String) -> Result<GitOutput, RepositoryError> {
+        let mut process = GitProcess::spawn_limited(git)?;
+        let input = process.take_stdin();
+        // It runs concurrently with reading the answer, because both pipes may be full.
+        let asking = async move {
+            if let Some(mut input) = input {
+                let _ = input.write_all(lines.as_bytes()).await;
+            }
+        };
+        let answer = process.collect_output_within(GIT_TIMEOUT, MAX_OUTPUT_BYTES);
+        let ((), done) = tokio::join!(asking, answer);
+        done?.ok_or(RepositoryError::Slow)
     }
 
     /// Returns the text of a blob by object id. Returns `None` when it is too large or not a file.
@@ -865,14 +948,19 @@ impl RepositoryStore {
     ) -> Result<IncomingBundle, Error> {
         let directory = self.directory.join("incoming");
         let broken = |error: std::io::Error| Error::Internal(error.into());
+        self.disk.require_space(&self.directory)?;
         tokio::fs::create_dir_all(&directory).await.map_err(broken)?;
         let incoming = IncomingBundle(directory.join(name));
         let mut file = tokio::fs::File::create(&incoming.0).await.map_err(broken)?;
         let mut bytes = std::pin::pin!(bytes);
-        let mut size = 0_u64;
+        let (mut size, mut measured) = (0_u64, 0_u64);
         while let Some(piece) = bytes.next().await {
             let piece = piece.map_err(|_| Error::Invalid("the bytes were cut off".into()))?;
             size += piece.len() as u64;
+            if size - measured >= DISK_CHECK_BYTES {
+                self.disk.require_space(&self.directory)?;
+                measured = size;
+            }
             if size > MAX_BUNDLE_BYTES {
                 return Err(Error::Invalid(format!(
                     "a bundle has at most {MAX_BUNDLE_BYTES} bytes"
@@ -892,12 +980,59 @@ impl IncomingBundle {
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
+
+    fn size_bytes(&self) -> Result<u64, RepositoryError> {
+        Ok(std::fs::metadata(&self.0)?.len())
+    }
 }
 
 impl Drop for IncomingBundle {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Returns the size of the files below a directory. A file that is removed meanwhile counts nothing.
+fn sum_file_bytes(directory: &Path) -> std::io::Result<u64> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    let mut sum = 0_u64;
+    for entry in entries {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(about) if about.is_dir() => sum += sum_file_bytes(&entry.path())?,
+            Ok(about) => sum += about.len(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sum)
+}
+
+/// Returns why bytes do not fit into the quota of a project's repository, or `None` if they do.
+pub(crate) async fn find_quota_violation(
+    app: &App,
+    project: ProjectId,
+    bytes: u64,
+) -> Result<Option<String>, Error> {
+    let mut conn = app.conn().await?;
+    let most = settings::setting_number(
+        &mut conn,
+        PROJECT_REPOSITORY_BYTES_SETTING,
+        DEFAULT_PROJECT_REPOSITORY_BYTES,
+    )
+    .await?;
+    drop(conn);
+    let used = app.gateway_parts()?.repositories.repository_bytes(project).await?;
+    if used.saturating_add(bytes) <= u64::try_from(most).unwrap_or_default() {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "the project's repository has {used} bytes, {bytes} more were sent, and at most {most} are kept for one: wait until the \
+         commits of ended tasks expire, or ask an admin to raise `{PROJECT_REPOSITORY_BYTES_SETTING}`"
+    )))
 }
 
 /// Returns the ref of the verified commit of a job.
@@ -1004,6 +1139,9 @@ pub async fn import_repository<E>(
     let repositories = &app.gateway_parts()?.repositories;
     let name = app.environment().new_uuid(app.environment().now()).to_string();
     let incoming = repositories.receive_bundle(&name, bytes).await?;
+    if let Some(why) = find_quota_violation(app, project, incoming.size_bytes()?).await? {
+        return Err(Error::TooLarge(why));
+    }
     let (default_branch, head) =
         repositories.import_bundle(project, incoming.path(), branch).await?;
     let mut ctx = app.begin_transaction(request).await?;

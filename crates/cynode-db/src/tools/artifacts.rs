@@ -254,7 +254,7 @@ pub async fn expire_task_blobs(
             DELETE FROM job_blobs b USING jobs j WHERE j.task_id = $1 AND b.job_id = j.job_id RETURNING b.digest
         )
         INSERT INTO expired_blobs (digest, expired_at)
-        SELECT digest, $2 FROM kept UNION SELECT digest, $2 FROM stored
+        SELECT digest, $2::timestamptz FROM (SELECT digest FROM kept UNION SELECT digest FROM stored) gone
         ON CONFLICT (digest) DO UPDATE SET expired_at = excluded.expired_at
         ",
         task.as_uuid(),
