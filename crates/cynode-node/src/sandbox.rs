@@ -15,7 +15,7 @@ mod host_env;
 mod output;
 mod podman;
 mod running;
-mod users;
+pub(crate) mod users;
 mod visible_paths;
 
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
@@ -25,7 +25,7 @@ use futures::future::BoxFuture;
 
 pub use self::{
     bubblewrap::BubblewrapBackend,
-    host_env::{HostEnv, SandboxOptions},
+    host_env::{DEFAULT_USERS, HostEnv, SandboxOptions},
     output::{CapturedOutput, capture_tail},
     podman::PodmanBackend,
     running::{ExitReason, KillHandle, SandboxExit, SandboxProcess},

@@ -17,6 +17,7 @@ use crate::workflow::{Drive, create_job};
 
 mod base_checks;
 mod evidence;
+mod storage;
 
 /// A machine with a key.
 pub(crate) struct Machine {

@@ -94,8 +94,8 @@ pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
         let removed = removed.map_err(|error| Error::Internal(error.into()));
         finish_step("orphans.remove_failed", removed);
         finish_step("task_files.expire_failed", expire_task_files(app, now).await);
-        let blobs = remove_expired_blobs(app, now - orphan_cleanup::ORPHAN_MIN_AGE).await;
-        finish_step("blobs.remove_failed", blobs);
+        let bytes = remove_expired_blobs(app, now - orphan_cleanup::ORPHAN_MIN_AGE).await;
+        finish_step("blobs.remove_failed", bytes);
         let files = remove_deleted_project_files(app, now - orphan_cleanup::ORPHAN_MIN_AGE).await;
         finish_step("project.files_remove_failed", files);
     }

@@ -38,7 +38,11 @@ use crate::{
         evidence,
         repositories::{DiffStat, RepositoryError, find_quota_violation},
     },
-    platform::{disk::DISK_CHECK_BYTES, operation, timeouts::wait_timeout},
+    platform::{
+        disk::{DISK_CHECK_BYTES, ask_node_to_retry},
+        operation,
+        timeouts::wait_timeout,
+    },
     tools::{
         approvals::{self, ApprovalOutcome, ApprovalRequest},
         artifacts::{BlobQuota, decode_hex32, object_path as stored_at},
@@ -549,7 +553,8 @@ async fn import_commit(
         return Ok(Err(why));
     }
     let name = app.environment().new_uuid(app.environment().now()).to_string();
-    let file = parts.repositories.receive_bundle(&name, stored.into_stream()).await?;
+    let received = parts.repositories.receive_bundle(&name, stored.into_stream()).await;
+    let file = received.map_err(ask_node_to_retry)?;
     // All commits to be merged must be in the result.
     let (base, merge) = (held.base.as_deref(), held.merge.as_slice());
     match parts

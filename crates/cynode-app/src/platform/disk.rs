@@ -73,13 +73,19 @@ impl DiskProbe {
         Ok(())
     }
 
-    /// Refuses what a node stores when the disk is almost full. The node tries again: its work is done and would be lost.
+    /// Refuses what a node stores when the disk is almost full.
     pub(crate) fn require_space_for_node(&self, directory: &Path) -> Result<(), Error> {
-        if self.is_almost_full(directory) {
-            let why = DISK_FULL_MESSAGE.to_owned();
-            return Err(Error::UpstreamUnavailable { after: NODE_RETRY_DELAY, why });
+        self.require_space(directory).map_err(ask_node_to_retry)
+    }
+}
+
+/// Makes the node that a full disk refused try again: its work is done and would be lost.
+pub(crate) fn ask_node_to_retry(error: Error) -> Error {
+    match error {
+        Error::StorageFull(why) => {
+            Error::UpstreamUnavailable { after: NODE_RETRY_DELAY, why: why.to_owned() }
         }
-        Ok(())
+        other => other,
     }
 }
 
