@@ -96,7 +96,7 @@ impl GitLimits {
         data_bytes: 1 << 30,
         address_space_bytes: 2 << 30,
         cpu_seconds: 600,
-        file_bytes: 4 << 30,
+        file_bytes: 64 << 30,
     };
 
     /// Returns the arguments of `prlimit`.

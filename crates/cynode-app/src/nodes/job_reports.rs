@@ -380,6 +380,19 @@ impl ValidatedResult {
         self.result.stop_reason = Some(WorkStopReason::Unverified);
         self.result.commit = None;
     }
+
+    /// Sets the inspection of the change. A change that git refuses to read is refused: a repeat would end the same way.
+    fn set_inspection(
+        &mut self,
+        found: Result<evidence::ChangeInspection, Error>,
+    ) -> Result<(), Error> {
+        match found {
+            Ok(inspection) => self.inspection = inspection,
+            Err(Error::Invalid(why)) => self.refuse(&format!("the commit does not count: {why}")),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
 /// What is done about the commit of a result.
@@ -440,23 +453,18 @@ async fn validate_commit(
             match import_commit(app, held, job, &commit, bundle).await? {
                 Ok(diff) => {
                     validated.diff = diff;
-                    match evidence::inspect_change(app, held.project, held.task, &commit).await {
-                        Ok(inspection) => validated.inspection = inspection,
-                        // Git refuses to read the change, and would do so again.
-                        Err(Error::Invalid(why)) => {
-                            validated.refuse(&format!("the commit does not count: {why}"));
-                        }
-                        Err(error) => return Err(error),
-                    }
+                    let found =
+                        evidence::inspect_change(app, held.project, held.task, &commit).await;
+                    validated.set_inspection(found)?;
                 }
                 Err(why) => validated.refuse(&format!("the commit does not count: {why}")),
             }
         }
         CommitAction::KeepBase => {
             validated.result.commit.clone_from(&held.base);
-            validated.inspection = inspect_base(app, held).await?;
+            validated.set_inspection(inspect_base(app, held).await)?;
         }
-        CommitAction::InspectBase => validated.inspection = inspect_base(app, held).await?,
+        CommitAction::InspectBase => validated.set_inspection(inspect_base(app, held).await)?,
         CommitAction::RefuseMissing => {
             validated.refuse("nothing was changed, though something had to be");
         }
