@@ -197,7 +197,8 @@ fn create_git_dir(host: &HostCommands, path: &Path) -> Result<(), WorkspaceError
     if give_to_git(host, path) {
         return Ok(());
     }
-    Err(WorkspaceError::Out(io::Error::other("the directory cannot be given to the user of git")))
+    let source = io::Error::other("its directory cannot be given to its user");
+    Err(HostCommandError::Start { program: "git".to_owned(), source }.into())
 }
 
 /// Gives a directory with everything in it to the user of git, where that is not the node's own. Returns whether it has it.
