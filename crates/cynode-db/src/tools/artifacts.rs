@@ -262,13 +262,9 @@ pub async fn expire_task_blobs(
     )
     .execute(&mut *conn)
     .await?;
-    sqlx::query!(
-        "UPDATE tasks SET files_expired_at = $2 WHERE task_id = $1",
-        task.as_uuid(),
-        now
-    )
-    .execute(conn)
-    .await?;
+    sqlx::query!("UPDATE tasks SET files_expired_at = $2 WHERE task_id = $1", task.as_uuid(), now)
+        .execute(conn)
+        .await?;
     Ok(())
 }
 
