@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub mod body_budget;
 pub(crate) mod context;
+pub mod disk;
 pub(crate) mod environment;
 pub(crate) mod error;
 pub(crate) mod idempotency;

@@ -57,6 +57,7 @@ CREATE TABLE tasks (
     created_by          uuid NOT NULL REFERENCES users,
     created_at          timestamptz NOT NULL,
     updated_at          timestamptz NOT NULL,
+    files_expired_at    timestamptz,         -- when the commits and artifacts of its jobs were removed
     -- The tasks whose agents asked for it, the nearest last. What it spends counts against the budgets of all of them.
     ancestors           uuid[] NOT NULL DEFAULT '{}' CONSTRAINT tasks_ancestors_depth CHECK (cardinality(ancestors) <= 4),
     CONSTRAINT tasks_name_unique UNIQUE (project_id, name),
@@ -72,6 +73,8 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_by_project ON tasks (project_id, task_id);
 -- Tasks that have not ended: budgets are listed for these only.
 CREATE INDEX tasks_open ON tasks (task_id) WHERE state IN ('queued', 'running');
+-- Tasks whose files retention has not removed yet.
+CREATE INDEX tasks_with_files ON tasks (ended_at) WHERE files_expired_at IS NULL;
 
 -- Archiving a project locks its row. A task that is stored at the same time waits for that lock here, and is then refused.
 CREATE FUNCTION refuse_task_of_archived_project() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -189,13 +189,25 @@ CREATE TABLE artifacts (
 );
 CREATE INDEX artifacts_by_task ON artifacts (task_id, artifact_id);
 CREATE INDEX artifacts_by_digest ON artifacts (digest);
+CREATE INDEX artifacts_by_project ON artifacts (project_id);
 
--- Blobs that nodes uploaded for jobs under way. A result names only those: a digest alone is no proof of possession.
+-- Blobs that nodes stored for jobs, recorded before the bytes are there: the quota of a project counts them, and a result names only
+-- those of its own job. A digest alone is no proof of possession.
 CREATE TABLE job_blobs (
-    job_id      uuid NOT NULL REFERENCES jobs ON DELETE CASCADE,
-    digest      bytea NOT NULL CHECK (octet_length(digest) = 32),
-    uploaded_at timestamptz NOT NULL,
+    job_id     uuid NOT NULL REFERENCES jobs ON DELETE CASCADE,
+    project_id uuid NOT NULL REFERENCES projects,
+    digest     bytea NOT NULL CHECK (octet_length(digest) = 32),
+    size       bigint NOT NULL CHECK (size >= 0),
+    stored_at  timestamptz NOT NULL,
     PRIMARY KEY (job_id, digest)
+);
+CREATE INDEX job_blobs_by_project ON job_blobs (project_id);
+CREATE INDEX job_blobs_by_digest ON job_blobs (digest);
+
+-- Blobs that a task had until its files expired. Maintenance removes the bytes that nothing else refers to.
+CREATE TABLE expired_blobs (
+    digest     bytea PRIMARY KEY,
+    expired_at timestamptz NOT NULL
 );
 
 -- Skills: instructions that agents can load.

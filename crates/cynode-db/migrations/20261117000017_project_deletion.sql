@@ -18,9 +18,14 @@ BEGIN
     SELECT coalesce(array_agg(pull_request_id), '{}') INTO own_pulls FROM pull_requests WHERE project_id = deleted;
     SELECT coalesce(array_agg(handoff_id), '{}') INTO own_handoffs FROM handoffs WHERE project_id = deleted;
     INSERT INTO deleted_project_files (project_id, digests, deleted_at)
-    SELECT deleted, coalesce(array_agg(DISTINCT a.digest), '{}'), moment FROM artifacts a
-    WHERE a.project_id = deleted
-        AND NOT EXISTS (SELECT FROM artifacts o WHERE o.digest = a.digest AND o.project_id <> deleted);
+    SELECT deleted, coalesce(array_agg(DISTINCT a.digest), '{}'), moment
+    FROM (
+        SELECT digest FROM artifacts WHERE project_id = deleted
+        UNION
+        SELECT digest FROM job_blobs WHERE project_id = deleted
+    ) a
+    WHERE NOT EXISTS (SELECT FROM artifacts o WHERE o.digest = a.digest AND o.project_id <> deleted)
+        AND NOT EXISTS (SELECT FROM job_blobs o WHERE o.digest = a.digest AND o.project_id <> deleted);
     DELETE FROM deliveries WHERE task_id = ANY (own_tasks) OR pull_request_id = ANY (own_pulls);
     DELETE FROM pull_request_feedback WHERE task_id = ANY (own_tasks) OR pull_request_id = ANY (own_pulls);
     DELETE FROM pull_request_followups WHERE task_id = ANY (own_tasks) OR pull_request_id = ANY (own_pulls);

@@ -6,7 +6,6 @@
 use std::{
     net::{IpAddr, SocketAddr},
     path::Path,
-    process::{Output, Stdio},
     time::Duration,
 };
 
@@ -16,13 +15,17 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::{process::Command, sync::OnceCell};
 use url::Url;
 
-use crate::{ForgeKind, http::PRIVATE_ADDRESS_MESSAGE};
+use crate::{
+    ForgeKind,
+    git_process::{GitLimits, GitOutput, GitProcess, is_transient_failure, limited_git_command},
+    http::PRIVATE_ADDRESS_MESSAGE,
+};
 
 /// Timeout of one git command.
 const GIT_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// `PATH` for git and its helpers.
-const GIT_SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Maximum number of bytes that are read of git's output.
+const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Prefix of the branches that CyNode pushes.
 pub const BRANCH_PREFIX: &str = "cynode/";
@@ -121,7 +124,7 @@ pub async fn push_branch(
         &url,
         &what,
     ];
-    let done = run_git(git_dir, remote, &args).await?;
+    let done = run_git(GitLimits::WRITE_PACK, git_dir, remote, &args).await?;
     if done.status.success() {
         return Ok(PushOutcome::Moved);
     }
@@ -154,12 +157,12 @@ pub async fn fetch_branch(
         &url,
         &what,
     ];
-    let done = run_git(git_dir, remote, &args).await?;
+    let done = run_git(GitLimits::READ, git_dir, remote, &args).await?;
     if !done.status.success() {
         return Err(classify_git_failure(&done));
     }
     let name = format!("{name}^{{commit}}");
-    let mut look = build_git_command(git_dir, remote);
+    let mut look = build_git_command(GitLimits::READ, git_dir, remote);
     let done =
         collect_git_output(look.args(["rev-parse", "--verify", "--end-of-options", &name])).await?;
     let commit = String::from_utf8_lossy(&done.stdout).trim().to_owned();
@@ -177,7 +180,8 @@ async fn remote_ref_commit(
     name: &str,
 ) -> Result<Option<String>, GitRemoteError> {
     let url = validate_remote_url(remote)?;
-    let done = run_git(git_dir, remote, &["ls-remote", "--refs", &url, name]).await?;
+    let args = ["ls-remote", "--refs", &url, name];
+    let done = run_git(GitLimits::READ, git_dir, remote, &args).await?;
     if !done.status.success() {
         return Err(classify_git_failure(&done));
     }
@@ -204,20 +208,27 @@ fn validate_remote_url(remote: &GitRemote) -> Result<String, GitRemoteError> {
 }
 
 async fn run_git(
+    limits: GitLimits,
     git_dir: &Path,
     remote: &GitRemote,
     args: &[&str],
-) -> Result<Output, GitRemoteError> {
-    let mut git = build_git_command(git_dir, remote);
+) -> Result<GitOutput, GitRemoteError> {
+    let mut git = build_git_command(limits, git_dir, remote);
     for pin in resolve_pin_settings(remote).await? {
         git.args(["-c", &pin]);
     }
     collect_git_output(git.args(args)).await
 }
 
-async fn collect_git_output(git: &mut Command) -> Result<Output, GitRemoteError> {
-    let done = tokio::time::timeout(GIT_TIMEOUT, git.output());
-    Ok(done.await.map_err(|_| GitRemoteError::Slow)??)
+async fn collect_git_output(git: &mut Command) -> Result<GitOutput, GitRemoteError> {
+    let process = GitProcess::spawn_limited(git)?;
+    let done = process.collect_output_within(GIT_TIMEOUT, MAX_OUTPUT_BYTES).await?;
+    let done = done.ok_or(GitRemoteError::Slow)?;
+    if !done.is_complete {
+        let why = format!("git says more than {MAX_OUTPUT_BYTES} bytes about the remote");
+        return Err(GitRemoteError::Refused(why));
+    }
+    Ok(done)
 }
 
 /// SSRF guard: returns git settings that pin the host to its public addresses. Otherwise git would resolve the name again and could
@@ -252,9 +263,8 @@ async fn resolve_pin_settings(remote: &GitRemote) -> Result<Vec<String>, GitRemo
 async fn check_pinning_support() -> Result<(), GitRemoteError> {
     static PINNING_SUPPORT: OnceCell<()> = OnceCell::const_new();
     let ask = || async {
-        let mut git = Command::new("git");
-        git.env_clear().env("PATH", GIT_SEARCH_PATH).arg("version");
-        let done = collect_git_output(git.stdin(Stdio::null()).kill_on_drop(true)).await?;
+        let mut git = limited_git_command(GitLimits::READ);
+        let done = collect_git_output(git.arg("version")).await?;
         if is_pinning_supported(&String::from_utf8_lossy(&done.stdout)) {
             return Ok(());
         }
@@ -287,16 +297,9 @@ fn build_pin_settings(name: &str, port: u16, found: &[SocketAddr]) -> Vec<String
 }
 
 /// Builds a git command that ignores all configuration but its arguments and can only contact the remote.
-fn build_git_command(git_dir: &Path, remote: &GitRemote) -> Command {
-    let mut git = Command::new("git");
-    git.env_clear()
-        .env("PATH", GIT_SEARCH_PATH)
-        .env("HOME", "/nonexistent")
-        .env("LC_ALL", "C.UTF-8")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .args(["-c", "core.hooksPath=/dev/null", "-c", "fetch.fsckObjects=true", "-c", "gc.auto=0"])
+fn build_git_command(limits: GitLimits, git_dir: &Path, remote: &GitRemote) -> Command {
+    let mut git = limited_git_command(limits);
+    git.args(["-c", "core.hooksPath=/dev/null", "-c", "fetch.fsckObjects=true", "-c", "gc.auto=0"])
         .args([
             "-c",
             "credential.helper=",
@@ -317,11 +320,7 @@ fn build_git_command(git_dir: &Path, remote: &GitRemote) -> Command {
         .args(["-c", "protocol.allow=never"])
         .args(["-c", "protocol.https.allow=always", "-c", "protocol.http.allow=always"])
         .arg("--git-dir")
-        .arg(git_dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
+        .arg(git_dir);
     let mut settings = Vec::new();
     if remote.files {
         settings.push(("protocol.file.allow".to_owned(), "always".to_owned()));
@@ -341,18 +340,20 @@ fn build_git_command(git_dir: &Path, remote: &GitRemote) -> Command {
 }
 
 /// Classifies a failure by git's output.
-fn classify_git_failure(done: &Output) -> GitRemoteError {
-    let said = format!(
-        "{}\n{}",
-        String::from_utf8_lossy(&done.stdout),
-        String::from_utf8_lossy(&done.stderr)
-    );
+fn classify_git_failure(done: &GitOutput) -> GitRemoteError {
+    let said = format!("{}\n{}", String::from_utf8_lossy(&done.stdout), done.stderr);
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
     let lines = said.lines().map(str::trim);
     let told =
         lines.filter(|line| !line.is_empty() && !line.starts_with("hint:") && *line != "Done");
     let told = format!("git: {}", told.take(4).collect::<Vec<_>>().join("; "));
-    if has(&["non-fast-forward", "fetch first", "stale info", "needs force"]) {
+    if is_transient_failure(&done.stderr) {
+        GitRemoteError::Failed(told)
+    } else if done.is_over_limit() {
+        GitRemoteError::Refused(format!(
+            "the branch needs more memory or time than git is given: keep large files out of the history. {told}"
+        ))
+    } else if has(&["non-fast-forward", "fetch first", "stale info", "needs force"]) {
         GitRemoteError::Refused(format!(
             "the branch has commits that this one does not follow; nothing is forced. {told}"
         ))
@@ -478,7 +479,7 @@ mod tests {
             files: false,
             private: false,
         };
-        let git = build_git_command(Path::new("/r"), &remote);
+        let git = build_git_command(GitLimits::READ, Path::new("/r"), &remote);
         let git = git.as_std();
         assert!(git.get_args().all(|arg| !arg.to_string_lossy().contains("s3cret")));
         let value = |name: &str| {

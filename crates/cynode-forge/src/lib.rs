@@ -1,13 +1,14 @@
 //! Clients of forges: GitHub, GitLab and Gitea. Forgejo has the API of Gitea.
 //!
 //! [`Forge`] is the interface for the rest of the program: pull requests, review comments, checks, issues. [`git`] pushes branches and
-//! mirrors them, [`webhook`] verifies deliveries of a forge, [`sanitize`] removes text that a person does not see on the forge.
+//! mirrors them, [`git_process`] limits what a git process may use, [`webhook`] verifies deliveries of a forge, [`sanitize`] removes text that a person does not see on the forge.
 //!
 //! **Invariant**: no database. A credential is sent only to the host that an admin configured, and is never in an argument or a file.
 //! SSRF guard: a forge that is not marked as private is contacted at public addresses only, independent of its name resolution. No
 //! function forces a push or writes to a default branch. Creation is idempotent: an existing object is looked for first.
 
 pub mod git;
+pub mod git_process;
 mod gitea;
 mod github;
 mod gitlab;

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io::{Read, Write},
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -20,14 +21,14 @@ use crate::{
     client::{AnonymousClient, NodeClient},
     config::{self, ConfigLayer, NodeEnvironment},
     doctor,
-    host::{self, HostCommands},
+    host::{self, Confinement, HostCommands},
     join,
     key::NodeKey,
     node::{AvailableBackend, NodeContext, NodeParts, NodeSettings},
     report,
     sandbox::{
-        Backend, BubblewrapBackend, HostEnv, PodmanBackend, SandboxError, SandboxOptions,
-        VisiblePaths,
+        Backend, BubblewrapBackend, DEFAULT_USERS, HostEnv, PodmanBackend, SandboxError,
+        SandboxOptions, VisiblePaths,
     },
     store::NodeStore,
     supervisor::supervise_node,
@@ -35,7 +36,7 @@ use crate::{
     workers::{AgentRecipes, install},
 };
 
-/// Number of host users that one node assigns to its jobs.
+/// Number of host users of one node: one for git, and the others for its jobs.
 const USERS_PER_NODE: u32 = 1000;
 
 /// Number of disjoint user ranges on one machine, and so of nodes with their own users.
@@ -73,6 +74,12 @@ enum NodeSubcommand {
     /// Run a program that ends with the node.
     #[command(hide = true)]
     Hold {
+        /// Confine the program: it reads data of agents.
+        #[arg(long)]
+        confine: bool,
+        /// User of a confined program.
+        #[arg(long, requires = "confine")]
+        user: Option<u32>,
         #[arg(last = true)]
         argv: Vec<OsString>,
     },
@@ -119,8 +126,10 @@ enum AgentsCommand {
 impl NodeCli {
     /// Executes the selected command.
     pub fn run_command(self) -> anyhow::Result<()> {
-        if let NodeSubcommand::Hold { argv } = &self.command {
-            std::process::exit(host::run_until_stdin_closes(argv)?);
+        if let NodeSubcommand::Hold { confine, user, argv } = &self.command {
+            let confinement =
+                if *confine { Confinement::Confined(*user) } else { Confinement::Unconfined };
+            std::process::exit(host::run_until_stdin_closes(argv, confinement)?);
         }
         if let NodeSubcommand::Config = &self.command {
             return print_line(config::DEFAULT_CONFIG.trim_end());
@@ -189,7 +198,12 @@ impl CommandContext {
             None => recipes,
         };
         let shown = VisiblePaths::check_entries(layer.show.as_deref().unwrap_or_default());
-        Ok(Self { store, layer, settings, host: HostCommands::new(own), recipes, shown })
+        let mut host = HostCommands::new(own);
+        // Where the node is root, git is not.
+        if rustix::process::geteuid().is_root() {
+            host = host.with_git_user(node_users(&store).end);
+        }
+        Ok(Self { store, layer, settings, host, recipes, shown })
     }
 
     fn build_worker_factory(&self) -> LocalWorkerFactory {
@@ -212,12 +226,10 @@ impl CommandContext {
     }
 
     fn prepare_env_of(&self, whose: &str) -> Result<Arc<HostEnv>, SandboxError> {
-        let digest = Sha256::digest(self.store.root_dir().as_os_str().as_encoded_bytes());
+        let digest = digest_state_dir(&self.store);
         let instance = format!("{}{whose}", HEXLOWER.encode(&digest[..8]));
         let mut options = SandboxOptions::new(instance, self.store.sandboxes_dir());
-        // Nodes on one machine get different user ranges with high probability, without coordination.
-        let share = u32::from(digest[8]) % USER_RANGE_COUNT * USERS_PER_NODE;
-        options.users = options.users.start + share..options.users.start + share + USERS_PER_NODE;
+        options.users = node_users(&self.store);
         options.free_floor_bytes = self.settings.min_free_disk_bytes / 2;
         options.image.clone_from(&self.layer.default_image);
         options.show.clone_from(&self.shown.readable);
@@ -398,6 +410,19 @@ impl CommandContext {
         );
         Ok(())
     }
+}
+
+/// Returns the digest of the path of the state directory, which tells the nodes of a machine apart.
+fn digest_state_dir(store: &NodeStore) -> [u8; 32] {
+    Sha256::digest(store.root_dir().as_os_str().as_encoded_bytes()).into()
+}
+
+/// Returns the host users of the node's jobs. The user after them is that of git. Nodes on one machine get different ranges with high
+/// probability, without coordination.
+fn node_users(store: &NodeStore) -> Range<u32> {
+    let share = u32::from(digest_state_dir(store)[8]) % USER_RANGE_COUNT * USERS_PER_NODE;
+    let first = DEFAULT_USERS.start + share;
+    first..first + USERS_PER_NODE - 1
 }
 
 /// Creates a temporary state directory on the same file system as the real one.

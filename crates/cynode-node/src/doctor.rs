@@ -157,13 +157,16 @@ fn check_disk(store: &NodeStore, settings: &NodeSettings) -> DoctorStatus {
 }
 
 async fn check_git(host: &HostCommands) -> DoctorStatus {
-    let mut git = host.build_command("git");
+    // It runs as it does for jobs: under limits, and as its own user.
+    let mut git = host.build_git_command();
     git.arg("--version");
     match host::run_program("git", git, std::time::Duration::from_secs(10)).await {
         Ok(version) => {
             DoctorStatus::Good(version.trim().trim_start_matches("git version ").to_owned())
         }
-        Err(error) => DoctorStatus::Bad(format!("{error}; install git (`apt-get install git`)")),
+        Err(error) => DoctorStatus::Bad(format!(
+            "{error}; install git (`apt-get install git`), for every user, and allow the node its resource limits"
+        )),
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! They end with the node, also when it is killed, together with their children: each runs under `cynode-node hold`,
 //! which kills it when the node's end of a pipe closes.
+//!
+//! Git reads packs and trees that agents wrote. It runs under resource limits, without new privileges, and as a user of its own where
+//! the node is root: a flaw of git, or a pack that expands to any size, harms neither the machine nor the node.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -13,7 +16,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::{
+    process::{Pid, Resource, Rlimit, Signal, kill_process_group, setrlimit},
+    thread::set_no_new_privs,
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::Command,
@@ -22,6 +28,36 @@ use tokio::{
 
 /// Maximum number of bytes that are kept of a program's output.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
+
+/// Resource limits of a confined program and of each of its children, in bytes and seconds. The memory of git grows with the number of
+/// objects, not with what one of them expands to. The address space also has the packs and indexes that git maps.
+const CONFINED_LIMITS: [(Resource, u64); 4] = [
+    (Resource::Core, 0),
+    (Resource::Data, 224 << 20),
+    (Resource::As, 512 << 20),
+    (Resource::Fsize, 4 << 30),
+];
+
+/// CPU time of a confined program in seconds, and the time after which it is killed if it ignores the signal.
+const CONFINED_CPU_SECONDS: u64 = 300;
+const CONFINED_CPU_KILL_SECONDS: u64 = CONFINED_CPU_SECONDS + 5;
+
+/// Exit codes of a program that was ended because it used up its CPU time, or wrote a file above its limit.
+const OVER_LIMIT_CODES: [i32; 2] = [128 + 24, 128 + 25];
+
+/// Messages of git that mean that it, or a child of it, has hit a limit.
+const OVER_LIMIT_MARKERS: [&str; 6] = [
+    "Out of memory",
+    "out of memory",
+    "Cannot allocate memory",
+    "File too large",
+    "died of signal 24",
+    "died of signal 25",
+];
+
+/// Messages of git about a cause that its input did not bring. They go before every other message.
+const TRANSIENT_MARKERS: [&str; 3] =
+    ["No space left on device", "died of signal 9", "died of signal 15"];
 
 /// `PATH` of host programs.
 const PROGRAM_SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -45,27 +81,68 @@ pub(crate) enum HostCommandError {
         /// Tail of its output.
         told: String,
     },
+    /// The program hit a limit of its resources. It would do so again.
+    #[error("{program} needs more memory, time or space than it is given: {told}")]
+    OverLimit {
+        /// Name of the program.
+        program: String,
+        /// Tail of its output.
+        told: String,
+    },
     /// The program exceeded its timeout.
     #[error("{0} took too long")]
     Slow(String),
+}
+
+/// Restrictions of a host program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Confinement {
+    /// None, for programs that read no data of agents.
+    Unconfined,
+    /// Resource limits, no new privileges, and another user if one is given.
+    Confined(Option<u32>),
 }
 
 /// Runner of host programs.
 #[derive(Clone, Debug)]
 pub struct HostCommands {
     own: PathBuf,
+    git_user: Option<u32>,
 }
 
 impl HostCommands {
     /// Creates a runner; `own` is the path of the node's own binary.
     pub const fn new(own: PathBuf) -> Self {
-        Self { own }
+        Self { own, git_user: None }
+    }
+
+    /// Makes git run as a user of its own. The node must be root.
+    #[must_use]
+    pub fn with_git_user(self, user: u32) -> Self {
+        Self { git_user: Some(user), ..self }
+    }
+
+    /// Returns the user of git, if it is not the node's own.
+    pub(crate) const fn git_user(&self) -> Option<u32> {
+        self.git_user
     }
 
     /// Builds a command that ends with the node. It inherits nothing of the node's environment.
     pub(crate) fn build_command(&self, program: &str) -> Command {
         let mut command = Command::new(&self.own);
         command.args(["hold", "--", program]);
+        command.env_clear().env("PATH", PROGRAM_SEARCH_PATH).env("LC_ALL", "C");
+        command
+    }
+
+    /// Builds a git command that ends with the node and is confined.
+    pub(crate) fn build_git_command(&self) -> Command {
+        let mut command = Command::new(&self.own);
+        command.args(["hold", "--confine"]);
+        if let Some(user) = self.git_user {
+            command.arg("--user").arg(user.to_string());
+        }
+        command.args(["--", "git"]);
         command.env_clear().env("PATH", PROGRAM_SEARCH_PATH).env("LC_ALL", "C");
         command
     }
@@ -136,11 +213,24 @@ pub(crate) async fn run_streaming(
         Ok(_) if !whole => Ok(false),
         Ok(status) if status.success() => Ok(true),
         Ok(status) => {
+            let over = is_over_limit(status.code(), &stderr);
             let told = if stderr.trim().is_empty() { status.to_string() } else { stderr };
-            Err(HostCommandError::Failed { program, told: told.trim().to_owned() })
+            let told = told.trim().to_owned();
+            Err(if over {
+                HostCommandError::OverLimit { program, told }
+            } else {
+                HostCommandError::Failed { program, told }
+            })
         }
         Err(source) => Err(HostCommandError::Start { program, source }),
     }
+}
+
+/// Returns whether a failed program has hit a limit of its resources.
+fn is_over_limit(code: Option<i32>, stderr: &str) -> bool {
+    let says = |markers: &[&str]| markers.iter().any(|marker| stderr.contains(marker));
+    !says(&TRANSIENT_MARKERS)
+        && (code.is_some_and(|code| OVER_LIMIT_CODES.contains(&code)) || says(&OVER_LIMIT_MARKERS))
 }
 
 /// Reads the pipe to its end and keeps the beginning.
@@ -153,12 +243,25 @@ async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>) -> String {
 }
 
 /// Runs a program until it exits, or until the other end of standard input closes. Returns its exit code.
-pub(crate) fn run_until_stdin_closes(argv: &[OsString]) -> io::Result<i32> {
+pub(crate) fn run_until_stdin_closes(
+    argv: &[OsString],
+    confinement: Confinement,
+) -> io::Result<i32> {
     let [program, arguments @ ..] = argv else {
         return Err(io::Error::other("no program was named"));
     };
     let mut command = std::process::Command::new(program);
-    let mut child = command.args(arguments).stdin(Stdio::null()).process_group(0).spawn()?;
+    command.args(arguments).stdin(Stdio::null()).process_group(0);
+    if let Confinement::Confined(user) = confinement {
+        confine_process()?;
+        // The working directory of the node may be closed to the other user.
+        command.current_dir("/");
+        if let Some(user) = user {
+            // It has no other groups: those of root are dropped with the change of user.
+            command.gid(user).uid(user);
+        }
+    }
+    let mut child = command.spawn()?;
     let group = Pid::from_child(&child);
     thread::spawn(move || {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -168,4 +271,33 @@ pub(crate) fn run_until_stdin_closes(argv: &[OsString]) -> io::Result<i32> {
     // Kills the processes that the program left behind.
     let _ = kill_process_group(group, Signal::KILL);
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
+}
+
+/// Confines this process and whatever it starts.
+fn confine_process() -> io::Result<()> {
+    let cpu =
+        Rlimit { current: Some(CONFINED_CPU_SECONDS), maximum: Some(CONFINED_CPU_KILL_SECONDS) };
+    setrlimit(Resource::Cpu, cpu)?;
+    for (resource, most) in CONFINED_LIMITS {
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    set_no_new_privs(true)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_death_by_a_limit_is_told_from_one_that_may_pass() {
+        let oom = "fatal: Out of memory, malloc failed (tried to allocate 1073741761 bytes)";
+        assert!(is_over_limit(Some(128), oom));
+        assert!(is_over_limit(Some(152), "") && is_over_limit(Some(153), ""));
+        assert!(is_over_limit(Some(128), "error: index-pack died of signal 24"));
+        assert!(!is_over_limit(Some(137), "") && !is_over_limit(None, ""));
+        assert!(!is_over_limit(Some(128), "fatal: write error: No space left on device"));
+        assert!(!is_over_limit(Some(128), "error: index-pack died of signal 9"));
+        assert!(!is_over_limit(Some(128), "fatal: couldn't find remote ref"));
+    }
 }

@@ -5,7 +5,7 @@
 //! node.key                  the Ed25519 key
 //! node.json                 the node's identity and its orchestrator
 //! claim                     the claim in progress, so that a killed node does not lose its jobs
-//! mirrors/<project>.git     fetched commits, one mirror per project
+//! mirrors/<project>.git     fetched commits, one mirror per project; of git's own user where the node is root
 //! agents/<name>/            installed agents
 //! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events,
 //!                           workspace/, home/, out/, source/, sockets/
@@ -83,12 +83,10 @@ impl NodeStore {
         create_traversable_dir(root)?;
         // A relative path would not survive being passed to other programs.
         let root = root.canonicalize().map_err(NodeStoreError::wrap_io("cannot find", root))?;
-        for part in ["agents", "jobs", "sandboxes"] {
+        for part in ["agents", "jobs", "mirrors", "sandboxes"] {
             create_traversable_dir(&root.join(part))?;
         }
-        for part in ["mirrors", "trash"] {
-            create_private_dir(&root.join(part))?;
-        }
+        create_private_dir(&root.join("trash"))?;
         Ok(Self { root })
     }
 

@@ -28,11 +28,26 @@ pub(crate) use self::{
 };
 use crate::{
     host::{self, HostCommandError, HostCommands},
+    sandbox::users,
     store::{self, JobDir, NodeStore, NodeStoreError},
 };
 
 /// Timeout of one git command.
 const GIT_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// Settings that keep the memory of git within the limits of a confined program: one thread, small windows of packs, small caches of
+/// deltas, large files as streams, and packs that are indexed instead of unpacked.
+const MEMORY_SETTINGS: [(&str, &str); 9] = [
+    ("pack.threads", "1"),
+    ("index.threads", "1"),
+    ("core.packedGitWindowSize", "16m"),
+    ("core.packedGitLimit", "64m"),
+    ("core.deltaBaseCacheLimit", "16m"),
+    ("core.bigFileThreshold", "32m"),
+    ("pack.windowMemory", "32m"),
+    ("pack.deltaCacheSize", "16m"),
+    ("fetch.unpackLimit", "1"),
+];
 
 /// Error of creating or exporting a workspace.
 #[derive(Debug, thiserror::Error)]
@@ -68,9 +83,13 @@ pub(crate) enum WorkspaceError {
 }
 
 impl WorkspaceError {
-    /// Returns whether another request to the orchestrator may help.
+    /// Returns whether another request to the orchestrator may help. A repository that git cannot read within its limits stays so.
     pub(crate) const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Host(_))
+        match self {
+            Self::Host(HostCommandError::OverLimit { .. }) => false,
+            Self::Host(_) => true,
+            _ => false,
+        }
     }
 
     /// Returns whether the disk is full.
@@ -107,7 +126,7 @@ pub(crate) async fn update_mirror(
     if missing_commits(host, &path, commits).await.is_empty() {
         return Ok(path);
     }
-    if !path.join("HEAD").exists() {
+    if !path.join("HEAD").exists() || !give_to_git(host, &path) {
         init_mirror(host, store, &path).await?;
     }
     let mut fetched = fetch_refs(host, &path, "+refs/*:refs/*", origin).await;
@@ -161,6 +180,7 @@ async fn init_mirror(
     path: &Path,
 ) -> Result<(), WorkspaceError> {
     store.move_to_trash(path)?;
+    create_git_dir(host, path)?;
     let mut init = git_command(host);
     init.args(["init", "--quiet", "--bare", "--template="]).arg(path);
     host::run_program("git init", init, GIT_TIMEOUT).await?;
@@ -171,8 +191,31 @@ async fn init_mirror(
     Ok(())
 }
 
+/// Creates a directory that git writes to.
+fn create_git_dir(host: &HostCommands, path: &Path) -> Result<(), WorkspaceError> {
+    store::create_private_dir(path)?;
+    if give_to_git(host, path) {
+        return Ok(());
+    }
+    let source = io::Error::other("its directory cannot be given to its user");
+    Err(HostCommandError::Start { program: "git".to_owned(), source }.into())
+}
+
+/// Gives a directory with everything in it to the user of git, where that is not the node's own. Returns whether it has it.
+fn give_to_git(host: &HostCommands, path: &Path) -> bool {
+    host.git_user().is_none_or(|user| users::chown_tree(path, user).is_ok())
+}
+
+/// Returns whether a path is a directory. Git's user could have left a symlink there, and the node may write where that user may not.
+fn is_plain_dir(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
+}
+
 /// Removes stale lock files of refs.
 fn remove_ref_locks(directory: &Path) {
+    if !is_plain_dir(directory) {
+        return;
+    }
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -185,7 +228,13 @@ fn remove_ref_locks(directory: &Path) {
 
 /// Removes partial packs of a killed fetch: they may be as large as the whole fetch.
 fn remove_partial_fetches(objects: &Path) {
+    if !is_plain_dir(objects) {
+        return;
+    }
     for folder in fs::read_dir(objects).into_iter().flatten().flatten() {
+        if !is_plain_dir(&folder.path()) {
+            continue;
+        }
         for entry in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(b"tmp_") {
                 let _ = fs::remove_file(entry.path());
@@ -270,6 +319,7 @@ pub(crate) async fn create_workspace(
         store::create_private_dir(&path)?;
     }
     let workspace = dir.workspace_dir();
+    create_git_dir(host, &workspace)?;
     let mut init = git_command(host);
     init.args(["init", "--quiet", "--template="]).arg(format!("--initial-branch={branch}"));
     init.arg(&workspace);
@@ -363,13 +413,16 @@ async fn copy_commits(
     let mut fetch = git_command(host);
     fetch.arg("-C").arg(to);
     fetch.args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--update-head-ok"]);
+    // Git does not pass its settings on to the process that reads the mirror.
+    let settings = MEMORY_SETTINGS.map(|(key, value)| format!("-c {key}={value}")).join(" ");
+    fetch.arg(format!("--upload-pack=git {settings} upload-pack"));
     fetch.args(flags).arg(mirror).args(wanted);
     host::run_program("git fetch", fetch, GIT_TIMEOUT).await?;
     Ok(())
 }
 
 fn git_command(host: &HostCommands) -> Command {
-    let mut git = host.build_command("git");
+    let mut git = host.build_git_command();
     git.env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_TERMINAL_PROMPT", "0")
@@ -389,9 +442,9 @@ fn git_dir_command(host: &HostCommands, path: &Path) -> Command {
 fn set_git_config(git: &mut Command, more: &[(&str, &str)]) {
     let always =
         [("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"), ("safe.directory", "*")];
-    let all = always.iter().chain(more);
-    git.env("GIT_CONFIG_COUNT", (always.len() + more.len()).to_string());
-    for (at, (key, value)) in all.enumerate() {
+    let all: Vec<_> = always.iter().chain(&MEMORY_SETTINGS).chain(more).collect();
+    git.env("GIT_CONFIG_COUNT", all.len().to_string());
+    for (at, (key, value)) in all.into_iter().enumerate() {
         git.env(format!("GIT_CONFIG_KEY_{at}"), key).env(format!("GIT_CONFIG_VALUE_{at}"), value);
     }
 }

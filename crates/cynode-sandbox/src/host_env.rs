@@ -32,6 +32,9 @@ const SANDBOX_INIT_BINARY: &[u8] = include_bytes!(env!("CYNODE_SANDBOX_INIT"));
 /// Time that the processes of a run have to exit after a kill.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Host users that are reserved for the nodes of a machine.
+pub const DEFAULT_USERS: Range<u32> = 1_900_000_000..1_900_060_000;
+
 /// Options of the node's sandboxes.
 #[derive(Clone, Debug)]
 pub struct SandboxOptions {
@@ -59,7 +62,7 @@ impl SandboxOptions {
         Self {
             instance: instance.into(),
             directory: directory.into(),
-            users: 1_900_000_000..1_900_060_000,
+            users: DEFAULT_USERS,
             show: Vec::new(),
             bwrap: "/usr/bin/bwrap".into(),
             podman: "/usr/bin/podman".into(),

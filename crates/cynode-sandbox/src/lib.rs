@@ -20,7 +20,7 @@ mod output;
 mod podman;
 mod running;
 mod socket_server;
-mod users;
+pub mod users;
 mod visible_paths;
 
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
@@ -34,7 +34,7 @@ pub use self::{
         AddressConnector, EGRESS_PORT, EgressAllowlist, EgressDialer, EgressProxy, EgressReporter,
         HostResolver, proxy_environment,
     },
-    host_env::{HostEnv, SandboxOptions, check_dir_ownership, create_traversable_dir},
+    host_env::{DEFAULT_USERS, HostEnv, SandboxOptions, check_dir_ownership, create_traversable_dir},
     output::{CapturedOutput, capture_tail},
     podman::PodmanBackend,
     running::{ExitReason, KillHandle, SandboxExit, SandboxProcess},

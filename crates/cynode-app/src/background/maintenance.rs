@@ -1,8 +1,15 @@
 //! Retention: prunes rows and files past their retention, removes orphans and creates partitions, at a fixed interval.
 //! Any number of processes may run it at once.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
+use cynode_core::{
+    ids::{JobId, ProjectId},
+    settings::registry::{DEFAULT_TASK_RETENTION_DAYS, TASK_RETENTION_SETTING},
+};
 use cynode_db::{
     DbError, PooledConn,
     identity::accounts,
@@ -10,7 +17,7 @@ use cynode_db::{
     nodes, notifications,
     platform::{idempotency, schema},
     tasks::projects,
-    tools::{agent_tokens, approvals},
+    tools::{agent_tokens, approvals, artifacts as blobs},
     workflow::schedules,
 };
 use time::OffsetDateTime;
@@ -18,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     App, Error, GatewayParts,
-    platform::{error::log_background_error, operation, orphan_cleanup},
+    platform::{error::log_background_error, operation, orphan_cleanup, settings},
     tools::artifacts,
 };
 
@@ -27,6 +34,9 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(10);
 
 /// Maximum number of rows removed by one statement, so that no lock is held for long.
 const PRUNE_BATCH_SIZE: i64 = 1000;
+
+/// Maximum number of tasks whose files expire in one round.
+const MAX_EXPIRED_TASKS: i64 = 200;
 
 /// Retention of notifications.
 const NOTIFICATION_RETENTION: time::Duration = time::Duration::days(30);
@@ -83,6 +93,9 @@ pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
             remove_orphaned_files(parts, (now - orphan_cleanup::ORPHAN_MIN_AGE).into()).await;
         let removed = removed.map_err(|error| Error::Internal(error.into()));
         finish_step("orphans.remove_failed", removed);
+        finish_step("task_files.expire_failed", expire_task_files(app, now).await);
+        let bytes = remove_expired_blobs(app, now - orphan_cleanup::ORPHAN_MIN_AGE).await;
+        finish_step("blobs.remove_failed", bytes);
         let files = remove_deleted_project_files(app, now - orphan_cleanup::ORPHAN_MIN_AGE).await;
         finish_step("project.files_remove_failed", files);
     }
@@ -176,6 +189,55 @@ async fn prune_agent_tokens(app: &App, now: OffsetDateTime) -> Result<(), Error>
         .await?
         > 0
     {}
+    Ok(())
+}
+
+/// Removes the commits, bundles and artifacts of tasks that ended long ago. Refs go first and the mark of the task last: after a
+/// kill the next round repeats it.
+async fn expire_task_files(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let parts = app.gateway_parts()?;
+    let mut conn = acquire_connection(app).await?;
+    let days =
+        settings::setting_number(&mut conn, TASK_RETENTION_SETTING, DEFAULT_TASK_RETENTION_DAYS)
+            .await?;
+    let before = now - time::Duration::days(days);
+    let expired = blobs::list_expired_tasks(&mut conn, before, MAX_EXPIRED_TASKS).await?;
+    drop(conn);
+    let mut of_projects: BTreeMap<ProjectId, Vec<JobId>> = BTreeMap::new();
+    for task in &expired {
+        of_projects.entry(task.project).or_default().extend(&task.jobs);
+    }
+    for (project, jobs) in of_projects {
+        parts.repositories.remove_job_refs(project, &jobs).await?;
+    }
+    for task in &expired {
+        let mut tx = app.begin().await?;
+        blobs::expire_task_blobs(&mut tx, task.task, now).await?;
+        tx.commit().await.map_err(DbError::from)?;
+    }
+    if !expired.is_empty() {
+        tracing::info!(
+            event = "task_files.expired",
+            tasks = expired.len(),
+            "removed commits, bundles and artifacts of tasks past their retention"
+        );
+    }
+    Ok(())
+}
+
+/// Removes the bytes of expired blobs that nothing refers to. An upload of the same bytes waits for the end of the transaction and then
+/// stores them anew.
+async fn remove_expired_blobs(app: &App, before: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    let digests = blobs::list_expired_blobs(&mut conn, before, PRUNE_BATCH_SIZE).await?;
+    drop(conn);
+    for digest in digests {
+        let mut tx = app.begin().await?;
+        if blobs::begin_blob_removal(&mut tx, &digest).await? {
+            artifacts::remove_artifact_bytes(app, &digest).await?;
+        }
+        tx.commit().await.map_err(DbError::from)?;
+    }
     Ok(())
 }
 

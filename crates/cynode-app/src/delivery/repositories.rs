@@ -26,14 +26,18 @@ use cynode_core::{
     ids::{JobId, ProjectId, TaskId},
     policies::PolicyKey,
     roles::UserRole,
+    settings::registry::{DEFAULT_PROJECT_REPOSITORY_BYTES, PROJECT_REPOSITORY_BYTES_SETTING},
 };
 use cynode_db::delivery::repositories;
+use cynode_forge::git_process::{
+    GitLimits, GitOutput, GitProcess, is_transient_failure, limited_git_command,
+};
 use futures::{Stream, StreamExt};
 use serde::Serialize;
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncWriteExt, ReadBuf},
-    process::{Child, ChildStdout, Command},
+    process::{ChildStdout, Command},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_util::task::TaskTracker;
@@ -44,7 +48,12 @@ pub(crate) use branches::{BranchMerge, BranchMove, CommitDiff, NewCommit};
 
 use crate::{
     App, Ctx, Error, OperationRequest,
-    platform::{context::EventDraft, error::log_background_error, operation, orphan_cleanup},
+    platform::{
+        context::EventDraft,
+        disk::{DISK_CHECK_BYTES, DiskProbe},
+        error::log_background_error,
+        operation, orphan_cleanup, settings,
+    },
 };
 
 /// Maximum size of an imported bundle.
@@ -55,6 +64,15 @@ const GIT_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Timeout of counting changed lines. The numbers are only shown to people, and work does not depend on them.
 const DIFF_STAT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Maximum size of a file in the new commits of a job, and of a commit or directory. Git holds an object and the one that it
+/// is a delta of in memory, more than once.
+const MAX_JOB_FILE_BYTES: u64 = 100 * 1024 * 1024;
+const MAX_JOB_TREE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Maximum number of bytes that are read of git's output, and of a ref advertisement.
+const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
+const MAX_ADVERTISEMENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Messages of git that mean that the bundle itself is invalid.
 const BUNDLE_ERROR_MARKERS: [&str; 9] = [
@@ -68,6 +86,15 @@ const BUNDLE_ERROR_MARKERS: [&str; 9] = [
     "non-fast-forward",
     "rejected",
 ];
+
+/// Age of an object that nothing refers to, after which it is removed.
+const GC_PRUNE_ARGUMENT: &str = "--prune=2.days.ago";
+
+/// Timeout of the removal of objects that nothing refers to.
+const GC_TIMEOUT: Duration = Duration::from_mins(15);
+
+const GC_FAILED_MESSAGE: &str =
+    "objects that nothing refers to could not be removed from a repository";
 
 /// Object id of the empty tree.
 const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
@@ -137,13 +164,14 @@ pub struct RepositoryStore {
     fetches: Arc<Semaphore>,
     mirrors: Arc<Semaphore>,
     feeding: TaskTracker,
+    disk: DiskProbe,
 }
 
 /// A running `git upload-pack`. Dropping it kills the process and frees its slot.
 #[derive(Debug)]
 pub struct UploadPackStream {
     output: ChildStdout,
-    _child: Child,
+    _process: GitProcess,
     _place: Option<OwnedSemaphorePermit>,
     _view: Option<CommitView>,
 }
@@ -178,6 +206,9 @@ pub enum RepositoryError {
     /// Git rejected the input.
     #[error("{0}")]
     Refused(String),
+    /// Git hit a limit of its resources. A repeat would, too.
+    #[error("it needs more memory or time than git is given; keep large files out of it: {0}")]
+    OverLimit(String),
     /// The command failed for a reason that may be transient.
     #[error("{0}")]
     Failed(String),
@@ -192,7 +223,9 @@ pub enum RepositoryError {
 impl From<RepositoryError> for Error {
     fn from(error: RepositoryError) -> Self {
         match error {
-            RepositoryError::Refused(why) => Self::Invalid(why),
+            RepositoryError::Refused(_) | RepositoryError::OverLimit(_) => {
+                Self::Invalid(error.to_string())
+            }
             RepositoryError::Busy => Self::Overloaded,
             RepositoryError::Io(_) | RepositoryError::Failed(_) | RepositoryError::Slow => {
                 Self::Internal(error.into())
@@ -217,7 +250,65 @@ impl RepositoryStore {
         let [places, fetches, mirrors] =
             [MAX_CONCURRENT_COMMANDS, MAX_CONCURRENT_FETCHES, MAX_CONCURRENT_MIRRORS]
                 .map(|most| Arc::new(Semaphore::new(most)));
-        Self { directory, places, fetches, mirrors, feeding }
+        Self { directory, places, fetches, mirrors, feeding, disk: DiskProbe::default() }
+    }
+
+    /// Returns the probe of the disk that repositories and objects are on.
+    pub const fn disk_probe(&self) -> &DiskProbe {
+        &self.disk
+    }
+
+    /// Refuses a job's bundle when the disk is almost full. Its node tries again.
+    pub(crate) fn require_space_for_node(&self) -> Result<(), Error> {
+        self.disk.require_space_for_node(&self.directory)
+    }
+
+    /// Returns the size of a project's repository on disk.
+    pub(crate) async fn repository_bytes(
+        &self,
+        project: ProjectId,
+    ) -> Result<u64, RepositoryError> {
+        let directory = self.path_of(project);
+        let sum = tokio::task::spawn_blocking(move || sum_file_bytes(&directory));
+        Ok(sum.await.map_err(std::io::Error::other)??)
+    }
+
+    /// Removes the refs of jobs, and the objects that nothing refers to any more. It is idempotent.
+    pub(crate) async fn remove_job_refs(
+        &self,
+        project: ProjectId,
+        jobs: &[JobId],
+    ) -> Result<(), RepositoryError> {
+        let directory = self.path_of(project);
+        if jobs.is_empty() || !tokio::fs::try_exists(&directory).await? {
+            return Ok(());
+        }
+        let lines: String = jobs
+            .iter()
+            .flat_map(|job| [job_ref(*job), incoming_ref(*job)])
+            .map(|name| format!("delete {name}\n"))
+            .collect();
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let mut git = Self::git_command(GitLimits::READ, &directory);
+        git.args(["update-ref", "--no-deref", "--stdin"]);
+        let done = Self::feed_process(git.stdin(Stdio::piped()), lines).await?;
+        if !done.status.success() {
+            return Err(classify_failure(&done, "git could not remove the refs of jobs"));
+        }
+        // Objects that a process has written lately may get a ref yet.
+        let mut git = Self::git_command(GitLimits::WRITE_PACK, &directory);
+        git.args(["gc", "--quiet", GC_PRUNE_ARGUMENT]);
+        let done = Self::collect_output(GC_TIMEOUT, &mut git, MAX_OUTPUT_BYTES).await;
+        // The space comes back in the round of the next task.
+        match done {
+            Ok(done) if done.status.success() => {}
+            Ok(done) => {
+                let error = classify_failure(&done, done.stderr.trim());
+                log_background_error("repository.gc_failed", &error, GC_FAILED_MESSAGE);
+            }
+            Err(error) => log_background_error("repository.gc_failed", &error, GC_FAILED_MESSAGE),
+        }
+        Ok(())
     }
 
     /// Acquires a slot for a fetch. Only people need one: the number of jobs is already bounded by the nodes.
@@ -263,25 +354,30 @@ impl RepositoryStore {
         self.directory.join(format!("{project}.git"))
     }
 
-    /// Returns a git command that ignores all configuration but its arguments.
-    fn git_command(directory: &Path) -> Command {
-        let mut git = Command::new("git");
-        git.env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("HOME", "/nonexistent")
-            .env("LC_ALL", "C.UTF-8")
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_TERMINAL_PROMPT", "0")
-            .args(["-c", "core.hooksPath=/dev/null", "-c", "fetch.fsckObjects=true"])
+    /// Returns a git command under limits that ignores all configuration but its arguments.
+    fn git_command(limits: GitLimits, directory: &Path) -> Command {
+        let mut git = limited_git_command(limits);
+        git.args(["-c", "core.hooksPath=/dev/null", "-c", "fetch.fsckObjects=true"])
             .args(["-c", "gc.auto=0", "-c", "uploadpack.allowAnySHA1InWant=true"])
             .arg("--git-dir")
-            .arg(directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
+            .arg(directory);
         git
+    }
+
+    /// Runs a git command to its end within a time. Output above the maximum is an error.
+    async fn collect_output(
+        patience: Duration,
+        git: &mut Command,
+        most: u64,
+    ) -> Result<GitOutput, RepositoryError> {
+        let process = GitProcess::spawn_limited(git)?;
+        let done = process.collect_output_within(patience, most).await?;
+        let done = done.ok_or(RepositoryError::Slow)?;
+        if !done.is_complete {
+            let why = format!("git has more than {most} bytes to say about it");
+            return Err(RepositoryError::OverLimit(why));
+        }
+        Ok(done)
     }
 
     /// Returns the beginning of the output of a git command, up to a number of bytes.
@@ -313,25 +409,16 @@ impl RepositoryStore {
         most: u64,
     ) -> Result<(Vec<u8>, bool), RepositoryError> {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
-        let mut child = Self::git_command(directory).args(args).stderr(Stdio::null()).spawn()?;
-        let Some(output) = child.stdout.take() else {
-            return Err(std::io::Error::other("git has no pipe").into());
-        };
-        let mut text = Vec::new();
-        let mut output = tokio::io::AsyncReadExt::take(output, most);
-        let reading = tokio::io::AsyncReadExt::read_to_end(&mut output, &mut text);
-        tokio::time::timeout(GIT_TIMEOUT, reading).await.map_err(|_| RepositoryError::Slow)??;
-        let whole = u64::try_from(text.len()).is_ok_and(|read| read < most);
-        if !whole {
-            // The rest of the output is not needed.
-            let _ = child.start_kill();
+        let mut git = Self::git_command(GitLimits::READ, directory);
+        let process = GitProcess::spawn_limited(git.args(args))?;
+        let done = process.collect_output_within(GIT_TIMEOUT, most).await?;
+        let done = done.ok_or(RepositoryError::Slow)?;
+        // Of output that is not complete the rest is not needed.
+        if done.is_complete && !done.status.success() {
+            return Err(classify_failure(&done, "git could not read the repository"));
         }
-        let status = tokio::time::timeout(GIT_TIMEOUT, child.wait()).await;
-        let status = status.map_err(|_| RepositoryError::Slow)??;
-        if whole && !status.success() {
-            return Err(RepositoryError::Failed("git could not read the repository".into()));
-        }
-        Ok((text, whole))
+        let whole = done.is_complete;
+        Ok((done.stdout, whole))
     }
 
     async fn run_git(&self, directory: &Path, args: &[&str]) -> Result<String, RepositoryError> {
@@ -345,22 +432,16 @@ impl RepositoryStore {
         args: &[&str],
     ) -> Result<String, RepositoryError> {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
-        let done = tokio::time::timeout(patience, Self::git_command(directory).args(args).output());
-        let done = done.await.map_err(|_| RepositoryError::Slow)??;
+        let mut git = Self::git_command(GitLimits::READ, directory);
+        let done = Self::collect_output(patience, git.args(args), MAX_OUTPUT_BYTES).await?;
         if done.status.success() {
             return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
         }
-        let said = String::from_utf8_lossy(&done.stderr);
+        let said = &done.stderr;
         let lines =
             said.lines().filter(|line| !line.trim().is_empty() && !line.starts_with("From "));
         let words = format!("git: {}", lines.take(3).collect::<Vec<_>>().join("; "));
-        // A full disk, a stale lock or a killed process does not mean that the bundle is invalid: these errors may be
-        // transient.
-        if BUNDLE_ERROR_MARKERS.iter().any(|verdict| said.contains(verdict)) {
-            Err(RepositoryError::Refused(words))
-        } else {
-            Err(RepositoryError::Failed(words))
-        }
+        Err(classify_failure(&done, &words))
     }
 
     /// Returns whether one commit is an ancestor of another. Only an explicit no of git counts as no.
@@ -371,14 +452,13 @@ impl RepositoryStore {
         commit: &str,
     ) -> Result<bool, RepositoryError> {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
-        let mut git = Self::git_command(directory);
-        let done = git.args(["merge-base", "--is-ancestor", base, commit]).output();
-        let done =
-            tokio::time::timeout(GIT_TIMEOUT, done).await.map_err(|_| RepositoryError::Slow)??;
+        let mut git = Self::git_command(GitLimits::READ, directory);
+        git.args(["merge-base", "--is-ancestor", base, commit]);
+        let done = Self::collect_output(GIT_TIMEOUT, &mut git, MAX_OUTPUT_BYTES).await?;
         match done.status.code() {
             Some(0) => Ok(true),
             Some(1) => Ok(false),
-            _ => Err(RepositoryError::Failed(String::from_utf8_lossy(&done.stderr).into_owned())),
+            _ => Err(classify_failure(&done, &done.stderr)),
         }
     }
 
@@ -459,6 +539,10 @@ impl RepositoryStore {
     ) -> Result<String, RepositoryError> {
         use cynode_forge::git;
         let directory = self.ensure_repository(project).await?;
+        if self.disk.require_space(&self.directory).is_err() {
+            let why = "the disk is almost full: nothing is fetched until there is room";
+            return Err(RepositoryError::Failed(why.into()));
+        }
         let _place = self.mirrors.acquire().await.map_err(std::io::Error::other)?;
         git::fetch_branch(&directory, remote, branch).await.map_err(|error| match error {
             git::GitRemoteError::Refused(why) => RepositoryError::Refused(why),
@@ -501,35 +585,68 @@ impl RepositoryStore {
         let name = name.ok_or_else(|| {
             RepositoryError::Refused("the commit that was named is not in the bundle".into())
         })?;
-        // A process that was killed during the import of this job has left its lock.
-        let lock = directory.join(format!("refs/cynode/jobs/{job}.lock"));
-        let _ = tokio::fs::remove_file(lock).await;
-        let refs = format!("+{name}:refs/cynode/jobs/{job}");
-        let fetch = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", &bundle, &refs];
-        self.run_git(&directory, &fetch).await?;
-        // Of two heads of the same name git takes one: it must be the named commit.
-        if self.resolve_commit(&directory, &format!("refs/cynode/jobs/{job}")).await? != commit {
-            return Err(RepositoryError::Refused(
-                "the bundle holds another commit of that name".into(),
-            ));
+        // A process that was killed during the import of this job has left its locks.
+        let (incoming, kept) = (incoming_ref(job), job_ref(job));
+        for name in [&incoming, &kept] {
+            let _ = tokio::fs::remove_file(directory.join(format!("{name}.lock"))).await;
         }
+        let refs = format!("+{name}:{incoming}");
+        let fetch = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", &bundle, &refs];
+        let verified = async {
+            self.run_git(&directory, &fetch).await?;
+            // Of two heads of the same name git takes one: it must be the named commit.
+            if self.resolve_commit(&directory, &incoming).await? != commit {
+                return Err(RepositoryError::Refused(
+                    "the bundle holds another commit of that name".into(),
+                ));
+            }
+            self.verify_job_commit(&directory, commit, base, merge).await?;
+            self.run_git(&directory, &["update-ref", "--no-deref", &kept, commit]).await
+        };
+        let verified = verified.await;
+        // The ref of a refused commit must not stay: nodes would fetch the commit, and retention would keep it.
+        self.run_git(&directory, &["update-ref", "--no-deref", "-d", &incoming]).await?;
+        verified?;
+        let base = base.unwrap_or(EMPTY_TREE);
+        Ok(self.compute_diff_stat(DIFF_STAT_TIMEOUT, &directory, base, commit).await)
+    }
+
+    /// Verifies a commit of a job: its ancestors, and the sizes of its new objects.
+    async fn verify_job_commit(
+        &self,
+        directory: &Path,
+        commit: &str,
+        base: Option<&str>,
+        merge: &[String],
+    ) -> Result<(), RepositoryError> {
         for merged in merge {
-            if !self.is_ancestor(&directory, merged, commit).await? {
+            if !self.is_ancestor(directory, merged, commit).await? {
                 let why = "the commit does not hold everything that was to be put together";
                 return Err(RepositoryError::Refused(why.into()));
             }
         }
-        let base = match base {
-            Some(base) => {
-                if !self.is_ancestor(&directory, base, commit).await? {
-                    let why = "the commit does not follow the one it started from";
-                    return Err(RepositoryError::Refused(why.into()));
-                }
-                base.to_owned()
+        if let Some(base) = base
+            && !self.is_ancestor(directory, base, commit).await?
+        {
+            let why = "the commit does not follow the one it started from";
+            return Err(RepositoryError::Refused(why.into()));
+        }
+        let mut list = vec!["rev-list", "--objects", "--no-object-names", commit, "--not"];
+        list.extend(base.into_iter().chain(merge.iter().map(String::as_str)));
+        let objects = self.run_git(directory, &list).await?;
+        // The size of a delta's result is in its head: nothing is expanded to learn it.
+        let listed = self.query_objects(directory, objects, "%(objecttype) %(objectsize)").await?;
+        for line in listed.lines() {
+            let (kind, size) = line.split_once(' ').unwrap_or_default();
+            let most = if kind == "blob" { MAX_JOB_FILE_BYTES } else { MAX_JOB_TREE_BYTES };
+            if size.parse().is_ok_and(|size: u64| size <= most) {
+                continue;
             }
-            None => EMPTY_TREE.to_owned(),
-        };
-        Ok(self.compute_diff_stat(DIFF_STAT_TIMEOUT, &directory, &base, commit).await)
+            return Err(RepositoryError::Refused(format!(
+                "a {kind} in its history has {size} bytes, and at most {most} are taken: leave it out of every commit"
+            )));
+        }
+        Ok(())
     }
 
     /// Computes the size of a change. A crafted commit can keep git busy for hours: on a timeout or an error the size
@@ -651,7 +768,9 @@ impl RepositoryStore {
                 }
                 anomalies.extend(find_merge_markers(&text));
             }
-            Err(RepositoryError::Failed(_) | RepositoryError::Slow) => {
+            Err(
+                RepositoryError::Failed(_) | RepositoryError::OverLimit(_) | RepositoryError::Slow,
+            ) => {
                 unseen("git could not look for marks of merges in it");
             }
             Err(other) => return Err(other),
@@ -678,27 +797,44 @@ impl RepositoryStore {
             })
             .collect();
         let asked: String = called.iter().map(|(_, object)| format!("{object}\n")).collect();
-        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
-        let mut git = Self::git_command(directory);
-        git.args(["cat-file", "--batch-check=%(objectsize)", "--buffer"]);
-        let mut child = git.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let mut input = child.stdin.take();
-        // It runs concurrently with reading the answer, because both pipes may be full.
-        let asking = async move {
-            if let Some(input) = &mut input {
-                let _ = input.write_all(asked.as_bytes()).await;
-            }
-        };
-        let both = async { tokio::join!(asking, child.wait_with_output()) };
-        let ((), done) =
-            tokio::time::timeout(GIT_TIMEOUT, both).await.map_err(|_| RepositoryError::Slow)?;
-        let done = done?;
-        let told = String::from_utf8_lossy(&done.stdout);
+        let told = self.query_objects(directory, asked, "%(objectsize)").await?;
         let sizes: Vec<u64> = told.lines().filter_map(|line| line.parse().ok()).collect();
-        if !done.status.success() || sizes.len() != called.len() {
+        if sizes.len() != called.len() {
             return Err(RepositoryError::Failed("git could not read the repository".into()));
         }
         Ok(called.into_iter().map(|(called, _)| called.clone()).zip(sizes).collect())
+    }
+
+    /// Returns a line about each of several objects, without reading their contents.
+    async fn query_objects(
+        &self,
+        directory: &Path,
+        objects: String,
+        format: &str,
+    ) -> Result<String, RepositoryError> {
+        let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
+        let mut git = Self::git_command(GitLimits::READ, directory);
+        git.args(["cat-file", &format!("--batch-check={format}"), "--buffer"]);
+        let done = Self::feed_process(git.stdin(Stdio::piped()), objects).await?;
+        if !done.is_complete || !done.status.success() {
+            return Err(classify_failure(&done, "git could not read the repository"));
+        }
+        Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    }
+
+    /// Runs a git command that reads lines.
+    async fn feed_process(git: &mut Command, lines: String) -> Result<GitOutput, RepositoryError> {
+        let mut process = GitProcess::spawn_limited(git)?;
+        let input = process.take_stdin();
+        // It runs concurrently with reading the answer, because both pipes may be full.
+        let asking = async move {
+            if let Some(mut input) = input {
+                let _ = input.write_all(lines.as_bytes()).await;
+            }
+        };
+        let answer = process.collect_output_within(GIT_TIMEOUT, MAX_OUTPUT_BYTES);
+        let ((), done) = tokio::join!(asking, answer);
+        done?.ok_or(RepositoryError::Slow)
     }
 
     /// Returns the text of a blob by object id. Returns `None` when it is too large or not a file.
@@ -828,12 +964,11 @@ impl RepositoryStore {
     ) -> Result<Bytes, RepositoryError> {
         let _place = self.acquire_fetch_slot(shown, FETCH_SLOT_TIMEOUT).await?;
         let (directory, _view) = self.open_view(project, shown).await?;
-        let mut git = Self::git_command(&directory);
+        let mut git = Self::git_command(GitLimits::READ, &directory);
         git.args(shown.git_settings());
         git.args(["upload-pack", "--stateless-rpc", "--http-backend-info-refs"]);
         let git = RefVisibility::with_protocol(&mut git, protocol).arg(&directory);
-        let done = tokio::time::timeout(GIT_TIMEOUT, git.output());
-        let done = done.await.map_err(|_| RepositoryError::Slow)??;
+        let done = Self::collect_output(GIT_TIMEOUT, git, MAX_ADVERTISEMENT_BYTES).await?;
         if !done.status.success() {
             return Err(RepositoryError::Refused("the project has no repository".into()));
         }
@@ -850,12 +985,13 @@ impl RepositoryStore {
     ) -> Result<UploadPackStream, RepositoryError> {
         let place = self.acquire_fetch_slot(shown, FETCH_SLOT_TIMEOUT).await?;
         let (directory, view) = self.open_view(project, shown).await?;
-        let mut git = Self::git_command(&directory);
+        let mut git = Self::git_command(GitLimits::WRITE_PACK, &directory);
         git.args(shown.git_settings());
         git.args(["upload-pack", "--stateless-rpc"]);
         let git = RefVisibility::with_protocol(&mut git, protocol).arg(&directory);
-        let mut child = git.stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let git = git.stdin(Stdio::piped()).stderr(Stdio::null());
+        let mut process = GitProcess::spawn_limited(git)?;
+        let (input, output) = (process.take_stdin(), process.take_stdout());
         let (Some(mut input), Some(output)) = (input, output) else {
             return Err(std::io::Error::other("git has no pipes").into());
         };
@@ -863,7 +999,7 @@ impl RepositoryStore {
         self.feeding.spawn(async move {
             let _ = tokio::time::timeout(GIT_TIMEOUT, input.write_all(&question)).await;
         });
-        Ok(UploadPackStream { output, _child: child, _place: place, _view: view })
+        Ok(UploadPackStream { output, _process: process, _place: place, _view: view })
     }
 
     /// Writes an incoming bundle to a temporary file. The file is removed when the returned value is dropped.
@@ -874,14 +1010,19 @@ impl RepositoryStore {
     ) -> Result<IncomingBundle, Error> {
         let directory = self.directory.join("incoming");
         let broken = |error: std::io::Error| Error::Internal(error.into());
+        self.disk.require_space(&self.directory)?;
         tokio::fs::create_dir_all(&directory).await.map_err(broken)?;
         let incoming = IncomingBundle(directory.join(name));
         let mut file = tokio::fs::File::create(&incoming.0).await.map_err(broken)?;
         let mut bytes = std::pin::pin!(bytes);
-        let mut size = 0_u64;
+        let (mut size, mut measured) = (0_u64, 0_u64);
         while let Some(piece) = bytes.next().await {
             let piece = piece.map_err(|_| Error::Invalid("the bytes were cut off".into()))?;
             size += piece.len() as u64;
+            if size - measured >= DISK_CHECK_BYTES {
+                self.disk.require_space(&self.directory)?;
+                measured = size;
+            }
             if size > MAX_BUNDLE_BYTES {
                 return Err(Error::Invalid(format!(
                     "a bundle has at most {MAX_BUNDLE_BYTES} bytes"
@@ -901,11 +1042,82 @@ impl IncomingBundle {
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
+
+    fn size_bytes(&self) -> Result<u64, RepositoryError> {
+        Ok(std::fs::metadata(&self.0)?.len())
+    }
 }
 
 impl Drop for IncomingBundle {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Returns the size of the files below a directory. A file that is removed meanwhile counts nothing.
+fn sum_file_bytes(directory: &Path) -> std::io::Result<u64> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    let mut sum = 0_u64;
+    for entry in entries {
+        let entry = entry?;
+        match entry.metadata() {
+            Ok(about) if about.is_dir() => sum += sum_file_bytes(&entry.path())?,
+            Ok(about) => sum += about.len(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sum)
+}
+
+/// Returns why bytes do not fit into the quota of a project's repository, or `None` if they do.
+pub(crate) async fn find_quota_violation(
+    app: &App,
+    project: ProjectId,
+    bytes: u64,
+) -> Result<Option<String>, Error> {
+    let mut conn = app.conn().await?;
+    let most = settings::setting_number(
+        &mut conn,
+        PROJECT_REPOSITORY_BYTES_SETTING,
+        DEFAULT_PROJECT_REPOSITORY_BYTES,
+    )
+    .await?;
+    drop(conn);
+    let used = app.gateway_parts()?.repositories.repository_bytes(project).await?;
+    if used.saturating_add(bytes) <= u64::try_from(most).unwrap_or_default() {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "the project's repository has {used} bytes, {bytes} more were sent, and at most {most} are kept for one: wait until the \
+         commits of ended tasks expire, or ask an admin to raise `{PROJECT_REPOSITORY_BYTES_SETTING}`"
+    )))
+}
+
+/// Returns the ref of the verified commit of a job.
+fn job_ref(job: JobId) -> String {
+    format!("refs/cynode/jobs/{job}")
+}
+
+/// Returns the ref of a commit of a job while it is verified. Nodes do not see it.
+fn incoming_ref(job: JobId) -> String {
+    format!("refs/cynode/incoming/{job}")
+}
+
+/// Classifies a failure of git. A full disk, a stale lock or a process that somebody killed does not mean that the input
+/// is invalid: these errors may be transient. A process that hit a limit would hit it again.
+fn classify_failure(done: &GitOutput, words: &str) -> RepositoryError {
+    if is_transient_failure(&done.stderr) {
+        RepositoryError::Failed(words.to_owned())
+    } else if !done.is_complete || done.is_over_limit() {
+        RepositoryError::OverLimit(words.to_owned())
+    } else if BUNDLE_ERROR_MARKERS.iter().any(|verdict| done.stderr.contains(verdict)) {
+        RepositoryError::Refused(words.to_owned())
+    } else {
+        RepositoryError::Failed(words.to_owned())
     }
 }
 
@@ -990,6 +1202,9 @@ pub async fn import_repository<E>(
     let repositories = &app.gateway_parts()?.repositories;
     let name = app.environment().new_uuid(app.environment().now()).to_string();
     let incoming = repositories.receive_bundle(&name, bytes).await?;
+    if let Some(why) = find_quota_violation(app, project, incoming.size_bytes()?).await? {
+        return Err(Error::TooLarge(why));
+    }
     let (default_branch, head) =
         repositories.import_bundle(project, incoming.path(), branch).await?;
     let mut ctx = app.begin_transaction(request).await?;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use cynode_core::{
-    ids::{ArtifactId, CallId, JobId, NodeId},
+    ids::{ArtifactId, CallId, JobId, NodeId, ProjectId},
     nodes::{JobEvent, WorkStopReason},
     workflow::{
         jobs::{CommitRule, JobSpec},
@@ -34,11 +34,18 @@ use tokio::io::AsyncWriteExt;
 use super::{AuthenticatedNode, CLAIM_POLL_INTERVAL};
 use crate::{
     App, Ctx, Error, OperationRequest,
-    delivery::{evidence, repositories::DiffStat},
-    platform::{operation, timeouts::wait_timeout},
+    delivery::{
+        evidence,
+        repositories::{DiffStat, RepositoryError, find_quota_violation},
+    },
+    platform::{
+        disk::{DISK_CHECK_BYTES, ask_node_to_retry},
+        operation,
+        timeouts::wait_timeout,
+    },
     tools::{
         approvals::{self, ApprovalOutcome, ApprovalRequest},
-        artifacts::{decode_hex32, object_path as stored_at},
+        artifacts::{BlobQuota, decode_hex32, object_path as stored_at},
     },
 };
 
@@ -199,7 +206,7 @@ pub async fn ask_permission(
     }
 }
 
-/// Stores a blob of a job under its digest. The bytes must match the given digest.
+/// Stores a blob of a job under its digest. The bytes must match the given digest and fit into the project's quota.
 #[tracing::instrument(name = "app.nodes.store_blob", skip_all, fields(job.id = %job))]
 pub async fn store_blob<E>(
     app: &App,
@@ -212,9 +219,12 @@ pub async fn store_blob<E>(
     let digest = decode_hex32(sha256)
         .ok_or_else(|| Error::Invalid("bytes are named by their SHA-256, in hexadecimal".into()))?;
     let mut conn = app.conn().await?;
-    require_claim(&mut conn, node, job, fencing_token).await?;
+    let project = require_claim(&mut conn, node, job, fencing_token).await?.project;
+    let quota = BlobQuota::load_quota(&mut conn, project, &digest).await?;
     drop(conn);
     let parts = app.gateway_parts()?;
+    let disk = parts.repositories.disk_probe();
+    disk.require_space_for_node(&parts.objects_directory)?;
     let (objects, place) = (&parts.objects, stored_at(&digest));
     let broken = |error: object_store::Error| {
         Error::Internal(anyhow::Error::from(error).context("the object store failed"))
@@ -223,7 +233,7 @@ pub async fn store_blob<E>(
     let waiting =
         Path::from(format!("incoming/{}", app.environment().new_uuid(app.environment().now())));
     let mut upload = object_store::buffered::BufWriter::new(objects.clone(), waiting.clone());
-    let (mut hash, mut size) = (Sha256::new(), 0_u64);
+    let (mut hash, mut size, mut measured) = (Sha256::new(), 0_u64, 0_u64);
     let mut bytes = std::pin::pin!(bytes);
     let outcome = loop {
         match bytes.next().await {
@@ -234,6 +244,15 @@ pub async fn store_blob<E>(
                 if size > MAX_BLOB_BYTES {
                     let why = format!("at most {MAX_BLOB_BYTES} bytes are stored in one piece");
                     break Err(Error::Invalid(why));
+                }
+                if let Err(refusal) = quota.require_bytes(size) {
+                    break Err(refusal);
+                }
+                if size - measured >= DISK_CHECK_BYTES {
+                    if let Err(refusal) = disk.require_space_for_node(&parts.objects_directory) {
+                        break Err(refusal);
+                    }
+                    measured = size;
                 }
                 hash.update(&piece);
                 if let Err(error) = upload.write_all(&piece).await {
@@ -250,15 +269,35 @@ pub async fn store_blob<E>(
         let _ = upload.abort().await;
         return Err(Error::Invalid("the bytes do not have the digest that was named".into()));
     }
+    if let Err(error) = record_blob(app, project, job, &digest, size).await {
+        let _ = upload.abort().await;
+        return Err(error);
+    }
     if size == 0 {
         objects.put(&place, PutPayload::new()).await.map_err(broken)?;
     } else {
         upload.shutdown().await.map_err(|error| Error::Internal(error.into()))?;
         objects.rename(&waiting, &place).await.map_err(broken)?;
     }
-    let now = app.environment().now();
-    artifacts::record_job_blob(&mut *app.conn().await?, job, &digest, now).await?;
     Ok(StoredBlob { sha256: sha256.to_owned(), bytes: size })
+}
+
+/// Records a blob of a job before its bytes get their name: what is stored is always counted. The lock serializes
+/// concurrent uploads into a project, so that the second counts the bytes of the first.
+async fn record_blob(
+    app: &App,
+    project: ProjectId,
+    job: JobId,
+    digest: &[u8; 32],
+    size: u64,
+) -> Result<(), Error> {
+    let mut tx = app.begin().await?;
+    cynode_db::tasks::projects::lock_project(&mut tx, project).await?;
+    BlobQuota::load_quota(&mut tx, project, digest).await?.require_bytes(size)?;
+    let (size, now) = (i64::try_from(size).unwrap_or(i64::MAX), app.environment().now());
+    artifacts::insert_job_blob(&mut tx, project, job, digest, size, now).await?;
+    tx.commit().await.map_err(DbError::from)?;
+    Ok(())
 }
 
 /// Stores the result of a job and wakes its run. A commit is verified before it counts. A repeat has no effect; a
@@ -341,6 +380,19 @@ impl ValidatedResult {
         self.result.stop_reason = Some(WorkStopReason::Unverified);
         self.result.commit = None;
     }
+
+    /// Sets the inspection of the change. A change that git refuses to read is refused: a repeat would end the same way.
+    fn set_inspection(
+        &mut self,
+        found: Result<evidence::ChangeInspection, Error>,
+    ) -> Result<(), Error> {
+        match found {
+            Ok(inspection) => self.inspection = inspection,
+            Err(Error::Invalid(why)) => self.refuse(&format!("the commit does not count: {why}")),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
 /// What is done about the commit of a result.
@@ -401,17 +453,18 @@ async fn validate_commit(
             match import_commit(app, held, job, &commit, bundle).await? {
                 Ok(diff) => {
                     validated.diff = diff;
-                    validated.inspection =
-                        evidence::inspect_change(app, held.project, held.task, &commit).await?;
+                    let found =
+                        evidence::inspect_change(app, held.project, held.task, &commit).await;
+                    validated.set_inspection(found)?;
                 }
                 Err(why) => validated.refuse(&format!("the commit does not count: {why}")),
             }
         }
         CommitAction::KeepBase => {
             validated.result.commit.clone_from(&held.base);
-            validated.inspection = inspect_base(app, held).await?;
+            validated.set_inspection(inspect_base(app, held).await)?;
         }
-        CommitAction::InspectBase => validated.inspection = inspect_base(app, held).await?,
+        CommitAction::InspectBase => validated.set_inspection(inspect_base(app, held).await)?,
         CommitAction::RefuseMissing => {
             validated.refuse("nothing was changed, though something had to be");
         }
@@ -500,6 +553,7 @@ async fn import_commit(
         return Ok(Err("its bundle was not stored".to_owned()));
     }
     let parts = app.gateway_parts()?;
+    parts.repositories.require_space_for_node()?;
     let stored = match parts.objects.get(&stored_at(&digest)).await {
         Ok(stored) => stored,
         Err(object_store::Error::NotFound { .. }) => {
@@ -507,8 +561,12 @@ async fn import_commit(
         }
         Err(error) => return Err(Error::Internal(error.into())),
     };
+    if let Some(why) = find_quota_violation(app, held.project, stored.meta.size).await? {
+        return Ok(Err(why));
+    }
     let name = app.environment().new_uuid(app.environment().now()).to_string();
-    let file = parts.repositories.receive_bundle(&name, stored.into_stream()).await?;
+    let received = parts.repositories.receive_bundle(&name, stored.into_stream()).await;
+    let file = received.map_err(ask_node_to_retry)?;
     // All commits to be merged must be in the result.
     let (base, merge) = (held.base.as_deref(), held.merge.as_slice());
     match parts
@@ -517,7 +575,10 @@ async fn import_commit(
         .await
     {
         Ok(stat) => Ok(Ok(stat)),
-        Err(crate::delivery::repositories::RepositoryError::Refused(why)) => Ok(Err(why)),
+        // A verdict on the bundle is final: it is part of the result, and the node does not send the bundle again.
+        Err(verdict @ (RepositoryError::Refused(_) | RepositoryError::OverLimit(_))) => {
+            Ok(Err(verdict.to_string()))
+        }
         Err(other) => Err(other.into()),
     }
 }
@@ -549,7 +610,6 @@ async fn finish_job(
     if let Some(agent) = agent {
         record_artifacts(app, &mut tx, node.id, job, task, agent, result).await?;
     }
-    artifacts::delete_job_blobs(&mut tx, job).await?;
     agent_tokens::revoke_job_tokens(&mut tx, job, now).await?;
     let more = evidence::record_check_result(app, &mut tx, job, outcome, result).await?;
     tx.commit().await.map_err(DbError::from)?;

@@ -43,6 +43,16 @@ pub(crate) async fn setting_value(conn: &mut Conn, name: &str) -> Result<Option<
     Ok(settings::get_setting(conn, &key).await?.map(|set| set.value))
 }
 
+/// Returns the present number of a known setting, or its default.
+pub(crate) async fn setting_number(
+    conn: &mut Conn,
+    name: &str,
+    default: i64,
+) -> Result<i64, Error> {
+    let set = setting_value(conn, name).await?;
+    Ok(set.and_then(|value| value.as_i64()).unwrap_or(default))
+}
+
 /// Lists all writes of a setting.
 #[tracing::instrument(name = "app.settings.list_setting_changes", skip_all, fields(setting.key = %key))]
 #[operation]

@@ -2,7 +2,10 @@
 //! impossible: the path of an object is made from its digest, never from a name.
 
 use bytes::Bytes;
-use cynode_core::settings::registry::{ARTIFACT_BYTES_SETTING, DEFAULT_TASK_ARTIFACT_BYTES};
+use cynode_core::settings::registry::{
+    ARTIFACT_BYTES_SETTING, DEFAULT_PROJECT_BLOB_BYTES, DEFAULT_TASK_ARTIFACT_BYTES,
+    PROJECT_BLOB_BYTES_SETTING,
+};
 use cynode_core::{
     ids::{AgentTokenId, ArtifactId, JobId, ProjectId, TaskId},
     roles::UserRole,
@@ -24,9 +27,6 @@ pub const MAX_ARTIFACT_BYTES: usize = 4 * 1024 * 1024;
 
 /// Maximum number of artifacts of one task, which is also the maximum of a list.
 const MAX_TASK_ARTIFACTS: i64 = 1000;
-
-/// Minimum free disk space that agents must leave, or a twentieth of a smaller disk.
-const MIN_FREE_DISK_BYTES: u64 = 1024 * 1024 * 1024;
 
 /// Metadata of a new artifact.
 #[derive(Clone, Debug)]
@@ -101,13 +101,49 @@ pub async fn authorize_artifact(
             there.objects, there.bytes
         )));
     }
+    let quota = BlobQuota::load_quota(ctx.conn(), task.project, &piece.digest).await?;
+    quota.require_bytes(piece.bytes.len() as u64)?;
     Ok(task.project)
 }
 
 /// Returns the maximum number of bytes that agents may store per task.
 async fn max_task_bytes(ctx: &mut Ctx) -> Result<i64, Error> {
-    let set = settings::setting_value(ctx.conn(), ARTIFACT_BYTES_SETTING).await?;
-    Ok(set.and_then(|value| value.as_i64()).unwrap_or(DEFAULT_TASK_ARTIFACT_BYTES))
+    settings::setting_number(ctx.conn(), ARTIFACT_BYTES_SETTING, DEFAULT_TASK_ARTIFACT_BYTES).await
+}
+
+/// Quota of a project for its artifacts, bundles and other blobs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlobQuota {
+    used: u64,
+    max: u64,
+}
+
+impl BlobQuota {
+    /// Loads the quota and what is used of it, apart from the bytes of a digest.
+    pub(crate) async fn load_quota(
+        conn: &mut cynode_db::Conn,
+        project: ProjectId,
+        digest: &[u8; 32],
+    ) -> Result<Self, Error> {
+        let max =
+            settings::setting_number(conn, PROJECT_BLOB_BYTES_SETTING, DEFAULT_PROJECT_BLOB_BYTES)
+                .await?;
+        let used = artifacts::sum_project_blobs(conn, project, digest).await?;
+        let bytes = |number: i64| u64::try_from(number).unwrap_or_default();
+        Ok(Self { used: bytes(used), max: bytes(max) })
+    }
+
+    /// Refuses bytes above the quota.
+    pub(crate) fn require_bytes(self, bytes: u64) -> Result<(), Error> {
+        let Self { used, max } = self;
+        if used.saturating_add(bytes) <= max {
+            return Ok(());
+        }
+        Err(Error::TooLarge(format!(
+            "the project keeps {used} bytes of artifacts and bundles, and at most {max} are kept for one: wait until the files \
+             of ended tasks expire, or ask an admin to raise `{PROJECT_BLOB_BYTES_SETTING}`"
+        )))
+    }
 }
 
 /// Stores bytes under their digest. It is idempotent, and nobody can store other bytes there.
@@ -116,31 +152,20 @@ async fn max_task_bytes(ctx: &mut Ctx) -> Result<i64, Error> {
 pub async fn put_artifact_bytes(app: &App, piece: &ArtifactContent) -> Result<(), Error> {
     let parts = app.gateway_parts()?;
     let (store, path) = (&parts.objects, object_path(&piece.digest));
+    // Bytes that are about to be removed stay, or are gone before they are looked for.
+    let mut conn = app.conn().await?;
+    artifacts::revive_blob(&mut conn, &piece.digest).await?;
+    drop(conn);
     // An existing object has this digest unless the disk was tampered with. Reading verifies it.
     if store.head(&path).await.is_ok() {
         return Ok(());
     }
-    // If the disk cannot be queried, the write reports the error.
-    let disk = rustix::fs::statvfs(&parts.objects_directory);
-    let is_low = |disk: rustix::fs::StatVfs| {
-        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
-        is_almost_full(bytes(disk.f_bavail), bytes(disk.f_blocks))
-    };
-    if disk.is_ok_and(is_low) {
-        let why = "the disk is almost full, and what is left is kept for records of calls: whoever runs the installation must make \
-                   room where `storage.directory` is";
-        return Err(Error::StorageFull(why));
-    }
+    parts.repositories.disk_probe().require_space(&parts.objects_directory)?;
     store
         .put(&path, PutPayload::from_bytes(piece.bytes.clone()))
         .await
         .map_err(object_store_error)?;
     Ok(())
-}
-
-/// Returns whether the disk is too full for agents to store more. Without space for audit records no call would be possible.
-fn is_almost_full(free: u64, all: u64) -> bool {
-    free < MIN_FREE_DISK_BYTES.min(all / 20)
 }
 
 /// Removes bytes that no artifact refers to. It is idempotent.
@@ -232,20 +257,4 @@ pub(crate) fn object_path(digest: &[u8; 32]) -> Path {
 
 fn object_store_error(error: object_store::Error) -> Error {
     Error::Internal(anyhow::Error::from(error).context("the object store failed"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_disk_is_almost_full_when_a_gibibyte_is_left_or_a_twentieth_of_a_small_one() {
-        const GIB: u64 = 1024 * 1024 * 1024;
-        assert!(is_almost_full(GIB - 1, 500 * GIB));
-        assert!(!is_almost_full(GIB, 500 * GIB));
-        assert!(is_almost_full(GIB / 20 - 1, GIB));
-        assert!(!is_almost_full(GIB / 20, GIB));
-        // A file system that tells nothing of itself.
-        assert!(!is_almost_full(0, 0));
-    }
 }

@@ -32,6 +32,12 @@ pub const LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING: &str =
 pub const LOOP_GUARD_COST_PER_MINUTE_SETTING: &str = "models.loop_guard.max_cost_micros_per_minute";
 /// Whether notification channels may lead into private networks.
 pub const NOTIFICATIONS_ALLOW_PRIVATE_SETTING: &str = "notifications.allow_private";
+/// Maximum bytes of the artifacts and other blobs of one project.
+pub const PROJECT_BLOB_BYTES_SETTING: &str = "storage.max_blob_bytes_per_project";
+/// Maximum bytes of the repository of one project, on disk.
+pub const PROJECT_REPOSITORY_BYTES_SETTING: &str = "storage.max_repository_bytes_per_project";
+/// How many days the files of a task are kept after its end.
+pub const TASK_RETENTION_SETTING: &str = "storage.task_retention_days";
 /// How many tool servers a project has at most.
 pub const SERVERS_PER_PROJECT_SETTING: &str = "tools.max_servers_per_project";
 /// How many tool servers a user has at most for their own agents.
@@ -41,6 +47,12 @@ pub const FORCE_RECLAIM_SETTING: &str = "workflow.force_reclaim";
 
 /// The default of [`ARTIFACT_BYTES_SETTING`].
 pub const DEFAULT_TASK_ARTIFACT_BYTES: i64 = 1024 * 1024 * 1024;
+/// The default of [`PROJECT_BLOB_BYTES_SETTING`].
+pub const DEFAULT_PROJECT_BLOB_BYTES: i64 = 20 * 1024 * 1024 * 1024;
+/// The default of [`PROJECT_REPOSITORY_BYTES_SETTING`].
+pub const DEFAULT_PROJECT_REPOSITORY_BYTES: i64 = 20 * 1024 * 1024 * 1024;
+/// The default of [`TASK_RETENTION_SETTING`].
+pub const DEFAULT_TASK_RETENTION_DAYS: i64 = 90;
 /// The default of [`GATEWAY_CALLS_PER_SECOND_SETTING`].
 pub const DEFAULT_CALLS_PER_SECOND: u32 = 50;
 /// The default of [`GATEWAY_CALLS_PER_TASK_HOUR_SETTING`].
@@ -175,7 +187,7 @@ impl SettingSpec {
 }
 
 /// Every setting, ordered by key.
-pub static SETTINGS: [SettingSpec; 19] = [
+pub static SETTINGS: [SettingSpec; 22] = [
     spec(
         ARTIFACT_BYTES_SETTING,
         SettingKind::Number(1, 1 << 50),
@@ -273,6 +285,24 @@ pub static SETTINGS: [SettingSpec; 19] = [
         SettingKind::Switch,
         "Whether notification channels may lead to this machine and into private networks.",
     ),
+    spec(
+        PROJECT_BLOB_BYTES_SETTING,
+        SettingKind::Number(1, 1 << 50),
+        "Maximum bytes of the artifacts, bundles and other blobs of one project.",
+    )
+    .with_number(DEFAULT_PROJECT_BLOB_BYTES),
+    spec(
+        PROJECT_REPOSITORY_BYTES_SETTING,
+        SettingKind::Number(1, 1 << 50),
+        "Maximum bytes of the repository of one project on disk.",
+    )
+    .with_number(DEFAULT_PROJECT_REPOSITORY_BYTES),
+    spec(
+        TASK_RETENTION_SETTING,
+        SettingKind::Number(1, 36_500),
+        "How many days the commits, bundles and artifacts of a task's jobs are kept after its end.",
+    )
+    .with_number(DEFAULT_TASK_RETENTION_DAYS),
     spec(
         SERVERS_PER_PROJECT_SETTING,
         SettingKind::Number(0, 10_000),

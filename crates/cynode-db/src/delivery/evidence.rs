@@ -167,7 +167,7 @@ pub struct AttemptCommit {
     pub held: i64,
 }
 
-/// The commits that the attempts at a task left, oldest first.
+/// The commits that the attempts at a task left, oldest first. When the files of the task have expired there is none.
 #[tracing::instrument(name = "db.evidence.list_attempt_commits", skip_all, fields(task.id = %task))]
 pub async fn list_attempt_commits(
     conn: &mut Conn,
@@ -184,6 +184,7 @@ pub async fn list_attempt_commits(
         JOIN work_units u ON u.unit_id = j.unit_id
         LEFT JOIN evidence e ON e.unit_id = j.unit_id AND e.attempt = j.attempt
         WHERE j.task_id = $1 AND j.evidence_id IS NULL AND j.result ->> 'commit' IS NOT NULL
+            AND NOT EXISTS (SELECT FROM tasks t WHERE t.task_id = $1 AND t.files_expired_at IS NOT NULL)
         ORDER BY j.ended_at, j.job_id
         "#,
         task.as_uuid(),

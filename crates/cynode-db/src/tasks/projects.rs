@@ -295,6 +295,7 @@ pub async fn list_deleted_files(
         SELECT d.project_id, ARRAY(
             SELECT digest FROM unnest(d.digests) AS o (digest)
             WHERE NOT EXISTS (SELECT FROM artifacts a WHERE a.digest = o.digest)
+                AND NOT EXISTS (SELECT FROM job_blobs b WHERE b.digest = o.digest)
         ) AS "digests!"
         FROM deleted_project_files d
         WHERE d.deleted_at < $1

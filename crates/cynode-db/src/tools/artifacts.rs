@@ -128,6 +128,185 @@ pub async fn artifact_totals_of_task(
     Ok(stored)
 }
 
+/// How many bytes the artifacts and the blobs of jobs of a project have, without those of `digest`. Equal bytes count once.
+#[tracing::instrument(name = "db.artifacts.sum_project_blobs", skip_all)]
+pub async fn sum_project_blobs(
+    conn: &mut Conn,
+    project: ProjectId,
+    digest: &[u8; 32],
+) -> Result<i64, DbError> {
+    let bytes = sqlx::query_scalar!(
+        r#"
+        SELECT least(coalesce(sum(b.size), 0), 9223372036854775807)::bigint AS "bytes!"
+        FROM (
+            SELECT a.digest, max(a.size) AS size
+            FROM (
+                SELECT digest, size FROM artifacts WHERE project_id = $1
+                UNION ALL
+                SELECT digest, size FROM job_blobs WHERE project_id = $1
+            ) a
+            WHERE a.digest <> $2
+            GROUP BY a.digest
+        ) b
+        "#,
+        project.as_uuid(),
+        digest as &[u8],
+    );
+    Ok(bytes.fetch_one(conn).await?)
+}
+
+/// Notes a blob that a node stores for a job, before its bytes are there. It does not expire any more if it was about to.
+#[tracing::instrument(name = "db.artifacts.insert_job_blob", skip_all, fields(job.id = %job))]
+pub async fn insert_job_blob(
+    conn: &mut Conn,
+    project: ProjectId,
+    job: JobId,
+    digest: &[u8; 32],
+    size: i64,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO job_blobs (job_id, project_id, digest, size, stored_at) VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT (job_id, digest) DO NOTHING
+        ",
+        job.as_uuid(),
+        project.as_uuid(),
+        digest as &[u8],
+        size,
+        now,
+    )
+    .execute(&mut *conn)
+    .await?;
+    revive_blob(conn, digest).await
+}
+
+/// Ends the expiry of a blob that is about to be used again. It waits for a removal that is under way.
+#[tracing::instrument(name = "db.artifacts.revive_blob", skip_all)]
+pub async fn revive_blob(conn: &mut Conn, digest: &[u8; 32]) -> Result<(), DbError> {
+    sqlx::query!("DELETE FROM expired_blobs WHERE digest = $1", digest as &[u8])
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// A task whose files are past their retention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpiredTask {
+    /// The task.
+    pub task: TaskId,
+    /// Its project.
+    pub project: ProjectId,
+    /// Its jobs.
+    pub jobs: Vec<JobId>,
+}
+
+/// Tasks that ended before then and still have files, oldest first. A task whose pull request is open, whose delivery is under way
+/// or that another task continues is not among them.
+#[tracing::instrument(name = "db.artifacts.list_expired_tasks", skip_all)]
+pub async fn list_expired_tasks(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    most: i64,
+) -> Result<Vec<ExpiredTask>, DbError> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT t.task_id, t.project_id, ARRAY(SELECT j.job_id FROM jobs j WHERE j.task_id = t.task_id) AS "jobs!"
+        FROM tasks t
+        WHERE t.ended_at < $1 AND t.files_expired_at IS NULL
+            AND NOT EXISTS (
+                SELECT FROM pull_requests p WHERE p.task_id = t.task_id AND p.state IN ('opening', 'open', 'failed'))
+            AND NOT EXISTS (
+                SELECT FROM deliveries d WHERE d.task_id = t.task_id AND d.delivered_at IS NULL AND d.pull_request_id IS NOT NULL)
+            AND NOT EXISTS (
+                SELECT FROM task_continuations c JOIN tasks later ON later.task_id = c.task_id
+                WHERE c.earlier_task_id = t.task_id AND later.files_expired_at IS NULL)
+        ORDER BY t.ended_at
+        LIMIT $2
+        "#,
+        before,
+        most,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| ExpiredTask {
+            task: TaskId::from_uuid(row.task_id),
+            project: ProjectId::from_uuid(row.project_id),
+            jobs: row.jobs.into_iter().map(JobId::from_uuid).collect(),
+        })
+        .collect())
+}
+
+/// Removes the artifacts and blobs of a task whose commits are gone, and notes their bytes for [`begin_blob_removal`].
+#[tracing::instrument(name = "db.artifacts.expire_task_blobs", skip_all, fields(task.id = %task))]
+pub async fn expire_task_blobs(
+    conn: &mut Conn,
+    task: TaskId,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        WITH kept AS (
+            DELETE FROM artifacts WHERE task_id = $1 RETURNING digest
+        ), stored AS (
+            DELETE FROM job_blobs b USING jobs j WHERE j.task_id = $1 AND b.job_id = j.job_id RETURNING b.digest
+        )
+        INSERT INTO expired_blobs (digest, expired_at)
+        SELECT digest, $2::timestamptz FROM (SELECT digest FROM kept UNION SELECT digest FROM stored) gone
+        ON CONFLICT (digest) DO UPDATE SET expired_at = excluded.expired_at
+        ",
+        task.as_uuid(),
+        now,
+    )
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query!("UPDATE tasks SET files_expired_at = $2 WHERE task_id = $1", task.as_uuid(), now)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// The digests of blobs that expired before then.
+#[tracing::instrument(name = "db.artifacts.list_expired_blobs", skip_all)]
+pub async fn list_expired_blobs(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+    most: i64,
+) -> Result<Vec<[u8; 32]>, DbError> {
+    let rows = sqlx::query_scalar!(
+        "SELECT digest FROM expired_blobs WHERE expired_at < $1 ORDER BY expired_at LIMIT $2",
+        before,
+        most,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|digest| digest.try_into().map_err(corrupt_column("expired_blobs", "digest")))
+        .collect()
+}
+
+/// Ends the expiry of a blob. Gives whether its bytes are to be removed before the transaction is committed: nothing refers to them,
+/// and whoever stores the same bytes waits.
+#[tracing::instrument(name = "db.artifacts.begin_blob_removal", skip_all)]
+pub async fn begin_blob_removal(conn: &mut Conn, digest: &[u8; 32]) -> Result<bool, DbError> {
+    let removed = sqlx::query!("DELETE FROM expired_blobs WHERE digest = $1", digest as &[u8])
+        .execute(&mut *conn)
+        .await?
+        .rows_affected();
+    let referred = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (SELECT FROM artifacts WHERE digest = $1)
+            OR EXISTS (SELECT FROM job_blobs WHERE digest = $1) AS "referred!"
+        "#,
+        digest as &[u8],
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(removed > 0 && !referred)
+}
+
 /// One object.
 #[tracing::instrument(name = "db.artifacts.get_artifact", skip_all)]
 pub async fn get_artifact(conn: &mut Conn, id: ArtifactId) -> Result<Option<Artifact>, DbError> {
@@ -163,28 +342,6 @@ pub async fn list_task_artifacts(conn: &mut Conn, task: TaskId) -> Result<Vec<Ar
     .collect()
 }
 
-/// Notes that the node of a job uploaded these bytes for it.
-#[tracing::instrument(name = "db.artifacts.record_job_blob", skip_all)]
-pub async fn record_job_blob(
-    conn: &mut Conn,
-    job: JobId,
-    digest: &[u8; 32],
-    now: OffsetDateTime,
-) -> Result<(), DbError> {
-    sqlx::query!(
-        "
-        INSERT INTO job_blobs (job_id, digest, uploaded_at) VALUES ($1, $2, $3)
-        ON CONFLICT (job_id, digest) DO NOTHING
-        ",
-        job.as_uuid(),
-        digest as &[u8],
-        now,
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
 /// Whether these bytes were uploaded for the job, or are an artifact of its task already.
 #[tracing::instrument(name = "db.artifacts.has_job_blob", skip_all)]
 pub async fn has_job_blob(
@@ -203,11 +360,4 @@ pub async fn has_job_blob(
         digest as &[u8],
     );
     Ok(found.fetch_one(conn).await?)
-}
-
-/// Deletes the notes about the uploads of a job that has ended.
-#[tracing::instrument(name = "db.artifacts.delete_job_blobs", skip_all)]
-pub async fn delete_job_blobs(conn: &mut Conn, job: JobId) -> Result<(), DbError> {
-    sqlx::query!("DELETE FROM job_blobs WHERE job_id = $1", job.as_uuid()).execute(conn).await?;
-    Ok(())
 }

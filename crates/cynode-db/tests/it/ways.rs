@@ -7,12 +7,14 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 /// What stays small, whatever is done with an installation: it is read whole.
-const SMALL: [&str; 21] = [
+const SMALL: [&str; 22] = [
     "allowed_images",
     "audit_chains",
     "bootstrap_tokens",
     // Projects whose files are not removed yet: within an hour they are.
     "deleted_project_files",
+    // Blobs whose bytes are not removed yet: within an hour and ten minutes they are.
+    "expired_blobs",
     "groups",
     "model_providers",
     // Calls under way, each as long as it lasts.

@@ -327,6 +327,32 @@ async fn agents_store_no_more_with_a_task_than_is_kept_for_one() {
 }
 
 #[tokio::test]
+async fn agents_store_no_more_than_their_project_may_keep_and_nothing_on_a_full_disk() {
+    let bench = Bench::new().await;
+    bench.setting("storage.max_blob_bytes_per_project", json!(10_000)).await;
+    let other = bench.another_task().await;
+    let agents = [
+        (bench.agent("developer").await, json!(bench.task)),
+        (bench.agent_with("developer", json!({ "task_id": other })).await, json!(other)),
+    ];
+    let put = async |agent: usize, letter: &str| {
+        let (agent, task) = &agents[agent];
+        let arguments = json!({ "task_id": task, "name": letter, "media_type": "text/plain",
+            "text": letter.repeat(4000) });
+        verdict(agent, "artifact.put", arguments).await
+    };
+    assert_eq!([put(0, "a").await, put(1, "b").await], ["ok", "ok"]);
+    assert_eq!([put(0, "c").await, put(1, "c").await], ["failed too_large"; 2]);
+    // The same bytes take no room in another task of the project.
+    assert_eq!(put(1, "a").await, "ok");
+    let disk = bench.app.app.gateway_parts().unwrap().repositories.disk_probe();
+    let full = cynode_app::platform::disk::DiskUsage { free_bytes: 1, total_bytes: 1 << 40 };
+    disk.set_reading(Some(full));
+    bench.app.db.execute("DELETE FROM artifacts").await;
+    assert_eq!(put(0, "d").await, "failed storage_full");
+}
+
+#[tokio::test]
 async fn bytes_of_an_artifact_that_is_refused_are_not_stored() {
     let bench = Bench::new().await;
     let person = bench.app.user("person", None).await;

@@ -20,8 +20,8 @@ use super::{MergeResult, WorkspaceError, open_plain_file, validate_branch, valid
 /// no other repository has instead of its files. Only a submodule that existed before the work stays one, at the commit that its own
 /// repository has checked out.
 /// If the history was rewritten and does not descend from the base any more, all changes become one commit on the base.
-/// Git reads a commit or directory object as a whole, more than once. An object far larger than any legitimate one is therefore
-/// rejected: it would exhaust the memory of every reader.
+/// Git reads a commit, a directory or a delta as a whole, more than once. An object far larger than any legitimate one is therefore
+/// rejected, wherever in the history it is: it would exhaust the memory of every reader.
 /// Commits that were merged before the worker started stay ancestors of the result, regardless of what the worker did to the merge.
 pub(crate) fn finish_argv(
     assignment: &JobAssignment,
@@ -141,12 +141,15 @@ fi
 git update-ref --no-deref "refs/heads/$branch" "$head"
 git symbolic-ref HEAD "refs/heads/$branch"
 if [ -n "$base" ]; then set -- "^$base"; else set --; fi
-git rev-list --objects --no-object-names --filter=blob:none "$head" "$@" |
-    git cat-file --batch-check='%(objectsize)' | while read -r size; do
-    if [ "$size" -gt 16777216 ]; then
-        echo "a commit or a directory of it is larger than 16777216 bytes" >&2
+git rev-list --objects --no-object-names "$head" "$@" |
+    git cat-file --batch-check='%(objecttype) %(objectsize)' | while read -r type size; do
+    most=16777216
+    [ "$type" != blob ] || most=104857600
+    # A size that is no number does not pass either.
+    [ "$size" -le "$most" ] || {
+        echo "a $type in its history is larger than $most bytes" >&2
         exit 65
-    fi
+    }
 done
 git bundle create --quiet /out/work.bundle "refs/heads/$branch" "$@"
 printf %s "$head" > /out/commit

@@ -7,7 +7,8 @@ use std::{
 };
 
 use super::{
-    GIT_TIMEOUT, WorkspaceError, copy_commits, git_command, open_plain_file, validate_commit,
+    GIT_TIMEOUT, WorkspaceError, copy_commits, create_git_dir, git_command, open_plain_file,
+    validate_commit,
 };
 use crate::{
     host::{self, HostCommands},
@@ -39,11 +40,7 @@ pub(crate) async fn create_pin_source(
     let source = dir.source_dir();
     store.move_to_trash(&source)?;
     store::create_private_dir(&source)?;
-    let mut init = git_command(host);
-    init.args(["init", "--quiet", "--bare", "--template="]).arg(&source);
-    host::run_program("git init", init, GIT_TIMEOUT).await?;
-    let wanted = [format!("{from}:refs/heads/pinned")];
-    copy_commits(host, mirror, &source, &["--depth=1"], &wanted).await?;
+    // The node writes before git does: it never follows what git left.
     let lines: String = paths.iter().map(|path| format!("{path}\n")).collect();
     let write = || {
         fs::write(source.join("paths"), lines)?;
@@ -54,7 +51,13 @@ pub(crate) async fn create_pin_source(
             "* -text !eol !ident !filter !working-tree-encoding\n",
         )
     };
-    write().map_err(WorkspaceError::Out)
+    write().map_err(WorkspaceError::Out)?;
+    create_git_dir(host, &source)?;
+    let mut init = git_command(host);
+    init.args(["init", "--quiet", "--bare", "--template="]).arg(&source);
+    host::run_program("git init", init, GIT_TIMEOUT).await?;
+    let wanted = [format!("{from}:refs/heads/pinned")];
+    copy_commits(host, mirror, &source, &["--depth=1"], &wanted).await
 }
 
 /// Builds the command line of the program that restores pinned files, inside a sandbox with the source.

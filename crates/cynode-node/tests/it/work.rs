@@ -326,8 +326,126 @@ async fn a_commit_that_says_more_than_anybody_could_read_is_not_taken() {
     fake.give(assignment.clone());
     let result = fake.result(assignment.job_id).await.result;
     let why = "I wrote much.\n\nWhat was changed is lost: the work could not be put together: \
-               a commit or a directory of it is larger than 16777216 bytes.";
+               a commit in its history is larger than 16777216 bytes.";
     assert_eq!((result.commit, result.summary.as_str()), (None, why));
+}
+
+/// A pack of some kilobytes in a new repository, one file of which expands to half a gibibyte. Gives its last commit.
+fn delta_bomb(file: &std::path::Path, parent: &str) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../prove/support/delta_bomb.py");
+    let done = std::process::Command::new("python3")
+        .arg(script)
+        .arg(file)
+        .args(["--expand", "536870912", "--parent", parent])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap().trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_expands_to_any_size_is_not_taken_though_a_later_commit_removes_it() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let root = repository(origin.path());
+    let bomb = delta_bomb(&origin.path().join("bomb.pack"), &root);
+    git(origin.path(), &["index-pack", "bomb.pack"]);
+    git(origin.path(), &["add", "--force", "bomb.pack", "bomb.idx"]);
+    git(origin.path(), &["commit", "--quiet", "--message", "Bring what the agent would write"]);
+    let base = git(origin.path(), &["rev-parse", "HEAD"]);
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let script = format!(
+        "
+        for end in pack idx; do cp bomb.$end .git/objects/pack/pack-{bomb}.$end; done
+        commit=$(git -c user.name=x -c user.email=x@x commit-tree -p HEAD -p {bomb} -m x 'HEAD^{{tree}}')
+        git update-ref HEAD $commit
+        "
+    );
+    let mut assignment = job(vec![shell(&script), say("I wrote a little.")]);
+    assignment.base = Some(base);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await.result;
+    let why = "I wrote a little.\n\nWhat was changed is lost: the work could not be put together: \
+               a blob in its history is larger than 104857600 bytes.";
+    assert_eq!((result.commit, result.summary.as_str()), (None, why));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_expands_to_any_size_fails_the_job_at_once_and_leaves_the_node_alone() {
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let root = repository(origin.path());
+    let file = origin.path().join(".git/objects/pack/pack-bomb.pack");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let bomb = delta_bomb(&file, &root);
+    git(origin.path(), &["index-pack", file.to_str().unwrap()]);
+    git(origin.path(), &["update-ref", "refs/heads/bomb", &bomb]);
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let _running = machine.start();
+    let mut assignment = job(vec![say("never")]);
+    assignment.base = Some(bomb);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    assert_eq!(
+        (result.outcome, result.result.stop_reason),
+        (JobOutcome::Failed, Some(WorkStopReason::Workspace))
+    );
+    let summary = result.result.summary;
+    let why = "git fetch needs more memory, time or space than it is given";
+    assert!(summary.contains(why), "{summary}");
+    let world = fake.world();
+    let again = told(&world, assignment.job_id).into_iter().filter(|what| {
+        matches!(what, JobEventData::Note { text } if text.contains("could not be fetched, again"))
+    });
+    assert_eq!(again.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn git_outside_of_sandboxes_is_limited_and_is_not_root() {
+    use std::os::unix::fs::MetadataExt;
+
+    let fake = Fake::start().await;
+    let origin = tempfile::tempdir().unwrap();
+    let base = repository(origin.path());
+    fake.serve_repository(origin.path());
+    let machine = Machine::joined(&fake);
+    let running = machine.start();
+    let mut assignment = job(vec![shell("git fsck --strict && cat README"), write("a", "b")]);
+    assignment.base = Some(base);
+    fake.give(assignment.clone());
+    let result = fake.result(assignment.job_id).await;
+    assert_eq!(result.outcome, JobOutcome::Succeeded, "{result:?}");
+    drop(running);
+    let owner = std::fs::metadata(machine.state()).unwrap().uid();
+    let mirrors: Vec<_> =
+        std::fs::read_dir(machine.state().join("mirrors")).unwrap().flatten().collect();
+    assert_eq!(mirrors.len(), 1);
+    let meta = mirrors[0].metadata().unwrap();
+    assert_eq!(meta.mode() & 0o777, 0o700);
+    // A node that is root gives its mirrors to a user without any rights, who is none of a job.
+    assert_eq!(meta.uid() != owner, owner == 0);
+    let own =
+        if owner == 0 { vec!["--user".to_owned(), meta.uid().to_string()] } else { Vec::new() };
+    let mut hold = machine.command();
+    hold.args(["hold", "--confine"]).args(&own);
+    hold.args([
+        "--",
+        "sh",
+        "-c",
+        "id -u; ulimit -d; ulimit -v; ulimit -t; grep NoNewPrivs /proc/self/status",
+    ]);
+    let piped = std::process::Stdio::piped;
+    let mut child = hold.stdin(piped()).stdout(piped()).stderr(piped()).spawn().unwrap();
+    // The program ends when this pipe closes.
+    let held = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    drop(held);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let meant = format!("{}\n229376\n524288\n300\nNoNewPrivs:\t1\n", meta.uid());
+    assert_eq!(said, meant, "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread")]

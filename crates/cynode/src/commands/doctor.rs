@@ -29,6 +29,7 @@ pub(crate) fn run_doctor(doctor: &DoctorArgs, config: &CynodeConfig) -> anyhow::
         check_user_namespaces(),
         check_cgroups(),
         check_bubblewrap(),
+        check_git(),
         check_disk_space(),
     ];
     checks.insert(1, check_engine(config));
@@ -72,6 +73,7 @@ pub(super) fn demo_checks(config: &CynodeConfig) -> Vec<ReadinessCheck> {
         check_user_namespaces(),
         check_cgroups(),
         check_bubblewrap(),
+        check_git(),
         check_disk_space(),
     ]
 }
@@ -219,6 +221,30 @@ fn check_bubblewrap() -> ReadinessCheck {
             "not installed; nodes and tool servers that are programs will need it",
             "apt-get install -y bubblewrap",
         ),
+    }
+}
+
+/// Checks that git runs under resource limits, as it does where it reads the packs of others.
+fn check_git() -> ReadinessCheck {
+    const NAME: &str = "git";
+    const INSTALL_COMMAND: &str = "apt-get install -y git util-linux";
+    let mut limited = Command::new("prlimit");
+    limited.args(["--core=0", "--data=234881024", "--as=536870912", "--cpu=120:125"]);
+    let printed = limited.args(["--fsize=4294967296", "--", "git", "version"]).output();
+    match printed {
+        Ok(output) if output.status.success() => {
+            let version = String::from_utf8_lossy(&output.stdout);
+            ReadinessCheck::passed_check(NAME, format!("{}, under limits", version.trim()))
+        }
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let detail = format!("does not run under limits: {}", said.trim());
+            ReadinessCheck::failed_check(NAME, detail, INSTALL_COMMAND)
+        }
+        Err(_) => {
+            let detail = "`prlimit` is not installed, and git does not run without limits";
+            ReadinessCheck::failed_check(NAME, detail, INSTALL_COMMAND)
+        }
     }
 }
 

@@ -133,6 +133,7 @@ fn doctor_names_each_check_and_gives_json_to_programs() {
         "user namespaces",
         "cgroups",
         "bubblewrap",
+        "git",
         "disk",
         "port",
         "internal port",

@@ -133,9 +133,11 @@ async fn plan_merge(
     head: &str,
     there: &str,
 ) -> Result<Option<MergePlan>, Error> {
+    // A recorded commit that no branch got may be gone: then the merge is planned anew.
     if let (Some(commit), Some(parent)) = (&found.merge_commit, &found.merge_parent)
         && parent == there
-        && app.gateway_parts()?.repositories.contains_commit(found.project, commit, head).await?
+        && let Ok(true) =
+            app.gateway_parts()?.repositories.contains_commit(found.project, commit, head).await
     {
         return Ok(Some(MergePlan { commit: commit.clone(), parent: parent.clone() }));
     }

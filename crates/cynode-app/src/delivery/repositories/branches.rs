@@ -8,7 +8,10 @@ use cynode_wire::delivery::ChangedFile;
 use time::OffsetDateTime;
 use tokio::io::AsyncWriteExt;
 
-use super::{GIT_TIMEOUT, RepositoryError, RepositoryStore, is_commit};
+use super::{
+    GIT_TIMEOUT, GitLimits, GitProcess, MAX_OUTPUT_BYTES, RepositoryError, RepositoryStore,
+    is_commit,
+};
 
 /// A commit to be created.
 #[derive(Clone, Debug)]
@@ -122,7 +125,7 @@ impl RepositoryStore {
     ) -> Result<String, RepositoryError> {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
         let at = format!("{} +0000", new.at.unix_timestamp());
-        let mut git = Self::git_command(&self.path_of(project));
+        let mut git = Self::git_command(GitLimits::READ, &self.path_of(project));
         for who in ["AUTHOR", "COMMITTER"] {
             git.env(format!("GIT_{who}_NAME"), &new.author.name)
                 .env(format!("GIT_{who}_EMAIL"), &new.author.email)
@@ -132,14 +135,14 @@ impl RepositoryStore {
         for parent in new.parents {
             git.args(["-p", parent]);
         }
-        let mut child = git.stdin(std::process::Stdio::piped()).spawn()?;
-        let Some(mut input) = child.stdin.take() else {
+        let mut process = GitProcess::spawn_limited(git.stdin(std::process::Stdio::piped()))?;
+        let Some(mut input) = process.take_stdin() else {
             return Err(std::io::Error::other("git has no pipe").into());
         };
         let making = async {
             input.write_all(new.message.as_bytes()).await?;
             drop(input);
-            child.wait_with_output().await
+            process.collect_output(MAX_OUTPUT_BYTES).await
         };
         let done = tokio::time::timeout(GIT_TIMEOUT, making)
             .await
@@ -148,8 +151,8 @@ impl RepositoryStore {
         if done.status.success() && is_commit(&commit) {
             return Ok(commit);
         }
-        let said = String::from_utf8_lossy(&done.stderr);
-        Err(RepositoryError::Failed(format!("git: {}", said.lines().next().unwrap_or_default())))
+        let said = done.stderr.lines().next().unwrap_or_default();
+        Err(RepositoryError::Failed(format!("git: {said}")))
     }
 
     /// Moves a branch by compare and swap from the expected commit (or from none) to a descendant.
@@ -276,9 +279,8 @@ impl RepositoryStore {
         args: &[&str],
     ) -> Result<(String, Option<i32>), RepositoryError> {
         let _place = self.places.acquire().await.map_err(std::io::Error::other)?;
-        let done =
-            tokio::time::timeout(GIT_TIMEOUT, Self::git_command(directory).args(args).output());
-        let done = done.await.map_err(|_| RepositoryError::Slow)??;
+        let mut git = Self::git_command(GitLimits::READ, directory);
+        let done = Self::collect_output(GIT_TIMEOUT, git.args(args), MAX_OUTPUT_BYTES).await?;
         Ok((String::from_utf8_lossy(&done.stdout).into_owned(), done.status.code()))
     }
 }
