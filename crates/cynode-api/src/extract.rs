@@ -11,7 +11,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use cynode_app::{
-    App, AuthenticatedCaller, ClientSource, Error, IdempotentAttempt, OperationAnswer, OperationRequest,
+    App, AuthenticatedCaller, ClientSource, Error, IdempotentAttempt, OperationAnswer,
+    OperationRequest,
     identity::service_tokens::{ServiceIdentity, ServiceKind},
     nodes::{self, AuthenticatedNode},
     platform::tokens::{self, PresentedToken},

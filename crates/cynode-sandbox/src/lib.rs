@@ -34,7 +34,9 @@ pub use self::{
         AddressConnector, EGRESS_PORT, EgressAllowlist, EgressDialer, EgressProxy, EgressReporter,
         HostResolver, proxy_environment,
     },
-    host_env::{DEFAULT_USERS, HostEnv, SandboxOptions, check_dir_ownership, create_traversable_dir},
+    host_env::{
+        DEFAULT_USERS, HostEnv, SandboxOptions, check_dir_ownership, create_traversable_dir,
+    },
     output::{CapturedOutput, capture_tail},
     podman::PodmanBackend,
     running::{ExitReason, KillHandle, SandboxExit, SandboxProcess},

@@ -68,7 +68,7 @@ impl SandboxUsers {
 
 /// Changes the owner of a directory tree. The root directory comes last: if it has the owner, the whole tree has, and the call
 /// does nothing.
-pub(crate) fn chown_tree(path: &Path, user: u32) -> Result<(), SandboxError> {
+pub fn chown_tree(path: &Path, user: u32) -> Result<(), SandboxError> {
     let meta = read_metadata(path)?;
     if meta.uid() == user {
         return Ok(());

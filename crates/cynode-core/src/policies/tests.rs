@@ -5,11 +5,11 @@ use uuid::Uuid;
 use super::*;
 use crate::preferences::{PreferenceEntry, resolve_preferences};
 
-fn policy(scope: PolicyScope, key: PolicyKey, value: Value) -> PolicyEntry {
+fn policy(scope: PolicyScope, key: PolicyKey, value: impl Into<Value>) -> PolicyEntry {
     PolicyEntry {
         scope,
         key,
-        value: PolicyValue::parse_value(key, &value).unwrap(),
+        value: PolicyValue::parse_value(key, &value.into()).unwrap(),
         set_by: UserId::from_uuid(Uuid::nil()),
         set_by_handle: "ann".to_owned(),
         set_at: datetime!(2026-11-17 12:00 UTC),
