@@ -110,7 +110,7 @@ async fn there_is_no_network_but_loopback(world: World) {
 
 async fn an_internet_socket_is_tcp_or_udp(world: World) {
     // SCTP, DCCP and MPTCP would load or exercise modules of the kernel, whether the type names them or the protocol.
-    let script = r#"
+    let script = r"
 import socket
 made = []
 for family in (socket.AF_INET, socket.AF_INET6):
