@@ -41,6 +41,16 @@ CREATE TABLE model_reservations (
 ) WITH (fillfactor = 70);
 CREATE INDEX model_reservations_expiry ON model_reservations (expires_at);
 
+-- Calls that wait until calls in progress are settled, because a budget has room for their highest cost only then. The lowest
+-- number comes first. A call that waits asks again and again; one that no longer does loses its place at `expires_at`.
+CREATE TABLE budget_waiters (
+    waiter_id    uuid PRIMARY KEY,
+    queue_number bigint GENERATED ALWAYS AS IDENTITY,
+    budget_id    uuid NOT NULL,
+    expires_at   timestamptz NOT NULL
+) WITH (fillfactor = 50);
+CREATE INDEX budget_waiters_queue ON budget_waiters (budget_id, queue_number);
+
 -- One row for each settled call. No column can hold prompts or answers.
 CREATE TABLE model_calls (
     call_id            uuid NOT NULL,
@@ -110,12 +120,14 @@ $$;
 -- Reserves the highest cost of calls, each whole or not at all. For each call it returns the budget or the park that refused it,
 -- or that its route is stale. A call that a budget refuses does not count for the loop guard: a task that waits for a new period
 -- repeats its call all the while.
+-- A call that would fit if all calls in progress were settled at nothing gets a place in the queue of the budget, and `ahead` says
+-- how many come before it. A call also waits while others wait for one of its budgets, so that a large call gets its turn.
 -- Counters are locked in the order of their ids before anything is decided, here and in `settle_calls`.
 CREATE FUNCTION reserve_calls(
     calls uuid[], epochs bigint[], users uuid[], projects uuid[], tasks uuid[], digests bytea[], costs bigint[],
     sizes bigint[], records jsonb[], moment timestamptz, lease interval, max_identical_calls integer,
-    max_calls_since_checkpoint integer, max_micros_per_minute bigint
-) RETURNS TABLE (stale boolean, budget uuid, park text, park_reason text, park_until timestamptz, park_new boolean)
+    max_calls_since_checkpoint integer, max_micros_per_minute bigint, waiters uuid[], waiter_ttl interval
+) RETURNS TABLE (stale boolean, budget uuid, ahead integer, park text, park_reason text, park_until timestamptz, park_new boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
@@ -125,7 +137,10 @@ DECLARE
     counters loop_guard_counters;
     ids uuid[];
     starts timestamptz[];
+    own_number bigint;
+    spent_budget uuid;
     full_budget uuid;
+    full_ahead integer;
 BEGIN
     SELECT m.epoch + g.epoch INTO current_epoch FROM routing_epoch m, policy_epoch g;
     INSERT INTO budgets AS b (budget_id, scope_type, scope_id, period, max_cost_micros, max_tokens, updated_at)
@@ -153,7 +168,7 @@ BEGIN
     FOR NO KEY UPDATE OF c;
     FOR i IN 1 .. cardinality(calls) LOOP
         stale := epochs[i] <> current_epoch;
-        budget := NULL; park := NULL; park_reason := NULL; park_until := NULL; park_new := false;
+        budget := NULL; ahead := NULL; park := NULL; park_reason := NULL; park_until := NULL; park_new := false;
         latest := clock_timestamp();
         IF stale THEN
             RETURN NEXT;
@@ -164,22 +179,47 @@ BEGIN
             SELECT p.kind, p.reason, p.parked_until, p.notified_at IS NULL INTO park, park_reason, park_until, park_new
             FROM task_parks p WHERE p.task_id = tasks[i];
             IF park IS NOT NULL THEN
+                DELETE FROM budget_waiters w WHERE w.waiter_id = waiters[i];
                 RETURN NEXT;
                 CONTINUE;
             END IF;
             park_new := false;
         END IF;
-        SELECT array_agg(b.budget_id ORDER BY b.budget_id), array_agg(c.period_start ORDER BY b.budget_id),
-            (array_agg(b.budget_id ORDER BY b.budget_id) FILTER (
-                WHERE c.spent_micros + c.reserved_micros + costs[i] > b.max_cost_micros
-                    OR c.spent_tokens + c.reserved_tokens + sizes[i] > b.max_tokens))[1]
-        INTO ids, starts, full_budget
-        FROM budgets b JOIN budget_counters c ON c.budget_id = b.budget_id
-            AND c.period_start = budget_period_start(b.period, moment)
-        WHERE (b.scope_type, b.scope_id) IN (('installation', nil), ('user', users[i]),
-            ('project', projects[i]), ('task', tasks[i]));
-        IF full_budget IS NOT NULL THEN
+        SELECT w.queue_number INTO own_number FROM budget_waiters w WHERE w.waiter_id = waiters[i];
+        WITH own AS (
+            SELECT b.budget_id, c.period_start,
+                coalesce(c.spent_micros + costs[i] > b.max_cost_micros, false)
+                    OR coalesce(c.spent_tokens + sizes[i] > b.max_tokens, false) AS is_spent,
+                coalesce(c.spent_micros + c.reserved_micros + costs[i] > b.max_cost_micros, false)
+                    OR coalesce(c.spent_tokens + c.reserved_tokens + sizes[i] > b.max_tokens, false) AS is_full,
+                (SELECT count(*)::integer FROM budget_waiters w
+                    WHERE w.budget_id = b.budget_id AND w.waiter_id <> waiters[i] AND w.expires_at > latest
+                        AND (own_number IS NULL OR w.queue_number < own_number)) AS waiting
+            FROM budgets b JOIN budget_counters c ON c.budget_id = b.budget_id
+                AND c.period_start = budget_period_start(b.period, moment)
+            WHERE (b.scope_type, b.scope_id) IN (('installation', nil), ('user', users[i]),
+                ('project', projects[i]), ('task', tasks[i]))
+        )
+        SELECT array_agg(o.budget_id ORDER BY o.budget_id), array_agg(o.period_start ORDER BY o.budget_id),
+            (array_agg(o.budget_id ORDER BY o.budget_id) FILTER (WHERE o.is_spent))[1],
+            (array_agg(o.budget_id ORDER BY o.budget_id) FILTER (WHERE o.is_full OR o.waiting > 0))[1],
+            (array_agg(o.waiting ORDER BY o.budget_id) FILTER (WHERE o.is_full OR o.waiting > 0))[1]
+        INTO ids, starts, spent_budget, full_budget, full_ahead
+        FROM own o;
+        IF spent_budget IS NULL AND full_budget IS NOT NULL THEN
+            INSERT INTO budget_waiters AS w (waiter_id, budget_id, expires_at)
+            VALUES (waiters[i], full_budget, latest + waiter_ttl)
+            ON CONFLICT (waiter_id) DO UPDATE SET budget_id = excluded.budget_id, expires_at = excluded.expires_at;
             budget := full_budget;
+            ahead := full_ahead;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF own_number IS NOT NULL THEN
+            DELETE FROM budget_waiters w WHERE w.waiter_id = waiters[i];
+        END IF;
+        IF spent_budget IS NOT NULL THEN
+            budget := spent_budget;
             RETURN NEXT;
             CONTINUE;
         END IF;
@@ -269,11 +309,12 @@ BEGIN
 END
 $$;
 
--- Settles calls whose reservation has expired, at their highest cost.
+-- Settles calls whose reservation has expired, at their highest cost. Removes the places of calls that stopped waiting long ago.
 CREATE FUNCTION settle_expired_calls(max_calls integer) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
 DECLARE
     expired uuid[];
 BEGIN
+    DELETE FROM budget_waiters w WHERE w.expires_at < clock_timestamp() - interval '1 minute';
     SELECT array_agg(call_id) INTO expired FROM (
         SELECT r.call_id FROM model_reservations r WHERE r.expires_at < clock_timestamp()
         ORDER BY r.expires_at LIMIT max_calls) r;
