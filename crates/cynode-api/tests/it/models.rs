@@ -18,7 +18,7 @@ async fn scripted(admin: &Client, name: &str, local: bool, rules: Value) {
 }
 
 /// A model with a route to each of the providers; every token costs a unit's millionth.
-async fn model(admin: &Client, id: &str, providers: &[&str], more: Value) {
+pub(crate) async fn model(admin: &Client, id: &str, providers: &[&str], more: Value) {
     let prices = json!({ "input": 1_000_000, "cached": 1_000_000, "cache_write": 1_000_000, "output": 1_000_000 });
     let routes: Vec<_> = providers
         .iter()
@@ -36,16 +36,16 @@ fn says(text: &str) -> Value {
     json!([{ "answer": { "text": text, "usage": { "input": 10, "output": 5 } } }])
 }
 
-fn chat(model: &str, text: &str) -> Value {
+pub(crate) fn chat(model: &str, text: &str) -> Value {
     json!({ "model": model, "messages": [{ "role": "user", "content": text }] })
 }
 
-async fn ask(client: &Client, body: Value) -> Reply {
+pub(crate) async fn ask(client: &Client, body: Value) -> Reply {
     client.post("/v1/chat/completions", body).await
 }
 
 /// Asks, and gives the answer as it comes, once it has begun.
-async fn open(client: &Client, body: Value) -> axum::body::Body {
+pub(crate) async fn open(client: &Client, body: Value) -> axum::body::Body {
     let response = client.raw(Method::POST, "/v1/chat/completions", Some(body.to_string())).await;
     assert_eq!(response.status(), 200);
     let mut body = response.into_body();
@@ -58,7 +58,7 @@ fn words(reply: &Reply) -> String {
 }
 
 /// What the ceilings of a scope say: spent, held.
-async fn spent(client: &Client, query: &str) -> Vec<(i64, i64)> {
+pub(crate) async fn spent(client: &Client, query: &str) -> Vec<(i64, i64)> {
     let found = client.get(&format!("/v1/budgets{query}")).await.expect(200).json();
     let items = found["items"].as_array().unwrap().clone();
     let number = |value: &Value| value.as_i64().unwrap();
@@ -108,14 +108,14 @@ async fn the_list_has_the_models_the_tiers_and_the_manager_and_agents_see_only_t
     assert_eq!(ids, wanted, "S000-076: other models behind it, and the id is the same");
 }
 
-struct Agent {
-    client: Client,
+pub(crate) struct Agent {
+    pub(crate) client: Client,
     project: ProjectId,
     task: String,
 }
 
 /// An agent that works on a task, at the internal port.
-async fn agent(app: &TestApp, by: &Client, models: &[&str]) -> Agent {
+pub(crate) async fn agent(app: &TestApp, by: &Client, models: &[&str]) -> Agent {
     agent_of(app, by, models, json!({})).await
 }
 
@@ -458,7 +458,7 @@ async fn a_tier_is_answered_by_a_model_of_that_tier() {
 }
 
 /// A provider over the network, with a key.
-async fn networked(admin: &Client, name: &str, dialect: &str, provider: &TestProvider) {
+pub(crate) async fn networked(admin: &Client, name: &str, dialect: &str, provider: &TestProvider) {
     let body = json!({ "kind": "compatible", "dialect": dialect, "base_url": provider.url(), "local": false });
     admin.put(&format!("/v1/providers/{name}"), body).await.expect(200);
     let key = json!({ "label": "first", "key": format!("{name}-secret-key-0001") });
