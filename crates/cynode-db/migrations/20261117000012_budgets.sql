@@ -47,6 +47,8 @@ CREATE TABLE budget_waiters (
     waiter_id    uuid PRIMARY KEY,
     queue_number bigint GENERATED ALWAYS AS IDENTITY,
     budget_id    uuid NOT NULL,
+    cost_micros  bigint NOT NULL,
+    tokens       bigint NOT NULL,
     expires_at   timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 CREATE INDEX budget_waiters_queue ON budget_waiters (budget_id, queue_number);
@@ -121,7 +123,8 @@ $$;
 -- or that its route is stale. A call that a budget refuses does not count for the loop guard: a task that waits for a new period
 -- repeats its call all the while.
 -- A call that would fit if all calls in progress were settled at nothing gets a place in the queue of the budget, and `ahead` says
--- how many come before it. A call also waits while others wait for one of its budgets, so that a large call gets its turn.
+-- how many come before it. A call also waits while others wait for one of its budgets, but not for those that need at least twice
+-- as much: large calls do not delay small ones.
 -- Counters are locked in the order of their ids before anything is decided, here and in `settle_calls`.
 CREATE FUNCTION reserve_calls(
     calls uuid[], epochs bigint[], users uuid[], projects uuid[], tasks uuid[], digests bytea[], costs bigint[],
@@ -194,7 +197,9 @@ BEGIN
                     OR coalesce(c.spent_tokens + c.reserved_tokens + sizes[i] > b.max_tokens, false) AS is_full,
                 (SELECT count(*)::integer FROM budget_waiters w
                     WHERE w.budget_id = b.budget_id AND w.waiter_id <> waiters[i] AND w.expires_at > latest
-                        AND (own_number IS NULL OR w.queue_number < own_number)) AS waiting
+                        AND (own_number IS NULL OR w.queue_number < own_number)
+                        AND CASE WHEN b.max_cost_micros IS NULL THEN w.tokens / 2 < sizes[i]
+                            ELSE w.cost_micros / 2 < costs[i] END) AS waiting
             FROM budgets b JOIN budget_counters c ON c.budget_id = b.budget_id
                 AND c.period_start = budget_period_start(b.period, moment)
             WHERE (b.scope_type, b.scope_id) IN (('installation', nil), ('user', users[i]),
@@ -207,9 +212,10 @@ BEGIN
         INTO ids, starts, spent_budget, full_budget, full_ahead
         FROM own o;
         IF spent_budget IS NULL AND full_budget IS NOT NULL THEN
-            INSERT INTO budget_waiters AS w (waiter_id, budget_id, expires_at)
-            VALUES (waiters[i], full_budget, latest + waiter_ttl)
-            ON CONFLICT (waiter_id) DO UPDATE SET budget_id = excluded.budget_id, expires_at = excluded.expires_at;
+            INSERT INTO budget_waiters AS w (waiter_id, budget_id, cost_micros, tokens, expires_at)
+            VALUES (waiters[i], full_budget, costs[i], sizes[i], latest + waiter_ttl)
+            ON CONFLICT (waiter_id) DO UPDATE SET budget_id = excluded.budget_id, cost_micros = excluded.cost_micros,
+                tokens = excluded.tokens, expires_at = excluded.expires_at;
             budget := full_budget;
             ahead := full_ahead;
             RETURN NEXT;

@@ -123,6 +123,28 @@ async fn calls_that_fit_one_at_a_time_all_succeed_in_order_and_the_budget_is_nev
 }
 
 #[tokio::test]
+async fn a_large_call_that_waits_does_not_delay_small_ones_and_gets_its_turn() {
+    let scene = scene().await;
+    let Scene { app, admin, provider, worst } = &scene;
+    // Each byte more is a token more in the worst case, and a token costs one.
+    let large = question(&"y".repeat(10_000));
+    scene.set_budget(worst + 9_999 + 2 * COST).await;
+    let first = open(admin, question("0")).await;
+    provider.behave(Behaviour::default());
+    let mut calls = FuturesUnordered::new();
+    calls.push(ask(admin, large));
+    scene.until_waiting(&mut calls, 1).await;
+    ask(admin, question("1")).await.expect(200);
+    assert_eq!(scene.waiting().await, 1);
+    provider.go_on();
+    let (first, replies) = tokio::join!(first.collect(), calls.collect::<Vec<_>>());
+    first.unwrap();
+    assert_eq!(replies[0].status, 200);
+    app.settled().await;
+    assert_eq!(spent(admin, "?scope_type=installation").await, [(4 * COST, 0), (3 * COST, 0)]);
+}
+
+#[tokio::test]
 async fn a_call_that_would_not_fit_if_all_others_were_free_is_refused_at_once() {
     let scene = scene().await;
     let Scene { admin, provider, worst, .. } = &scene;

@@ -55,7 +55,7 @@ pub(super) fn restrict_agent_content(
                 task.id = who.task_id().map(tracing::field::display),
                 job.id = who.job_id().map(tracing::field::display),
                 agent.role = who.agent_role().map(|role| role.as_str()),
-                error = %error,
+                code = error.code.as_deref(),
                 "refused content that an agent may not send"
             );
             Err(error)
