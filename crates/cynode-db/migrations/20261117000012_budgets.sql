@@ -140,10 +140,13 @@ DECLARE
     counters loop_guard_counters;
     ids uuid[];
     starts timestamptz[];
+    anyone_waits boolean;
     own_number bigint;
     spent_budget uuid;
     full_budget uuid;
     full_ahead integer;
+    queue_budget uuid;
+    queue_ahead integer;
 BEGIN
     SELECT m.epoch + g.epoch INTO current_epoch FROM routing_epoch m, policy_epoch g;
     INSERT INTO budgets AS b (budget_id, scope_type, scope_id, period, max_cost_micros, max_tokens, updated_at)
@@ -169,6 +172,7 @@ BEGIN
         UNION SELECT 'project', unnest(projects) UNION SELECT 'task', unnest(reserve_calls.tasks))
     ORDER BY c.budget_id
     FOR NO KEY UPDATE OF c;
+    anyone_waits := EXISTS (SELECT FROM budget_waiters);
     FOR i IN 1 .. cardinality(calls) LOOP
         stale := epochs[i] <> current_epoch;
         budget := NULL; ahead := NULL; park := NULL; park_reason := NULL; park_until := NULL; park_new := false;
@@ -188,34 +192,37 @@ BEGIN
             END IF;
             park_new := false;
         END IF;
-        SELECT w.queue_number INTO own_number FROM budget_waiters w WHERE w.waiter_id = waiters[i];
-        WITH own AS (
-            SELECT b.budget_id, c.period_start,
-                coalesce(c.spent_micros + costs[i] > b.max_cost_micros, false)
-                    OR coalesce(c.spent_tokens + sizes[i] > b.max_tokens, false) AS is_spent,
-                coalesce(c.spent_micros + c.reserved_micros + costs[i] > b.max_cost_micros, false)
-                    OR coalesce(c.spent_tokens + c.reserved_tokens + sizes[i] > b.max_tokens, false) AS is_full,
-                (SELECT count(*)::integer FROM budget_waiters w
-                    WHERE w.budget_id = b.budget_id AND w.waiter_id <> waiters[i] AND w.expires_at > latest
-                        AND (own_number IS NULL OR w.queue_number < own_number)
-                        AND CASE WHEN b.max_cost_micros IS NULL THEN w.tokens / 2 < sizes[i]
-                            ELSE w.cost_micros / 2 < costs[i] END) AS waiting
-            FROM budgets b JOIN budget_counters c ON c.budget_id = b.budget_id
-                AND c.period_start = budget_period_start(b.period, moment)
-            WHERE (b.scope_type, b.scope_id) IN (('installation', nil), ('user', users[i]),
-                ('project', projects[i]), ('task', tasks[i]))
-        )
-        SELECT array_agg(o.budget_id ORDER BY o.budget_id), array_agg(o.period_start ORDER BY o.budget_id),
-            (array_agg(o.budget_id ORDER BY o.budget_id) FILTER (WHERE o.is_spent))[1],
-            (array_agg(o.budget_id ORDER BY o.budget_id) FILTER (WHERE o.is_full OR o.waiting > 0))[1],
-            (array_agg(o.waiting ORDER BY o.budget_id) FILTER (WHERE o.is_full OR o.waiting > 0))[1]
-        INTO ids, starts, spent_budget, full_budget, full_ahead
-        FROM own o;
+        SELECT array_agg(b.budget_id ORDER BY b.budget_id), array_agg(c.period_start ORDER BY b.budget_id),
+            (array_agg(b.budget_id ORDER BY b.budget_id) FILTER (
+                WHERE c.spent_micros + costs[i] > b.max_cost_micros OR c.spent_tokens + sizes[i] > b.max_tokens))[1],
+            (array_agg(b.budget_id ORDER BY b.budget_id) FILTER (
+                WHERE c.spent_micros + c.reserved_micros + costs[i] > b.max_cost_micros
+                    OR c.spent_tokens + c.reserved_tokens + sizes[i] > b.max_tokens))[1]
+        INTO ids, starts, spent_budget, full_budget
+        FROM budgets b JOIN budget_counters c ON c.budget_id = b.budget_id
+            AND c.period_start = budget_period_start(b.period, moment)
+        WHERE (b.scope_type, b.scope_id) IN (('installation', nil), ('user', users[i]),
+            ('project', projects[i]), ('task', tasks[i]));
+        own_number := NULL; full_ahead := 0;
+        IF anyone_waits THEN
+            SELECT w.queue_number INTO own_number FROM budget_waiters w WHERE w.waiter_id = waiters[i];
+            SELECT w.budget_id, count(*) INTO queue_budget, queue_ahead
+            FROM budget_waiters w JOIN budgets b ON b.budget_id = w.budget_id
+            WHERE w.budget_id = ANY (ids) AND w.waiter_id <> waiters[i] AND w.expires_at > latest
+                AND (own_number IS NULL OR w.queue_number < own_number)
+                AND CASE WHEN b.max_cost_micros IS NULL THEN w.tokens / 2 < sizes[i]
+                    ELSE w.cost_micros / 2 < costs[i] END
+            GROUP BY w.budget_id ORDER BY w.budget_id LIMIT 1;
+            IF queue_budget IS NOT NULL AND (full_budget IS NULL OR queue_budget <= full_budget) THEN
+                full_budget := queue_budget; full_ahead := queue_ahead;
+            END IF;
+        END IF;
         IF spent_budget IS NULL AND full_budget IS NOT NULL THEN
             INSERT INTO budget_waiters AS w (waiter_id, budget_id, cost_micros, tokens, expires_at)
             VALUES (waiters[i], full_budget, costs[i], sizes[i], latest + waiter_ttl)
             ON CONFLICT (waiter_id) DO UPDATE SET budget_id = excluded.budget_id, cost_micros = excluded.cost_micros,
                 tokens = excluded.tokens, expires_at = excluded.expires_at;
+            anyone_waits := true;
             budget := full_budget;
             ahead := full_ahead;
             RETURN NEXT;
