@@ -125,7 +125,7 @@ for family in (socket.AF_INET, socket.AF_INET6):
                 if (kind, protocol) not in ((1, 17), (2, 6)):
                     made.append((family.name, kind, protocol, error.errno))
 print(made)
-"#;
+";
     let mut job = shell("");
     job.argv = ["python3", "-c", script].map(str::to_owned).to_vec();
     let done = job.done(&world).await;
