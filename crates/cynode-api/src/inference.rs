@@ -19,7 +19,7 @@ use cynode_app::{
         InferenceRequest, ModelError, ModelErrorKind, OfferedModel, WireError,
     },
     platform::{
-        body_budget::{BodyCaller, BodyError, BodyLimits, ReservedBody},
+        body_budget::{BodyCaller, BodyError, BodyLimits, ReservedBody, body_caller_of},
         stream_limits::StreamPermit,
         tokens,
     },
@@ -38,6 +38,9 @@ use crate::{
 
 /// Limits of a request body: conversations with images are long, but a list of a million values is an attack.
 const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: 48 * 1024 * 1024, max_values: 200_000 };
+
+/// Limits of the body of an account without any role, which can only chat with the project manager.
+const STRANGER_BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: 1024 * 1024, max_values: 50_000 };
 
 /// The port of the endpoint, which decides which credentials it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +121,7 @@ async fn ask_model(
     let (who, caller) = doorway.authenticate_caller(&parts.headers, trace).await?;
     let permit = doorway.open_stream(&who, &parts.extensions)?;
     let headers = forwarded_headers(&parts.headers);
-    let (body, size) = doorway.read_model_request(caller, body).await?;
+    let (body, size) = doorway.read_model_request(&who, caller, body).await?;
     let mut question = InferenceRequest::new(dialect, body, size, who, trace, headers);
     question.left = left.unwrap_or_default();
     Ok((inference::ask_model(&doorway.state.app, question).await?, permit))
@@ -156,13 +159,15 @@ impl InferenceState {
     /// Reads and parses the body of an authenticated caller. Returns it with its size in bytes; the raw bytes are dropped.
     async fn read_model_request(
         &self,
+        who: &InferenceCaller,
         caller: BodyCaller,
         body: Body,
     ) -> Result<(Value, usize), ModelError> {
         let declared = body.size_hint().exact();
         let stream = body.into_data_stream();
         let budget = self.state.app.body_budget();
-        let read = budget.read_body(caller, stream, declared, BODY_LIMITS).await;
+        let limits = if who.has_any_role() { BODY_LIMITS } else { STRANGER_BODY_LIMITS };
+        let read = budget.read_body(caller, stream, declared, limits).await;
         let ReservedBody { bytes, reservation } = read.map_err(|error| body_error(&error))?;
         let value = serde_json::from_slice(&bytes).map_err(|error| {
             ModelError::new(ModelErrorKind::BadRequest, format!("the body is not JSON: {error}"))
@@ -235,7 +240,11 @@ impl InferenceState {
             }
             InferencePort::Agents | InferencePort::People => Err(Error::Unauthenticated),
         };
-        who.map(|who| (who, shown.hash)).map_err(|error| match error {
+        who.map(|who| {
+            let caller = body_caller_of(who.user);
+            (who, caller)
+        })
+        .map_err(|error| match error {
             Error::Unauthenticated => wrong(),
             Error::Forbidden { .. } => {
                 ModelError::new(ModelErrorKind::Forbidden, error.to_string())
@@ -374,8 +383,9 @@ async fn count_tokens(State(doorway): State<InferenceState>, request: HttpReques
     let trace = doorway.request_trace(request.extensions());
     let counted = async {
         let (parts, body) = request.into_parts();
-        let (_, caller) = doorway.authenticate_caller(&parts.headers, trace).await?;
-        let (body, _) = doorway.read_model_request(caller, body).await?;
+        let (who, caller) = doorway.authenticate_caller(&parts.headers, trace).await?;
+        let _permit = doorway.open_stream(&who, &parts.extensions)?;
+        let (body, _) = doorway.read_model_request(&who, caller, body).await?;
         Ok(inference::estimate_tokens(&body))
     };
     match counted.await {

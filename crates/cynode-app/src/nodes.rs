@@ -455,7 +455,7 @@ pub async fn update_node(ctx: &mut Ctx, id: NodeId, body: ChangeNode) -> Result<
     if labels != node.labels {
         // Jobs that wait at a node are placed anew. Placement takes its lock before the rows of nodes, too.
         nodes::lock_placement(ctx.conn()).await?;
-        nodes::unplace_queued_jobs(ctx.conn()).await?;
+        nodes::unplace_queued_jobs(ctx.conn(), None).await?;
         ctx.mark_job_queued();
     }
     nodes::update_node(ctx.conn(), id, state, &labels).await?;

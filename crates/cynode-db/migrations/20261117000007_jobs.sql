@@ -122,6 +122,7 @@ CREATE TABLE task_instructions (
     -- An answer to an agent's report is for the job of that agent; without a job an instruction is for every agent of the task.
     job_id         uuid REFERENCES jobs ON DELETE CASCADE
 );
+CREATE INDEX task_instructions_by_task ON task_instructions (task_id);
 CREATE INDEX task_instructions_pending ON task_instructions (task_id) WHERE applied_at IS NULL;
 CREATE INDEX task_instructions_of_job ON task_instructions (job_id) WHERE job_id IS NOT NULL;
 

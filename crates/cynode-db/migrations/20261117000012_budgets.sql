@@ -338,7 +338,11 @@ CREATE FUNCTION settle_expired_calls(max_calls integer) RETURNS SETOF uuid LANGU
 DECLARE
     expired uuid[];
 BEGIN
-    DELETE FROM budget_waiters w WHERE w.expires_at < clock_timestamp() - interval '1 minute';
+    -- A waiter that asks again just now locks its budgets before its place: it is passed over.
+    DELETE FROM budget_waiters w USING (
+        SELECT waiter_id FROM budget_waiters WHERE expires_at < clock_timestamp() - interval '1 minute'
+        FOR UPDATE SKIP LOCKED) gone
+    WHERE w.waiter_id = gone.waiter_id;
     SELECT array_agg(call_id) INTO expired FROM (
         SELECT r.call_id FROM model_reservations r WHERE r.expires_at < clock_timestamp()
         ORDER BY r.expires_at LIMIT max_calls) r;

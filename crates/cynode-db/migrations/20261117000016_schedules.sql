@@ -62,7 +62,7 @@ LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT h.kind FROM handoffs h
     WHERE h.handoff_id = handoff
-        AND NOT (h.kind = 'schedule' AND EXISTS (
+        AND (h.kind <> 'schedule' OR EXISTS (
             SELECT FROM schedule_firings f JOIN schedules s USING (schedule_id)
-            WHERE f.handoff_id = h.handoff_id AND s.unreviewed));
+            WHERE f.handoff_id = h.handoff_id AND NOT s.unreviewed));
 END;

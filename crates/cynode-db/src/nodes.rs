@@ -444,11 +444,19 @@ pub async fn unplace_stale_jobs(conn: &mut Conn, silent_ms: i64) -> Result<(), D
     Ok(())
 }
 
-/// Takes queued jobs back from all nodes, so that they are placed by the policies of now.
+/// Takes queued jobs back from all nodes, those of one project or all, so that they are placed by the policies of now.
 #[tracing::instrument(name = "db.nodes.unplace_queued_jobs", skip_all)]
-pub async fn unplace_queued_jobs(conn: &mut Conn) -> Result<(), DbError> {
+pub async fn unplace_queued_jobs(
+    conn: &mut Conn,
+    project: Option<ProjectId>,
+) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE jobs SET node_id = NULL, placed_at = NULL WHERE state = 'queued' AND node_id IS NOT NULL"
+        "
+        UPDATE jobs j SET node_id = NULL, placed_at = NULL
+        WHERE j.state = 'queued' AND j.node_id IS NOT NULL
+            AND ($1::uuid IS NULL OR EXISTS (SELECT FROM tasks t WHERE t.task_id = j.task_id AND t.project_id = $1))
+        ",
+        project.map(ProjectId::as_uuid),
     )
     .execute(conn)
     .await?;

@@ -351,7 +351,7 @@ fn classify_git_failure(done: &GitOutput) -> GitRemoteError {
         GitRemoteError::Failed(told)
     } else if done.is_over_limit() {
         GitRemoteError::Refused(format!(
-            "the branch needs more memory or time than git is given: keep large files out of the history. {told}"
+            "the branch needs more memory or time than git is given: it has too many objects or too large files. {told}"
         ))
     } else if has(&["non-fast-forward", "fetch first", "stale info", "needs force"]) {
         GitRemoteError::Refused(format!(

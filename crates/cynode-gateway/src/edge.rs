@@ -15,7 +15,7 @@ use axum::{
 };
 use cynode_app::{
     platform::{
-        body_budget::{BodyError, BodyLimits, BodyReservation, ReservedBody},
+        body_budget::{BodyError, BodyLimits, BodyReservation, ReservedBody, body_caller_of},
         tokens::{self, PresentedToken},
     },
     tools::agent_tokens::ResolvedAgentToken,
@@ -220,7 +220,8 @@ impl GatewayShared {
         let limits = BodyLimits { max_bytes, max_values: MAX_MESSAGE_VALUES };
         let declared = body.size_hint().exact();
         let stream = body.into_data_stream();
-        self.app.body_budget().read_body(shown.hash, stream, declared, limits).await
+        let caller = known.agent.user.map_or(shown.hash, body_caller_of);
+        self.app.body_budget().read_body(caller, stream, declared, limits).await
     }
 
     async fn reject_caller(

@@ -485,7 +485,7 @@ fn quote_word(word: &str) -> String {
 
 fn remote_media_error() -> ModelError {
     ModelError::bad_request(
-        "nothing is fetched for this request; send the bytes as base64 (`data:TYPE;base64,BYTES`) instead of a URL",
+        "nothing is fetched for this request; send the bytes as base64 (`data:TYPE;base64,BYTES`) instead of a URL. People may send URLs if an admin sets `models.private_providers_fetch_media`",
     )
 }
 

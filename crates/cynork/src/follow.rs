@@ -52,6 +52,12 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before the stream is reopened.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(300);
 
+/// Delay before the stream is opened again when the account has too many. Meanwhile the task is polled.
+const LIMITED_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Status of a response that asks for fewer requests.
+const TOO_MANY_REQUESTS: u16 = 429;
+
 /// Maximum number of job events in one response.
 const MAX_JOB_EVENTS: usize = 500;
 
@@ -196,7 +202,12 @@ pub async fn forward_task_events(
             .with_query("after", Some(&last));
         let mut events = match client.open_event_stream(&call).await {
             Ok(events) => events.with_idle_timeout(STREAM_IDLE_TIMEOUT),
-            Err(failure) if failure.is_transient() => continue,
+            Err(failure) if failure.is_transient() => {
+                if failure.status == Some(TOO_MANY_REQUESTS) {
+                    turn.reset_after(LIMITED_INTERVAL);
+                }
+                continue;
+            }
             // A person who may not subscribe can still poll.
             Err(_) => return,
         };

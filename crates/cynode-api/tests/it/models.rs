@@ -1469,7 +1469,7 @@ async fn a_model_that_cannot_be_asked_now_is_told_with_what_to_do() {
         blocked,
         json!([
             "the project's budget does not cover the worst case of this call (0 of 0 tokens used, 0 held by calls under way); \
-            ask whoever set it to raise it"
+            ask an admin to raise it (`cynork budget set`)"
         ])
     );
 }
@@ -1519,8 +1519,8 @@ async fn a_question_waits_for_memory_and_is_then_refused_until_there_is_some() {
     assert_eq!(words(&ask(&admin, chat("m", &long)).await), "yes");
     let budget = app.app.body_budget();
     let mut reserved = Vec::new();
-    // Two callers take all that is there for large bodies.
-    for caller in 0..2 {
+    // Four callers take all that is there for large bodies.
+    for caller in 0..4 {
         reserved.push(budget.reserve_memory([caller; 32], usize::MAX).await.unwrap());
     }
     let refused = ask(&admin, chat("m", &long)).await;

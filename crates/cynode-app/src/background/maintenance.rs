@@ -1,10 +1,7 @@
 //! Retention: prunes rows and files past their retention, removes orphans and creates partitions, at a fixed interval.
 //! Any number of processes may run it at once.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, Instant, SystemTime};
 
 use cynode_core::{
     ids::{JobId, ProjectId},
@@ -34,6 +31,9 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(10);
 
 /// Maximum number of rows removed by one statement, so that no lock is held for long.
 const PRUNE_BATCH_SIZE: i64 = 1000;
+
+/// How long one round removes files of expired tasks.
+const MAX_EXPIRY_TIME: Duration = Duration::from_mins(20);
 
 /// Maximum number of tasks whose files expire in one round.
 const MAX_EXPIRED_TASKS: i64 = 200;
@@ -192,24 +192,46 @@ async fn prune_agent_tokens(app: &App, now: OffsetDateTime) -> Result<(), Error>
     Ok(())
 }
 
-/// Removes the commits, bundles and artifacts of tasks that ended long ago. Refs go first and the mark of the task last: after a
-/// kill the next round repeats it.
+/// Removes the commits, bundles and artifacts of tasks that ended long ago. The failure of one project delays no other.
 async fn expire_task_files(app: &App, now: OffsetDateTime) -> Result<(), Error> {
-    let parts = app.gateway_parts()?;
     let mut conn = acquire_connection(app).await?;
     let days =
         settings::setting_number(&mut conn, TASK_RETENTION_SETTING, DEFAULT_TASK_RETENTION_DAYS)
             .await?;
     let before = now - time::Duration::days(days);
-    let expired = blobs::list_expired_tasks(&mut conn, before, MAX_EXPIRED_TASKS).await?;
+    let projects = blobs::list_expired_projects(&mut conn, before).await?;
     drop(conn);
-    let mut of_projects: BTreeMap<ProjectId, Vec<JobId>> = BTreeMap::new();
-    for task in &expired {
-        of_projects.entry(task.project).or_default().extend(&task.jobs);
+    let began = Instant::now();
+    let mut first = Ok(());
+    for project in projects {
+        // The next round goes on with the rest.
+        if began.elapsed() >= MAX_EXPIRY_TIME {
+            break;
+        }
+        if let Err(error) = expire_project_files(app, project, before, now).await {
+            let message = "the files of a project could not expire; it is retried";
+            log_background_error("task_files.expire_failed", &error, message);
+            first = first.and(Err(error));
+        }
     }
-    for (project, jobs) in of_projects {
-        parts.repositories.remove_job_refs(project, &jobs).await?;
-    }
+    first
+}
+
+/// Removes the files of one project's expired tasks. Refs go first and the mark of the task last: after a kill the next round
+/// repeats it.
+async fn expire_project_files(
+    app: &App,
+    project: ProjectId,
+    before: OffsetDateTime,
+    now: OffsetDateTime,
+) -> Result<(), Error> {
+    let parts = app.gateway_parts()?;
+    let mut conn = acquire_connection(app).await?;
+    // Read now, since a task may have been continued while other projects expired.
+    let expired = blobs::list_expired_tasks(&mut conn, project, before, MAX_EXPIRED_TASKS).await?;
+    drop(conn);
+    let jobs: Vec<JobId> = expired.iter().flat_map(|task| task.jobs.iter().copied()).collect();
+    parts.repositories.remove_job_refs(project, &jobs).await?;
     for task in &expired {
         let mut tx = app.begin().await?;
         blobs::expire_task_blobs(&mut tx, task.task, now).await?;

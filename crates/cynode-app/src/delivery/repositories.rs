@@ -197,7 +197,9 @@ pub enum RepositoryError {
     #[error("{0}")]
     Refused(String),
     /// Git hit a limit of its resources. A repeat would, too.
-    #[error("it needs more memory or time than git is given; keep large files out of it: {0}")]
+    #[error(
+        "it needs more memory or time than git is given; it has too many objects or too large files: {0}"
+    )]
     OverLimit(String),
     /// The command failed for a reason that may be transient.
     #[error("{0}")]
@@ -285,8 +287,13 @@ impl RepositoryStore {
         if !done.status.success() {
             return Err(classify_failure(&done, "git could not remove the refs of jobs"));
         }
-        // Objects that a process has written lately may get a ref yet.
-        let mut git = Self::git_command(GitLimits::WRITE_PACK, &directory);
+        self.collect_garbage(&directory).await;
+        Ok(())
+    }
+
+    /// Removes objects that nothing refers to. Those that a process has written lately may get a ref yet.
+    async fn collect_garbage(&self, directory: &Path) {
+        let mut git = Self::git_command(GitLimits::WRITE_PACK, directory);
         git.args(["gc", "--quiet", GC_PRUNE_ARGUMENT]);
         let done = Self::collect_output(GC_TIMEOUT, &mut git, MAX_OUTPUT_BYTES).await;
         // The space comes back in the round of the next task.
@@ -298,7 +305,6 @@ impl RepositoryStore {
             }
             Err(error) => log_background_error("repository.gc_failed", &error, GC_FAILED_MESSAGE),
         }
-        Ok(())
     }
 
     /// Acquires a slot for a fetch. Only people need one: the number of jobs is already bounded by the nodes.
@@ -328,6 +334,9 @@ impl RepositoryStore {
         while let Some(one) = all.next_entry().await? {
             let packs = one.path().join("objects/pack");
             removed += orphan_cleanup::remove_orphans(&packs, "tmp_", before).await?;
+            // A git process that was killed while it removed a ref has left its lock.
+            removed +=
+                orphan_cleanup::remove_orphans(&one.path(), "packed-refs.lock", before).await?;
         }
         Ok(removed)
     }
@@ -590,7 +599,12 @@ impl RepositoryStore {
         };
         let verified = verified.await;
         // The ref of a refused commit must not stay: nodes would fetch the commit, and retention would keep it.
-        self.run_git(&directory, &["update-ref", "--no-deref", "-d", &incoming]).await?;
+        let removed = ["update-ref", "--no-deref", "-d", &incoming];
+        if let Err(error) = self.run_git(&directory, &removed).await {
+            // No node sees this ref, and expiry removes it: a lock that a killed process left must not stop imports.
+            let message = "the ref of an import could not be removed; it is removed with its task";
+            log_background_error("repository.incoming_ref_left", &error, message);
+        }
         verified?;
         let base = base.unwrap_or(EMPTY_TREE);
         Ok(self.compute_diff_stat(DIFF_STAT_TIMEOUT, &directory, base, commit).await)
@@ -910,12 +924,18 @@ impl RepositoryStore {
         commits: &[String],
     ) -> Result<CommitView, RepositoryError> {
         static VIEWS: AtomicU64 = AtomicU64::new(0);
-        let number = VIEWS.fetch_add(1, Ordering::Relaxed);
         let incoming = self.directory.join("incoming");
         tokio::fs::create_dir_all(&incoming).await?;
-        let directory = incoming.join(format!("view-{project}-{}-{number}", std::process::id()));
-        // It fails when the directory exists: nobody else's refs are ever shown.
-        tokio::fs::create_dir(&directory).await?;
+        // A directory that exists belongs to another process, or to one that was killed: nobody else's refs are ever shown.
+        let directory = loop {
+            let number = VIEWS.fetch_add(1, Ordering::Relaxed);
+            let name = format!("view-{project}-{}-{number}", std::process::id());
+            match tokio::fs::create_dir(incoming.join(&name)).await {
+                Ok(()) => break incoming.join(name),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
         let view = CommitView(directory);
         let at = &view.0;
         tokio::fs::create_dir_all(at.join("objects/info")).await?;
@@ -1066,8 +1086,15 @@ pub(crate) async fn find_quota_violation(
     )
     .await?;
     drop(conn);
-    let used = app.gateway_parts()?.repositories.repository_bytes(project).await?;
-    if used.saturating_add(bytes) <= u64::try_from(most).unwrap_or_default() {
+    let (git, limit) =
+        (&app.gateway_parts()?.repositories, u64::try_from(most).unwrap_or_default());
+    let mut used = git.repository_bytes(project).await?;
+    if used.saturating_add(bytes) > limit {
+        // Commits that were refused are in the repository until they are collected.
+        git.collect_garbage(&git.path_of(project)).await;
+        used = git.repository_bytes(project).await?;
+    }
+    if used.saturating_add(bytes) <= limit {
         return Ok(None);
     }
     Ok(Some(format!(

@@ -467,7 +467,7 @@ async fn route_request(
 
 /// Rejects an account without any role that asks outside of projects: nobody would pay for it.
 fn require_model_role(who: &InferenceCaller) -> Result<(), ModelError> {
-    if who.project.is_some() || who.agent.is_some() || who.role_everywhere.is_some() {
+    if who.has_any_role() {
         return Ok(());
     }
     let told = "you have no role in the installation: name a project in which you are an operator (header `OpenAI-Project`), or ask an admin for a role";
@@ -671,6 +671,12 @@ async fn try_candidates(
     }
     Err(match (failure, resting) {
         // A failing provider may recover long before a quota is renewed.
+        // A setting that was just changed may allow it.
+        (Some(error), _)
+            if error.code.as_deref() == Some(cynode_models::content_guard::REMOTE_MEDIA_CODE) =>
+        {
+            RouteError::NoWay(error)
+        }
         (Some(error), _) => RouteError::Failed(error),
         (None, Some(until)) => park_for_quota(app, request, until).await.into(),
         (None, None) => left_alone.map_or_else(

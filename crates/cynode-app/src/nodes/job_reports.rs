@@ -549,7 +549,7 @@ async fn import_commit(
         return Ok(Err("its bundle has no good name".to_owned()));
     };
     // Whoever knows a digest does not have the bytes: only an upload shows that.
-    if !artifacts::has_job_blob(&mut *app.conn().await?, job, held.task, &digest).await? {
+    if artifacts::find_job_blob(&mut *app.conn().await?, job, held.task, &digest).await?.is_none() {
         return Ok(Err("its bundle was not stored".to_owned()));
     }
     let parts = app.gateway_parts()?;
@@ -644,12 +644,12 @@ async fn record_artifacts(
     for (name, blob) in bundle.chain(result.artifacts) {
         let Some(digest) = decode_hex32(&blob.sha256) else { continue };
         // An artifact without bytes must never be visible, nor the bytes of somebody else.
-        if !artifacts::has_job_blob(conn, job, task, &digest).await?
-            || app.gateway_parts()?.objects.head(&stored_at(&digest)).await.is_err()
-        {
+        let known = artifacts::find_job_blob(conn, job, task, &digest).await?;
+        let there = app.gateway_parts()?.objects.head(&stored_at(&digest)).await.is_ok();
+        let Some(size) = known.filter(|_| there) else {
             tracing::warn!(%node, job.id = %job, "a result names bytes that were not stored");
             continue;
-        }
+        };
         let now = app.environment().now();
         let artifact = artifacts::Artifact {
             id: ArtifactId::from_uuid(app.environment().new_uuid(now)),
@@ -659,7 +659,7 @@ async fn record_artifacts(
             name: name.chars().filter(|c| !c.is_control()).take(200).collect(),
             media_type: "application/octet-stream".to_owned(),
             digest,
-            size: i64::try_from(blob.bytes).unwrap_or(i64::MAX),
+            size,
             created_by: agent,
             created_at: now,
         };

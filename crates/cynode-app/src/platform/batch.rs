@@ -78,7 +78,10 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
                 let mut items = Vec::with_capacity(batch.len());
                 let mut results = Vec::with_capacity(batch.len());
                 for waiting in batch.drain(..) {
-                    waiting.span.follows_from(&span);
+                    // A span that follows from itself would wait for its own lock in the exporter.
+                    if waiting.span != span {
+                        waiting.span.follows_from(&span);
+                    }
                     items.push(waiting.item);
                     results.push(waiting.result);
                 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use cynode_core::sync::lock_unpoisoned;
+use cynode_core::{ids::UserId, sync::lock_unpoisoned};
 use futures::{Stream, StreamExt as _};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -29,7 +29,7 @@ const SMALL_SHARE_KIB: u32 = SMALL_LANE_KIB / 4;
 
 /// Memory for the bytes of large bodies, and for what they are parsed into, and what one caller has of each at most.
 const LARGE_LANE_KIB: u32 = 56 * 1024;
-const LARGE_SHARE_KIB: u32 = LARGE_LANE_KIB / 2;
+const LARGE_SHARE_KIB: u32 = LARGE_LANE_KIB / 4;
 
 /// Largest small body.
 const MAX_SMALL_BYTES: usize = 8 * 1024;
@@ -46,13 +46,23 @@ const BUDGET_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a body may take to arrive: this time, and a second for each of these bytes.
 const BODY_READ_TIMEOUT: Duration = Duration::from_secs(30);
-const MIN_BYTES_PER_SECOND: usize = 512 * 1024;
+const MIN_BYTES_PER_SECOND: usize = 64 * 1024;
+
+/// Longest wait for the next bytes of a body: what holds memory has to arrive.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Number of callers from which on those without a body are forgotten.
 const MAX_TRACKED_CALLERS: usize = 1_000;
 
-/// Identifies a caller: the hash of its token.
+/// Identifies a caller: by its account, since tokens are cheap, or by the hash of a token without one.
 pub type BodyCaller = [u8; 32];
+
+/// Returns the caller of an account.
+pub fn body_caller_of(user: UserId) -> BodyCaller {
+    let mut caller = [0; 32];
+    caller[..16].copy_from_slice(user.as_uuid().as_bytes());
+    caller
+}
 
 /// Limits of one body.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +140,9 @@ impl BodyBudget {
         let mut stream = pin!(stream);
         let reading = async {
             let mut bytes = Vec::<u8>::with_capacity(expected);
-            while let Some(chunk) = stream.next().await {
+            while let Some(chunk) =
+                timeout(STALL_TIMEOUT, stream.next()).await.map_err(|_| BodyError::TooSlow)?
+            {
                 let chunk = chunk.map_err(|error| BodyError::Broken(error.to_string()))?;
                 let length = bytes.len() + chunk.len();
                 if length > max {
@@ -407,17 +419,19 @@ mod tests {
     #[tokio::test]
     async fn one_caller_uses_up_its_share_and_all_callers_the_budget_while_small_bodies_pass() {
         let budget = impatient();
-        let half = to_permits(LARGE_SHARE_KIB) * BYTES_PER_KIB;
-        let first = budget.reserve_memory(ALICE, half).await.unwrap();
+        let share = to_permits(LARGE_SHARE_KIB) * BYTES_PER_KIB;
+        let mut taken = vec![budget.reserve_memory(ALICE, share).await.unwrap()];
         assert_eq!(budget.reserve_memory(ALICE, 1 << 20).await.unwrap_err(), BodyError::Overloaded);
-        let second = budget.reserve_memory(BOB, usize::MAX).await.unwrap();
+        for other in [BOB, [8; 32], [9; 32]] {
+            taken.push(budget.reserve_memory(other, usize::MAX).await.unwrap());
+        }
         assert_eq!(budget.reserve_memory(CAROL, 1 << 20).await.unwrap_err(), BodyError::Overloaded);
         for caller in [ALICE, CAROL] {
             let body = Bytes::from_static(br#"{"a":1}"#);
             let body = stream::iter([Ok::<_, String>(body)]);
             budget.read_body(caller, body, Some(7), LIMITS).await.unwrap();
         }
-        drop((first, second));
+        drop(taken);
         budget.reserve_memory(CAROL, 1 << 20).await.unwrap();
     }
 

@@ -63,7 +63,7 @@ impl AccountLimiter {
         self.count_in(
             &self.changes,
             user,
-            "this account changes tools, models or channels too often: every change makes all replicas load them again",
+            "this account changes tools, models or channels too often: every change makes all replicas load them again (`server.policy_changes_per_minute`)",
         )
     }
 

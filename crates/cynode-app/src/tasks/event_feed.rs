@@ -17,7 +17,7 @@ use std::{
 
 use cynode_core::{events::EventPosition, sync::lock_unpoisoned};
 use cynode_db::tasks::events::{self, EventFilter, EventPage, EventReader, LoggedEvent};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::{App, Error, platform::error::log_background_error};
@@ -120,9 +120,12 @@ impl EventFeed {
         filter: EventFilter,
         after: EventPosition,
     ) -> Result<EventPage, Error> {
-        let permit = self.catch_ups.acquire().await;
-        let _turn = permit.map_err(|error| Error::Internal(error.into()))?;
         self.read_page(app, reader, filter, after).await
+    }
+
+    /// Waits for a turn to read the database. Only so many streams that are behind read at once.
+    pub(super) async fn begin_catch_up(&self) -> Result<SemaphorePermit<'_>, Error> {
+        self.catch_ups.acquire().await.map_err(|error| Error::Internal(error.into()))
     }
 
     async fn read_page(

@@ -176,9 +176,11 @@ impl EventTail {
 
     /// Reads a page of the database, because the position is older than what the feed has.
     async fn catch_up(&mut self) -> Result<(), Error> {
-        let reader = self.authenticate_reader().await?;
         let EventSelection { project, task } = self.wanted;
         let (feed, filter) = (&self.app.shared_state().feed, EventFilter { project, task });
+        let _turn = feed.begin_catch_up().await?;
+        // After the wait, which may have been long.
+        let reader = self.authenticate_reader().await?;
         let page = feed.read_database(&self.app, reader, filter, self.position).await?;
         self.ready = page.events.into_iter().map(Arc::new).collect();
         self.position = page.read_to;

@@ -103,6 +103,9 @@ pub async fn set_policy(
     if let Some(there) = there.filter(|there| !value.is_within(key, &there.value)) {
         require_relaxing(ctx, there)?;
     }
+    if there.is_some_and(|there| there.value == value) {
+        return Ok(before);
+    }
     let (by, now) = (ctx.caller()?.user, ctx.now);
     policies::set_policy(ctx.conn(), scope, key, &value, by, now).await?;
     record_policy_event(ctx, EventKind::PolicySet, scope, key).await?;
@@ -155,12 +158,17 @@ async fn record_policy_event(
     key: PolicyKey,
 ) -> Result<(), Error> {
     if key == PolicyKey::AllowedProviders {
-        cynode_db::models::registry::bump_registry_epoch(ctx.conn()).await?;
+        ctx.invalidate_models().await?;
     }
     if key.affects_placement() {
         // Jobs that wait at a node are placed anew.
+        ctx.count_change()?;
+        let project = match scope {
+            PolicyScope::Project(project) => Some(project),
+            PolicyScope::System | PolicyScope::Group(_) => None,
+        };
         cynode_db::nodes::lock_placement(ctx.conn()).await?;
-        cynode_db::nodes::unplace_queued_jobs(ctx.conn()).await?;
+        cynode_db::nodes::unplace_queued_jobs(ctx.conn(), project).await?;
         ctx.mark_job_queued();
     }
     let scope = scope.to_preference_scope();

@@ -154,7 +154,7 @@ pub async fn put_artifact_bytes(app: &App, piece: &ArtifactContent) -> Result<()
     let (store, path) = (&parts.objects, object_path(&piece.digest));
     // Bytes that are about to be removed stay, or are gone before they are looked for.
     let mut conn = app.conn().await?;
-    artifacts::revive_blob(&mut conn, &piece.digest).await?;
+    artifacts::delay_blob_removal(&mut conn, &piece.digest).await?;
     drop(conn);
     // An existing object has this digest unless the disk was tampered with. Reading verifies it.
     if store.head(&path).await.is_ok() {

@@ -591,7 +591,9 @@ pub async fn accept_tools(
                 unchanged: true,
             };
             let (definition, _) = to_definition(&server, &accepted);
-            definition.check_usable().map_err(|error| Error::Invalid(error.to_string()))?;
+            definition.check_usable().map_err(|error| {
+                Error::Invalid(format!("{error}; accept the others with `--tool NAME`"))
+            })?;
         }
         let accepted = seen
             && tool_servers::accept_tool_definition(

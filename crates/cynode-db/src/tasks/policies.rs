@@ -107,17 +107,24 @@ pub async fn list_policies(conn: &mut Conn, scope: PolicyScope) -> Result<Policy
     Ok(PolicySet::from_entries(entries?))
 }
 
-/// The people whose words made the work of a task: who asked for it, and who instructed, answered or corrected it.
+/// The people whose words made the work of a task and of those that it continues: who asked for it, and who instructed, answered or
+/// corrected it.
 #[tracing::instrument(name = "db.policies.list_task_authors", skip_all)]
 pub async fn list_task_authors(conn: &mut Conn, task: TaskId) -> Result<Vec<UserId>, DbError> {
     let found = sqlx::query_scalar!(
         r#"
-        SELECT created_by AS "author!" FROM tasks WHERE task_id = $1
+        WITH RECURSIVE line AS (
+            SELECT $1::uuid AS task_id
+            UNION
+            SELECT c.earlier_task_id FROM task_continuations c JOIN line l ON c.task_id = l.task_id
+        )
+        SELECT created_by AS "author!" FROM tasks WHERE task_id = ANY (ARRAY(SELECT task_id FROM line))
         UNION
-        SELECT issued_by FROM task_instructions WHERE task_id = $1 AND text IS NOT NULL
+        SELECT issued_by FROM task_instructions
+        WHERE task_id = ANY (ARRAY(SELECT task_id FROM line)) AND text IS NOT NULL
         UNION
         SELECT resolved_by FROM waits
-        WHERE task_id = $1 AND resolution IN ('answered', 'rejected') AND answer IS NOT NULL AND resolved_by IS NOT NULL
+        WHERE task_id = ANY (ARRAY(SELECT task_id FROM line)) AND resolution IN ('answered', 'rejected') AND answer IS NOT NULL AND resolved_by IS NOT NULL
         "#,
         task.as_uuid(),
     )

@@ -183,10 +183,22 @@ pub async fn insert_job_blob(
 
 /// Ends the expiry of a blob that is about to be used again. It waits for a removal that is under way.
 #[tracing::instrument(name = "db.artifacts.revive_blob", skip_all)]
-pub async fn revive_blob(conn: &mut Conn, digest: &[u8; 32]) -> Result<(), DbError> {
+async fn revive_blob(conn: &mut Conn, digest: &[u8; 32]) -> Result<(), DbError> {
     sqlx::query!("DELETE FROM expired_blobs WHERE digest = $1", digest as &[u8])
         .execute(conn)
         .await?;
+    Ok(())
+}
+
+/// Delays the removal of a blob that is about to be stored again. It waits for a removal that is under way.
+#[tracing::instrument(name = "db.artifacts.delay_blob_removal", skip_all)]
+pub async fn delay_blob_removal(conn: &mut Conn, digest: &[u8; 32]) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE expired_blobs SET expired_at = clock_timestamp() WHERE digest = $1",
+        digest as &[u8],
+    )
+    .execute(conn)
+    .await?;
     Ok(())
 }
 
@@ -201,11 +213,32 @@ pub struct ExpiredTask {
     pub jobs: Vec<JobId>,
 }
 
-/// Tasks that ended before then and still have files, oldest first. A task whose pull request is open, whose delivery is under way
+/// The projects with tasks that ended before then and still have files, in random order.
+#[tracing::instrument(name = "db.artifacts.list_expired_projects", skip_all)]
+pub async fn list_expired_projects(
+    conn: &mut Conn,
+    before: OffsetDateTime,
+) -> Result<Vec<ProjectId>, DbError> {
+    let rows = sqlx::query_scalar!(
+        "
+        SELECT p.project_id FROM projects p
+        WHERE EXISTS (
+            SELECT FROM tasks t WHERE t.project_id = p.project_id AND t.ended_at < $1 AND t.files_expired_at IS NULL)
+        ORDER BY random()
+        ",
+        before,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(ProjectId::from_uuid).collect())
+}
+
+/// Tasks of a project that ended before then and still have files, oldest first. A task whose pull request is open, whose delivery is under way
 /// or that another task continues is not among them.
 #[tracing::instrument(name = "db.artifacts.list_expired_tasks", skip_all)]
 pub async fn list_expired_tasks(
     conn: &mut Conn,
+    project: ProjectId,
     before: OffsetDateTime,
     most: i64,
 ) -> Result<Vec<ExpiredTask>, DbError> {
@@ -221,11 +254,13 @@ pub async fn list_expired_tasks(
             AND NOT EXISTS (
                 SELECT FROM task_continuations c JOIN tasks later ON later.task_id = c.task_id
                 WHERE c.earlier_task_id = t.task_id AND later.files_expired_at IS NULL)
+            AND t.project_id = $3
         ORDER BY t.ended_at
         LIMIT $2
         "#,
         before,
         most,
+        project.as_uuid(),
     )
     .fetch_all(conn)
     .await?;
@@ -342,22 +377,24 @@ pub async fn list_task_artifacts(conn: &mut Conn, task: TaskId) -> Result<Vec<Ar
     .collect()
 }
 
-/// Whether these bytes were uploaded for the job, or are an artifact of its task already.
-#[tracing::instrument(name = "db.artifacts.has_job_blob", skip_all)]
-pub async fn has_job_blob(
+/// The size of these bytes, if they were uploaded for the job, or are an artifact of its task already.
+#[tracing::instrument(name = "db.artifacts.find_job_blob", skip_all)]
+pub async fn find_job_blob(
     conn: &mut Conn,
     job: JobId,
     task: TaskId,
     digest: &[u8; 32],
-) -> Result<bool, DbError> {
+) -> Result<Option<i64>, DbError> {
     let found = sqlx::query_scalar!(
         r#"
-        SELECT EXISTS (SELECT FROM job_blobs WHERE job_id = $1 AND digest = $3)
-            OR EXISTS (SELECT FROM artifacts WHERE task_id = $2 AND digest = $3) AS "found!"
+        SELECT size AS "size!" FROM job_blobs WHERE job_id = $1 AND digest = $3
+        UNION ALL
+        SELECT size FROM artifacts WHERE task_id = $2 AND digest = $3
+        LIMIT 1
         "#,
         job.as_uuid(),
         task.as_uuid(),
         digest as &[u8],
     );
-    Ok(found.fetch_one(conn).await?)
+    Ok(found.fetch_optional(conn).await?)
 }

@@ -70,8 +70,8 @@ impl UpstreamError {
     /// Describes the error for an admin, who can fix the machine.
     pub(crate) fn describe_for_admin(&self) -> String {
         let mut text = self.to_string();
-        if let Self::Sandbox(error) = self {
-            let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        if matches!(self, Self::Sandbox(_) | Self::Unreachable { .. }) {
+            let mut cause = std::error::Error::source(self);
             while let Some(error) = cause {
                 text.push_str(": ");
                 text.push_str(&error.to_string());

@@ -108,13 +108,16 @@ impl fmt::Debug for UpstreamPool {
     }
 }
 
+/// What an admin reads about a server whose name leads into a private network.
+const PRIVATE_ADDRESS_MESSAGE: &str = "the name leads to no public address; an admin allows a private one with `cynork tool update NAME --allow-private`";
+
 impl UpstreamPool {
     /// Creates a pool without connections.
     pub fn new(options: UpstreamOptions) -> Result<Self, UpstreamError> {
         let clients = HttpClients {
             anywhere: client_builder().build().map_err(UpstreamError::from_transport)?,
             public: client_builder()
-                .dns_resolver(Arc::new(PublicResolver::default()))
+                .dns_resolver(Arc::new(PublicResolver::with_message(PRIVATE_ADDRESS_MESSAGE)))
                 .build()
                 .map_err(UpstreamError::from_transport)?,
         };

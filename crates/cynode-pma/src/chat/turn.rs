@@ -48,8 +48,7 @@ const MAX_APPROVAL_ATTEMPTS: u32 = 16;
 const NEEDS_APPROVAL_CODE: &str = "needs_approval";
 
 /// Text while a call waits for approval.
-const APPROVAL_TEXT: &str =
-    "  waits for your approval: `cynork approval list`, or wherever you are notified\n";
+const APPROVAL_TEXT: &str = "  waits for your approval: `cynork approval list` shows it, `cynork approval approve ID` allows it; or answer where you are notified\n";
 
 /// Text that ends a turn at the round limit.
 const ROUND_LIMIT_TEXT: &str = "\n\nI stopped here: this took more rounds of tool calls than one answer may. Tell me to go on if I should.\n";

@@ -319,7 +319,7 @@ async fn a_call_that_needs_approval_waits_for_the_person_and_is_then_made_unchan
     let events = events(post(&manager, &says("How is the task?")).await).await;
     assert_eq!(
         text(&events),
-        "\n› db.task.get …\n  waits for your approval: `cynork approval list`, or wherever you are notified\nIt is queued."
+        "\n› db.task.get …\n  waits for your approval: `cynork approval list` shows it, `cynork approval approve ID` allows it; or answer where you are notified\nIt is queued."
     );
     let asked = fake.asked("db.task.get");
     assert_eq!(asked.len(), 3);

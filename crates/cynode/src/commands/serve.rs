@@ -175,6 +175,9 @@ fn connection_options(config: &CynodeConfig) -> ServerOptions {
     let mut options = config.server.connections.clone();
     let files = open_files::raise_open_file_limit();
     options.max_connections = options.max_connections.min(files / 8);
+    // One address never takes all places.
+    let most = (options.max_connections / 4).max(8);
+    options.max_connections_per_source = options.max_connections_per_source.min(most);
     if options.max_connections < config.server.connections.max_connections {
         tracing::warn!(
             event = "server.connections_limited",

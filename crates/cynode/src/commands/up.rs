@@ -179,6 +179,9 @@ async fn serve_installation(
             link_file.display()
         ));
         output::print_line("         makes the first admin and logs in; works once, for 24 hours");
+        output::print_line(
+            "         as another user: `sudo cat` that file, then `cynork setup --handle NAME` asks for the link",
+        );
         let lifetime = config.auth.policy.bootstrap_lifetime.unsigned_abs();
         helpers.spawn(remove_used_link(app.clone(), link_file, lifetime, stop.clone()));
     } else {
@@ -364,11 +367,13 @@ async fn prepare_node_program(
     let url = format!("http://{}", config.server.internal_listen);
     // The port may differ from the one at the time of the join.
     let run = program(vec!["run".into(), "--url".into(), url.clone().into()]);
+    let token_file = dir.join("node-join-token");
     if state.join("node.json").exists() {
+        // The token was used.
+        let _ = std::fs::remove_file(&token_file);
         return Ok(Some((None, run)));
     }
     let token = nodes::issue_local_join_token(app, Vec::new()).await?;
-    let token_file = dir.join("node-join-token");
     restate::write_private_file(&token_file, &token.0)?;
     let mut join: Vec<OsString> = vec!["join".into(), "--url".into(), url.into()];
     join.extend(["--token-file".into(), token_file.into(), "--name".into(), "local".into()]);

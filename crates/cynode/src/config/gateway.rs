@@ -6,7 +6,7 @@ const MAX_MESSAGE_BYTES: BoundedNumber<i64> = BoundedNumber {
     name: "CYNODE_GATEWAY_MAX_MESSAGE_BYTES",
     min: 64 << 10,
     max: 16 << 20,
-    default: 1 << 20,
+    default: 6 << 20,
 };
 
 /// The gateway for tool calls.

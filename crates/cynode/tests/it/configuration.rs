@@ -52,7 +52,7 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     storage.master_key_file             (not set)  (default)
     gateway.allowed_hosts               (not set)  (default)
     gateway.public_url                  (not set)  (default)
-    gateway.max_message_bytes           1048576  (default)
+    gateway.max_message_bytes           6291456  (default)
     egress.allow_private                (not set)  (default)
     audit.retention_days                365  (default)
     transcripts.retention_days          90  (default)

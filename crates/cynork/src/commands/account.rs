@@ -113,7 +113,12 @@ impl SetupArgs {
     /// Reads the link: from a file, from standard input, or typed without echo.
     fn read_link(&self, context: &CliContext) -> Result<SecretString> {
         if let Some(file) = self.link_file.as_deref().filter(|file| *file != "-") {
-            return Ok(input::read_file_text(file)?.into());
+            let text = input::read_file_text(file).map_err(|error| {
+                error.with_fix(format!(
+                    "if only the account of `cynode up` can read it: show it with `sudo cat {file}`, then `cynork setup --handle NAME` asks for the link"
+                ))
+            })?;
+            return Ok(text.into());
         }
         let named = self.address.as_deref() == Some("-") || self.link_file.is_some();
         let ask = SecretPrompt {

@@ -145,7 +145,7 @@ fn budget_source(ceiling: &BudgetStatusView) -> String {
         BudgetSource::Person => "a person",
         BudgetSource::Task => "its task",
         BudgetSource::Default if ceiling.scope_type == BudgetScopeType::User => {
-            "the default of users (setting `budget.user_default`)"
+            "the default of new users (`cynork budget set --user HANDLE --period month --max-cost …` changes it)"
         }
         BudgetSource::Default => {
             "the installation's default (`cynork budget set --installation --period month --max-cost …` changes it)"

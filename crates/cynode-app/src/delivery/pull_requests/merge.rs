@@ -52,6 +52,7 @@ pub async fn merge_pull_request(
         let there = there.ok_or(Error::Conflict("the base branch is gone"))?;
         // A killed process may already have executed the recorded merge.
         if let Some(meant) = &found.merge_commit
+            && git.has_commit(project, meant).await?
             && git.contains_commit(project, &there, meant).await?
             && git.contains_commit(project, meant, &head).await?
         {
@@ -136,8 +137,8 @@ async fn plan_merge(
     // A recorded commit that no branch got may be gone: then the merge is planned anew.
     if let (Some(commit), Some(parent)) = (&found.merge_commit, &found.merge_parent)
         && parent == there
-        && let Ok(true) =
-            app.gateway_parts()?.repositories.contains_commit(found.project, commit, head).await
+        && app.gateway_parts()?.repositories.has_commit(found.project, commit).await?
+        && app.gateway_parts()?.repositories.contains_commit(found.project, commit, head).await?
     {
         return Ok(Some(MergePlan { commit: commit.clone(), parent: parent.clone() }));
     }

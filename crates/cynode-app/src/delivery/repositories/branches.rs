@@ -107,6 +107,19 @@ impl RepositoryStore {
         }
     }
 
+    /// Returns whether the repository has a commit.
+    pub(crate) async fn has_commit(
+        &self,
+        project: ProjectId,
+        commit: &str,
+    ) -> Result<bool, RepositoryError> {
+        match self.run_for_status(&self.path_of(project), &["cat-file", "-e", commit]).await?.1 {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(RepositoryError::Failed("git could not look for a commit".into())),
+        }
+    }
+
     /// Returns whether the history of a commit contains another commit.
     pub(crate) async fn contains_commit(
         &self,

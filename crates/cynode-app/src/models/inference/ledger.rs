@@ -10,17 +10,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cynode_core::{ids::CallId, sync::lock_unpoisoned};
+use cynode_core::{
+    ids::{CallId, UserId},
+    sync::lock_unpoisoned,
+};
 use cynode_db::{
     Conn, DbError, Pool,
     models::budgets::{self, CallReservation, CallSettlement, LoopGuardLimits, ReservationOutcome},
 };
+use cynode_net::concurrency::ConcurrencyLimiter;
 use serde_json::Value;
 use time::OffsetDateTime;
-use tokio::{
-    sync::{Notify, Semaphore},
-    time::MissedTickBehavior,
-};
+use tokio::{sync::Notify, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
@@ -45,6 +46,16 @@ const MAX_SETTLE_ATTEMPTS: usize = 30;
 
 /// Maximum number of calls of one process that wait for budgets. Each holds its request in memory. Further calls are refused at once.
 const MAX_WAITING_CALLS: usize = 256;
+
+/// Maximum number of calls of one user that wait for budgets, so that nobody takes all places.
+const MAX_WAITING_CALLS_PER_USER: usize = 32;
+
+/// Whose waiting calls are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum WaitScope {
+    Process,
+    User(UserId),
+}
 
 /// How long a waiting call keeps its place without asking again. It asks more often than that.
 const WAITER_TTL: Duration = Duration::from_secs(3);
@@ -103,7 +114,7 @@ pub(super) struct BudgetLedger {
     /// Calls in progress in this process.
     live: Mutex<HashSet<Uuid>>,
     /// Places for calls that wait.
-    places: Semaphore,
+    places: ConcurrencyLimiter<WaitScope>,
     /// Notified when a call is settled.
     settled: Notify,
     /// Notified when a call has left a queue.
@@ -142,7 +153,7 @@ impl BudgetLedger {
             reserve,
             settle,
             live: Mutex::default(),
-            places: Semaphore::new(MAX_WAITING_CALLS),
+            places: ConcurrencyLimiter::default(),
             settled: Notify::new(),
             advanced: Notify::new(),
         }
@@ -177,7 +188,10 @@ impl BudgetLedger {
         loop_guard: LoopGuardLimits,
         wait: BudgetWait<'_>,
     ) -> Result<ReservationOutcome, DbError> {
-        let place = self.places.try_acquire();
+        let place = self.places.try_acquire([
+            (WaitScope::User(reservation.user), MAX_WAITING_CALLS_PER_USER),
+            (WaitScope::Process, MAX_WAITING_CALLS),
+        ]);
         let mut pace = tokio::time::interval(MIN_RETRY_INTERVAL);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

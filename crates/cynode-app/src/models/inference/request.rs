@@ -36,6 +36,11 @@ pub struct InferenceCaller {
 }
 
 impl InferenceCaller {
+    /// Whether the caller has any role: in the installation, in the project that it names, or as an agent.
+    pub fn has_any_role(&self) -> bool {
+        self.project.is_some() || self.agent.is_some() || self.role_everywhere.is_some()
+    }
+
     /// Returns the task that the caller works on.
     pub fn task_id(&self) -> Option<TaskId> {
         self.agent.as_ref().and_then(|known| known.agent.task)
@@ -149,7 +154,7 @@ pub(super) fn render_exhausted_budget(view: &BudgetStatusView) -> String {
     });
     let parts: Vec<String> = money.into_iter().chain(tokens).collect();
     format!(
-        "{whose} {period} does not cover the worst case of this call ({}); ask whoever set it to raise it",
+        "{whose} {period} does not cover the worst case of this call ({}); ask an admin to raise it (`cynork budget set`)",
         parts.join("; ")
     )
 }
