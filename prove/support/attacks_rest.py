@@ -155,7 +155,7 @@ def move_provider(world):
     ask_once()
     assert honest.has(key), "the provider itself did not get its key"
     moved = move_to(thief)
-    assert (moved["dropped_keys"], moved["keys"]) == (["first"], []), moved
+    assert (moved.get("dropped_keys"), moved["keys"]) == (["first"], []), moved
     ask_once()
     assert thief.requests, "nothing was asked at the new address"
     # A key that is given for the old origin opens for it only, also when the row is changed in the database.
@@ -393,7 +393,7 @@ def ask_without_role(world):
     calls = "SELECT count(*) AS n FROM model_calls m JOIN users u USING (user_id) WHERE u.handle = 'eve'"
     for model in ("scripted", "fake-chat"):
         status, answer, _ = world.ask_model(world.eve.token, model, internal=False)
-        assert (status, answer["error"]["code"]) == (403, "role_required"), answer
+        assert (status, answer.get("error", {}).get("code")) == (403, "role_required"), answer
         status, answer, _ = world.api("POST", "/v1/chat/completions", {"model": model, "messages": [{"role": "user", "content": "x"}]},
                                       world.eve.token, headers={"openai-project": world.project})  # fmt: skip
         assert status in (403, 404), (status, answer)
@@ -927,7 +927,7 @@ def persist_by_manager(world):
         found = fresh.expect(200, "GET", "/v1/approvals", token=fresh.operator.token)["items"]
         return {one["tool"]: one for one in found}
 
-    until(lambda: set(wanted) <= set(waiting()), 30, 0.2, lambda: f"waiting: {list(waiting())}; {[(tool, said[-3:]) for tool, (_, said) in chats.items()]}")
+    until(lambda: set(wanted) <= set(waiting()), 30, 0.2, lambda: f"waits for a person: {list(waiting())}; before {before}, after {fresh.sql(state)}")
     asked = fresh.sql("""SELECT DISTINCT tool FROM audit_records WHERE phase = 'decision' AND decision <> 'allow'
         AND refusal = 'needs_approval'""")
     assert {row["tool"] for row in asked} >= set(wanted), asked
@@ -1091,14 +1091,14 @@ for name, address in ways.items():
             way.sendall(b"CONNECT pypi.org:443 HTTP/1.1\\r\\nhost: pypi.org\\r\\n\\r\\n")
             way.settimeout(2)
             if name != "proxy for packages" or b" 200 " in way.recv(200):
-                print("REACHED", name)
+                print("-".join(["reached", name]))
     except OSError:
         pass
 try:
-    print("REACHED name", socket.gethostbyname("pypi.org"))
+    print("-".join(["reached", socket.gethostbyname("pypi.org")]))
 except OSError:
     pass
-print("TRIED", len(ways) + 1)
+print("-".join(["tried", str(len(ways) + 1)]))
 """
 
 
@@ -1106,14 +1106,14 @@ print("TRIED", len(ways) + 1)
 def leave_by_package_proxy(world):
     target = Listener(lambda asked: (200, {}, {}))
     outside = run_program("python3", "-c", REACH_OUT, str(target.port))
-    assert "REACHED listener of the host" in outside, f"control: {outside}"
+    assert "reached-listener of the host" in outside, f"control: {outside}"
     before = target.connections
     spec = command_work("python3", "-c", REACH_OUT, str(target.port), sandbox={"egress_hosts": ["pypi.org", "files.pythonhosted.org"]})
     task = world.create_jobs(("a",), own_project(world, "egress"), work=spec)
     job = wait_for_job(world, task)
     name = "job_" + job["job_id"].replace("-", "")
     said = str(world.expect(200, "GET", f"/v1/jobs/{name}/events"))
-    if "TRIED" not in said:
+    if "tried-6" not in said:
         # A job for hosts that the node does not allow may be refused before it begins.
         assert job["state"] == "failed", (job, said)
         spec["sandbox"] = {}
@@ -1121,8 +1121,8 @@ def leave_by_package_proxy(world):
         task = world.create_jobs(("a",), own_project(world, "egress"), work=spec)
         name = "job_" + wait_for_job(world, task)["job_id"].replace("-", "")
         said = str(world.expect(200, "GET", f"/v1/jobs/{name}/events"))
-        assert "TRIED" in said, (first, said)
-    assert "REACHED" not in said, said
+        assert "tried-6" in said, (first, said)
+    assert "reached-" not in said, said
     assert target.connections == before, "the listener of the host was reached"
     return "none of 6 ways leads out of the sandbox; without configuration there is no proxy"
 
@@ -1143,14 +1143,22 @@ def swap_package(world):
             entry = tarfile.TarInfo(f"package/{name}")
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text.encode()))
-    registry = Listener(lambda asked: (200, {"content-type": "application/octet-stream"}, evil.getvalue()))
+
+    def serve_package(asked):
+        if asked.path.endswith(".tgz"):
+            return 200, {"content-type": "application/octet-stream"}, evil.getvalue()
+        name = urllib.parse.unquote(asked.path.lstrip("/"))
+        version = packages[f"node_modules/{name}"]["version"]
+        # A registry says what it likes about its own bytes.
+        digest = "sha512-" + base64.b64encode(hashlib.sha512(evil.getvalue()).digest()).decode()
+        about = {"name": name, "version": version, "dist": {"tarball": f"{registry.url}/evil.tgz", "integrity": digest}}
+        return 200, {}, {"name": name, "dist-tags": {"latest": version}, "versions": {version: about}}
+
+    registry = Listener(serve_package)
     folder = world.work / world.unique("engine")
     folder.mkdir()
     (folder / "package.json").write_text((ROOT / "scripts/engine/package.json").read_text())
-    for package in packages.values():
-        if "resolved" in package:
-            package["resolved"] = f"{registry.url}/{urllib.parse.urlsplit(package['resolved']).path.lstrip('/')}"
-    (folder / "package-lock.json").write_text(json.dumps(lock))
+    (folder / "package-lock.json").write_text((ROOT / "scripts/engine/package-lock.json").read_text())
     environment = os.environ | {"HOME": str(folder), "npm_config_cache": str(folder / "cache"), "npm_config_registry": f"{registry.url}/"}
     argv = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder)]
     done = subprocess.run(argv, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
