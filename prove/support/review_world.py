@@ -41,7 +41,6 @@ import itertools
 import json
 import os
 import pathlib
-import random
 import re
 import signal
 import socket
@@ -62,6 +61,8 @@ Actor = collections.namedtuple("Actor", "handle user_id token password")
 LoggedRequest = collections.namedtuple("LoggedRequest", "at method path headers body")
 attacks = []
 figures = {}
+# Times in which the proof itself starts programs: the innocent project is not slowed down by an attack then.
+preparations = []
 
 
 def attack(finding, *, attacker, tried, quick=True):
@@ -78,6 +79,16 @@ def figure(name, value, unit):
     """A measured number; the greatest of a name is printed at the end."""
     if name not in figures or figures[name][0] < value:
         figures[name] = (value, unit)
+
+
+@contextlib.contextmanager
+def preparing():
+    """What happens meanwhile is no attack: it does not count how long calls of the innocent project take. Refusals count."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        preparations.append((began, time.monotonic()))
 
 
 def until(condition, seconds=15, pause=0.05, what="it did not happen in time"):
@@ -191,56 +202,61 @@ def reset_peak(pid):
         file.write("5")
 
 
-def process_list():
-    """Every process: {pid: (parent, words of the command line)}."""
-    found = {}
+def processes_with(mark):
+    """The processes of the whole machine with a word on their command line."""
+    found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = open(f"/proc/{pid}/cmdline", "rb").read().decode(errors="replace").split("\0")
-            parent = int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        found[int(pid)] = (parent, words)
+        with contextlib.suppress(OSError):
+            if mark.encode() in open(f"/proc/{pid}/cmdline", "rb").read():
+                found.append(int(pid))
     return found
 
 
 def descendants(pid):
     """Every process below one: {pid: words of the command line}."""
-    every, below, found = process_list(), {pid}, {}
-    while True:
-        more = {child: words for child, (parent, words) in every.items() if parent in below and child not in found}
-        if not more:
-            return found
-        found |= more
-        below = set(more)
+    found, below = {}, [pid]
+    while below:
+        parent = below.pop()
+        for thread in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                below += [int(child) for child in thread.read_text().split()]
+            except OSError:
+                continue
+        if parent != pid:
+            with contextlib.suppress(OSError):
+                found[parent] = open(f"/proc/{parent}/cmdline", "rb").read().decode(errors="replace").split("\0")
+    return found
 
 
 class PeakWatch:
-    """Samples the peak memory of every process below one, of short-lived ones too: `with PeakWatch(pid) as watch: …; watch.peaks`."""
+    """Samples the peak memory of a process and of every one that begins below it: `with PeakWatch(pid) as watch: …; watch.highest()`."""
 
-    def __init__(self, root, wanted=lambda words: True):
-        self.root, self.wanted, self.peaks, self.over = root, wanted, {}, False
+    def __init__(self, root):
+        self.root, self.peaks, self.over = root, {}, False
+        self.older = set(descendants(root))
         self.thread = threading.Thread(target=self.sample, daemon=True)
 
     def sample(self):
         while not self.over:
             for pid, words in descendants(self.root).items():
                 peak = peak_rss(pid)
-                if self.wanted(words) and peak > self.peaks.get(pid, (0, None))[0]:
+                if pid not in self.older and peak > self.peaks.get(pid, (0, None))[0]:
                     self.peaks[pid] = (peak, " ".join(words)[:80])
-            time.sleep(0.005)
+            time.sleep(0.002)
 
     def __enter__(self):
+        reset_peak(self.root)
         self.thread.start()
         return self
 
     def __exit__(self, *_):
         self.over = True
         self.thread.join()
+        self.peaks[self.root] = (peak_rss(self.root), "the orchestrator")
 
     def highest(self):
-        """(bytes, command line) of the process with the highest peak; (0, None) when none was seen."""
-        return max(self.peaks.values(), default=(0, None))
+        """(bytes, command line) of the process with the highest peak."""
+        return max(self.peaks.values())
 
 
 class MemoryWatch:
@@ -455,6 +471,17 @@ class Node:
         assert status == 200, given
         return given["jobs"]
 
+    def claim_all(self, count, seconds=15):
+        """So many jobs, once they are placed: {unit: job}."""
+        jobs = {}
+
+        def ask():
+            jobs.update({job["unit"]: job for job in self.claim(most=count, wait_ms=1000)})
+            return len(jobs) >= count
+
+        until(ask, seconds, what=lambda: f"{len(jobs)} of {count} jobs came")
+        return jobs
+
     def heartbeat(self, jobs=()):
         held = [{"job_id": job["job_id"], "fencing_token": job["fencing_token"], "phase": "working"} for job in jobs]
         return self.api("POST", "/v1/nodes/heartbeat", {"jobs": held, "delivered": []})
@@ -479,13 +506,13 @@ class Node:
 class Installation:
     """A CyNode that was started for the proof, with people and projects. See the top of this file."""
 
-    def __init__(self, cynode, work, quick, settings=None, whole=False, cluster=None, environment=None):
+    def __init__(self, cynode, work, quick, settings=None, whole=False, cluster=None, environment=None, storage=None):
         self.cynode, self.quick, self.whole, self.cluster = pathlib.Path(cynode), quick, whole, cluster
         self.work = pathlib.Path(work)
         self.work.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.work.chmod(0o755)
         self.data = self.work / "data"
-        self.storage = self.data / "storage" if whole else self.work / "storage"
+        self.storage = pathlib.Path(storage) if storage else (self.data if whole else self.work) / "storage"
         self.settings, self.process, self.log = dict(settings or {}), None, self.work / "output.log"
         # The limits of the product, not those that other proofs raise.
         limits = ("CYNODE_SERVER_", "DATABASE_URL", "CYNODE_STORAGE_", "CYNODE_BIN")
@@ -542,8 +569,9 @@ class Installation:
 
     def restart(self, settings=None):
         """Ends the program and starts it again, with these settings beside its own. Databases, tokens and people stay."""
-        self.end_process()
-        self.start(settings)
+        with preparing():
+            self.end_process()
+            self.start(settings)
 
     def end_process(self):
         if self.process and self.process.poll() is None:
@@ -575,12 +603,14 @@ class Installation:
                 return pid
         raise AssertionError(f"{name} does not run")
 
-    def second_installation(self, extra_sets=None, whole=False, people=True, environment=None):
-        """Another installation on other ports; see the top of this file. `people=False` leaves it without anybody but an admin."""
-        folder = self.work / self.unique("installation")
-        other = Installation(self.cynode, folder, self.quick, extra_sets, whole, self.cluster, environment)
-        self.installations.append(other)
-        other.set_up(people)
+    def second_installation(self, extra_sets=None, whole=False, people=True, environment=None, storage=None):
+        """Another installation on other ports; see the top of this file. `people=False` leaves it without anybody but an admin. `storage` is
+        where it keeps its files, when that matters."""
+        with preparing():
+            folder = self.work / self.unique("installation")
+            other = Installation(self.cynode, folder, self.quick, extra_sets, whole, self.cluster, environment, storage)
+            self.installations.append(other)
+            other.set_up(people)
         return other
 
     # People and projects.
@@ -667,6 +697,19 @@ class Installation:
     def mcp_call(self, token, tool, arguments, timeout=60):
         """One tool call at the gateway. Gives ("result" | "failed" | "refused", what it says). Names have dots or `__`."""
         return self.mcp_message(token, "tools/call", {"name": tool.replace(".", "__"), "arguments": arguments}, timeout)
+
+    def mcp_verdict(self, token, tool, arguments, timeout=60):
+        """The same in a few words: "ok", "refused CODE", "failed CODE", "error NUMBER" of the protocol, or the status such as "413"."""
+        outcome, answer = self.mcp_call(token, tool, arguments, timeout)
+        if outcome == "result":
+            return "ok"
+        if not isinstance(answer, dict) or "content" not in answer:
+            return f"error {answer['error'].get('code')}" if isinstance(answer, dict) and isinstance(answer.get("error"), dict) else str(answer)
+        told = (answer.get("structuredContent") or {}) | {name.removeprefix("cynode/"): said for name, said in (answer.get("_meta") or {}).items()}
+        for field, word in (("refused", "refused"), ("error", "failed")):
+            if isinstance(told.get(field), dict):
+                return f"{word} {told[field].get('code')}"
+        return "failed"
 
     def mcp_message(self, token, method, params, timeout=60):
         meta = {"io.modelcontextprotocol/protocolVersion": MODERN_PROTOCOL, "io.modelcontextprotocol/clientCapabilities": {}}
@@ -800,6 +843,25 @@ class Installation:
                 position.setdefault("state", state)
         return task
 
+    def job_results(self, task):
+        """What came of the jobs of a task, by unit: {key: {"state", "result"}}."""
+        rows = self.sql(f"""SELECT u.key, j.state, j.result FROM jobs j JOIN work_units u USING (unit_id)
+            WHERE u.task_id = '{task.split("_", 1)[1]}'""")
+        return {row["key"]: row for row in rows}
+
+    def run_in_sandbox(self, *commands, project=None, models=(), seconds=60, **work):
+        """Runs commands as a job on the installation's own node, one after the other, in a real sandbox without a network. Gives (exit code,
+        output) of each. Models answer at http://127.0.0.1:4001 there, tools at http://127.0.0.1:4002/mcp. Only in a whole installation."""
+        node = until(lambda: [node for node in self.expect(200, "GET", "/v1/nodes")["items"] if node["started"]], 30)[0]["name"]
+        steps = [{"argv": list(command), "on_failure": "continue"} for command in commands]
+        spec = {"worker": {"kind": "command", "steps": steps}, "placement": {"node": node}, "models": list(models)} | work
+        task = self.create_jobs(["a"], project, work=spec)
+        done = until(lambda: self.job_results(task)["a"]["result"], seconds, 0.1, lambda: f"no result: {self.job_results(task)}")
+        self.api("POST", f"/v1/tasks/{task}/cancel", {})
+        self.last_result = done
+        assert len(done.get("steps", [])) == len(commands), done
+        return [(step["exit_code"], step["output"]) for step in done["steps"]]
+
     def runner_call(self, name, body):
         status, answer, _ = self.api("POST", f"/v1/workflow/{name}", body, token=self.runner_token(), internal=True)
         assert status == 200, f"{name}: {status} {answer}"
@@ -818,6 +880,3 @@ class World(Installation):
         for setting in ("gateway.max_identical_calls", "models.loop_guard.max_calls_without_progress"):
             self.expect(None, "PUT", f"/v1/settings/{setting}", {"value": 1000000, "expected_version": 0})
         self.innocent_agent = self.agent_token(self.innocent_project, task=self.innocent_task, models=["scripted"])
-
-    def random_bytes(self, count):
-        return random.randbytes(count)

@@ -22,6 +22,8 @@ sys.dont_write_bytecode = True
 import review_world  # noqa: E402
 
 MODULES = ["attacks_high", "attacks_rest"]
+KINDS = ("tool", "model")
+# Before the attacks and again after them.
 QUIET_SECONDS = {True: 5, False: 20}
 # On a noisy machine a few milliseconds are nobody's harm.
 P99_FLOOR_MS = 20
@@ -49,12 +51,18 @@ class Probe:
         self.process.wait(10)
 
 
+def is_counted(row):
+    """Whether nothing was being prepared while the call was made."""
+    ended = row["at"] + row["ms"] / 1000
+    return not any(row["at"] < until and began < ended for began, until in review_world.preparations)
+
+
 def percentile(rows, kind, share=0.99):
-    times = sorted(row["ms"] for row in rows if row["kind"] == kind)
+    times = sorted(row["ms"] for row in rows if row["kind"] == kind and is_counted(row))
     return times[min(len(times) - 1, int(len(times) * share))] if times else 0.0
 
 
-def run_attack(one, world, probe, quiet):
+def run_attack(one, world, probe):
     """One row of the table."""
     began = time.monotonic()
     try:
@@ -68,7 +76,7 @@ def run_attack(one, world, probe, quiet):
     refused = [row for row in rows if not row["ok"]]
     if refused:
         good, said = False, f"{said}; the innocent project was refused {len(refused)} times: {refused[0]['said']}"
-    slow = " ".join(f"{kind} {percentile(rows, kind):.0f}/{quiet[kind]:.0f}" for kind in quiet)
+    slow = " ".join(f"{kind} {percentile(rows, kind):.0f}" for kind in KINDS)
     print(f"{'ok  ' if good else 'FAIL'} {one.finding:<4} {one.attacker}: {one.tried} -> {str(said)[:3000]} ({ended - began:.1f} s; p99 ms {slow})", flush=True)
     return good, rows
 
@@ -100,32 +108,46 @@ def main():
     sys.exit(0 if good else 1)
 
 
+def listen_in_quiet(probe, seconds):
+    """What the probe sees while nobody attacks."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    return probe.rows(began, time.monotonic())
+
+
 def attack_all(world, probe, chosen, options):
     review_world.until(lambda: probe.rows(0, time.monotonic()), 20, what=lambda: (world.work / "probe.log").read_text()[-2000:])
     time.sleep(2)
-    began = time.monotonic()
-    time.sleep(QUIET_SECONDS[options.quick])
-    calm = probe.rows(began, time.monotonic())
-    assert calm and all(row["ok"] for row in calm), calm[:3]
-    quiet = {kind: percentile(calm, kind) for kind in ("tool", "model")}
+    calm = listen_in_quiet(probe, QUIET_SECONDS[options.quick])
     good, during = True, []
     for one in chosen:
-        held, rows = run_attack(one, world, probe, quiet)
+        held, rows = run_attack(one, world, probe)
         good = held and good
         during += rows
+    time.sleep(2)
+    calm += listen_in_quiet(probe, QUIET_SECONDS[options.quick])
+    assert all(row["ok"] for row in calm), [row for row in calm if not row["ok"]][:3]
     refused = sum(not row["ok"] for row in during)
-    worst = {kind: percentile(during, kind) for kind in quiet}
-    ratio = max(worst[kind] / quiet[kind] for kind in quiet)
-    slow = [kind for kind in quiet if worst[kind] > max(MAX_P99_RATIO * quiet[kind], P99_FLOOR_MS)]
-    print(f"probe: {len(during)} calls during attacks, {refused} refused; p99 {worst} ms, quiet {quiet} ms", flush=True)
-    if refused or slow:
-        print(f"FAIL the innocent project was disturbed: {refused} refused, too slow: {slow}", flush=True)
+    good = report_probe(calm, during, refused) and good
     review_world.figure("attacks", len(chosen), "attacks")
-    review_world.figure("probe_refused", refused, "calls")
-    review_world.figure("probe_p99_ratio", round(ratio, 2), "x")
     for name, (value, unit) in review_world.figures.items():
         print(f"figure: {name} {value} {unit}", flush=True)
-    return good and not refused and not slow
+    return good
+
+
+def report_probe(calm, during, refused):
+    """Compares the innocent project's calls during attacks with those in quiet; whether it was left in peace."""
+    quiet, worst = ({kind: percentile(rows, kind) for kind in KINDS} for rows in (calm, during))
+    ratio = max(worst[kind] / quiet[kind] for kind in KINDS)
+    slow = [kind for kind in KINDS if worst[kind] > max(MAX_P99_RATIO * quiet[kind], P99_FLOOR_MS)]
+    for kind in KINDS:
+        print(f"probe: p99 of a {kind} call {worst[kind]:.1f} ms during attacks, {quiet[kind]:.1f} ms in quiet", flush=True)
+    print(f"probe: {len(during)} calls during attacks, {refused} refused; {len(calm)} in quiet", flush=True)
+    if refused or slow:
+        print(f"FAIL the innocent project was disturbed: {refused} refused, too slow: {slow}", flush=True)
+    review_world.figure("probe_refused", refused, "calls")
+    review_world.figure("probe_p99_ratio", round(ratio, 2), "x")
+    return not refused and not slow
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ metric_specs! {
     HTTP_REQUEST_DURATION = "http_request_duration_seconds", Summary, &["route"];
     /// HTTP requests by method, pattern of the path and status.
     HTTP_REQUESTS = "http_requests_total", Counter, &["method", "route", "status"];
-    /// Model calls that were refused before a provider was asked; `reason` is `budget`, `quota`, `repeats`, `no_progress` or `spend_rate`.
+    /// Model calls that were refused before a provider was asked; `reason` is `budget`, `content`, `quota`, `repeats`, `no_progress` or `spend_rate`.
     MODEL_CALLS_REFUSED = "model_calls_refused_total", Counter, &["reason"];
     /// Model calls that ended; `outcome` is `answered`, `failed`, `given_up` or `lost`.
     MODEL_CALLS = "model_calls_total", Counter, &["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "outcome"];

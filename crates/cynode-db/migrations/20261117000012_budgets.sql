@@ -41,6 +41,18 @@ CREATE TABLE model_reservations (
 ) WITH (fillfactor = 70);
 CREATE INDEX model_reservations_expiry ON model_reservations (expires_at);
 
+-- Calls that wait until calls in progress are settled, because a budget has room for their highest cost only then. The lowest
+-- number comes first. A call that waits asks again and again; one that no longer does loses its place at `expires_at`.
+CREATE TABLE budget_waiters (
+    waiter_id    uuid PRIMARY KEY,
+    queue_number bigint GENERATED ALWAYS AS IDENTITY,
+    budget_id    uuid NOT NULL,
+    cost_micros  bigint NOT NULL,
+    tokens       bigint NOT NULL,
+    expires_at   timestamptz NOT NULL
+) WITH (fillfactor = 50);
+CREATE INDEX budget_waiters_queue ON budget_waiters (budget_id, queue_number);
+
 -- One row for each settled call. No column can hold prompts or answers.
 CREATE TABLE model_calls (
     call_id            uuid NOT NULL,
@@ -110,12 +122,15 @@ $$;
 -- Reserves the highest cost of calls, each whole or not at all. For each call it returns the budget or the park that refused it,
 -- or that its route is stale. A call that a budget refuses does not count for the loop guard: a task that waits for a new period
 -- repeats its call all the while.
+-- A call that would fit if all calls in progress were settled at nothing gets a place in the queue of the budget, and `ahead` says
+-- how many come before it. A call also waits while others wait for one of its budgets, but not for those that need at least twice
+-- as much: large calls do not delay small ones.
 -- Counters are locked in the order of their ids before anything is decided, here and in `settle_calls`.
 CREATE FUNCTION reserve_calls(
     calls uuid[], epochs bigint[], users uuid[], projects uuid[], tasks uuid[], digests bytea[], costs bigint[],
     sizes bigint[], records jsonb[], moment timestamptz, lease interval, max_identical_calls integer,
-    max_calls_since_checkpoint integer, max_micros_per_minute bigint
-) RETURNS TABLE (stale boolean, budget uuid, park text, park_reason text, park_until timestamptz, park_new boolean)
+    max_calls_since_checkpoint integer, max_micros_per_minute bigint, waiters uuid[], waiter_ttl interval
+) RETURNS TABLE (stale boolean, budget uuid, ahead integer, park text, park_reason text, park_until timestamptz, park_new boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
@@ -125,9 +140,15 @@ DECLARE
     counters loop_guard_counters;
     ids uuid[];
     starts timestamptz[];
+    anyone_waits boolean;
+    own_number bigint;
+    spent_budget uuid;
     full_budget uuid;
     families uuid[];
     lineage uuid[];
+    full_ahead integer;
+    queue_budget uuid;
+    queue_ahead integer;
 BEGIN
     -- A task spends from its own budget and from those of the tasks that it came from.
     SELECT coalesce(array_agg(DISTINCT f.task_id), '{}') INTO families
@@ -157,9 +178,10 @@ BEGIN
         UNION SELECT 'project', unnest(projects) UNION SELECT 'task', unnest(families))
     ORDER BY c.budget_id
     FOR NO KEY UPDATE OF c;
+    anyone_waits := EXISTS (SELECT FROM budget_waiters);
     FOR i IN 1 .. cardinality(calls) LOOP
         stale := epochs[i] <> current_epoch + preference_epoch(users[i], projects[i], tasks[i]);
-        budget := NULL; park := NULL; park_reason := NULL; park_until := NULL; park_new := false;
+        budget := NULL; ahead := NULL; park := NULL; park_reason := NULL; park_until := NULL; park_new := false;
         latest := clock_timestamp();
         IF stale THEN
             RETURN NEXT;
@@ -170,6 +192,7 @@ BEGIN
             SELECT p.kind, p.reason, p.parked_until, p.notified_at IS NULL INTO park, park_reason, park_until, park_new
             FROM task_parks p WHERE p.task_id = tasks[i];
             IF park IS NOT NULL THEN
+                DELETE FROM budget_waiters w WHERE w.waiter_id = waiters[i];
                 RETURN NEXT;
                 CONTINUE;
             END IF;
@@ -181,16 +204,46 @@ BEGIN
         END IF;
         SELECT array_agg(b.budget_id ORDER BY b.budget_id), array_agg(c.period_start ORDER BY b.budget_id),
             (array_agg(b.budget_id ORDER BY b.budget_id) FILTER (
+                WHERE c.spent_micros + costs[i] > b.max_cost_micros OR c.spent_tokens + sizes[i] > b.max_tokens))[1],
+            (array_agg(b.budget_id ORDER BY b.budget_id) FILTER (
                 WHERE c.spent_micros + c.reserved_micros + costs[i] > b.max_cost_micros
                     OR c.spent_tokens + c.reserved_tokens + sizes[i] > b.max_tokens))[1]
-        INTO ids, starts, full_budget
+        INTO ids, starts, spent_budget, full_budget
         FROM budgets b JOIN budget_counters c ON c.budget_id = b.budget_id
             AND c.period_start = budget_period_start(b.period, moment)
         WHERE (b.scope_type, b.scope_id) IN (('installation', nil), ('user', users[i]),
             ('project', projects[i]), ('task', tasks[i]), ('task', lineage[1]), ('task', lineage[2]),
             ('task', lineage[3]), ('task', lineage[4]));
-        IF full_budget IS NOT NULL THEN
+        own_number := NULL; full_ahead := 0;
+        IF anyone_waits THEN
+            SELECT w.queue_number INTO own_number FROM budget_waiters w WHERE w.waiter_id = waiters[i];
+            SELECT w.budget_id, count(*) INTO queue_budget, queue_ahead
+            FROM budget_waiters w JOIN budgets b ON b.budget_id = w.budget_id
+            WHERE w.budget_id = ANY (ids) AND w.waiter_id <> waiters[i] AND w.expires_at > latest
+                AND (own_number IS NULL OR w.queue_number < own_number)
+                AND CASE WHEN b.max_cost_micros IS NULL THEN w.tokens / 2 < sizes[i]
+                    ELSE w.cost_micros / 2 < costs[i] END
+            GROUP BY w.budget_id ORDER BY w.budget_id LIMIT 1;
+            IF queue_budget IS NOT NULL AND (full_budget IS NULL OR queue_budget <= full_budget) THEN
+                full_budget := queue_budget; full_ahead := queue_ahead;
+            END IF;
+        END IF;
+        IF spent_budget IS NULL AND full_budget IS NOT NULL THEN
+            INSERT INTO budget_waiters AS w (waiter_id, budget_id, cost_micros, tokens, expires_at)
+            VALUES (waiters[i], full_budget, costs[i], sizes[i], latest + waiter_ttl)
+            ON CONFLICT (waiter_id) DO UPDATE SET budget_id = excluded.budget_id, cost_micros = excluded.cost_micros,
+                tokens = excluded.tokens, expires_at = excluded.expires_at;
+            anyone_waits := true;
             budget := full_budget;
+            ahead := full_ahead;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF own_number IS NOT NULL THEN
+            DELETE FROM budget_waiters w WHERE w.waiter_id = waiters[i];
+        END IF;
+        IF spent_budget IS NOT NULL THEN
+            budget := spent_budget;
             RETURN NEXT;
             CONTINUE;
         END IF;
@@ -280,11 +333,12 @@ BEGIN
 END
 $$;
 
--- Settles calls whose reservation has expired, at their highest cost.
+-- Settles calls whose reservation has expired, at their highest cost. Removes the places of calls that stopped waiting long ago.
 CREATE FUNCTION settle_expired_calls(max_calls integer) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
 DECLARE
     expired uuid[];
 BEGIN
+    DELETE FROM budget_waiters w WHERE w.expires_at < clock_timestamp() - interval '1 minute';
     SELECT array_agg(call_id) INTO expired FROM (
         SELECT r.call_id FROM model_reservations r WHERE r.expires_at < clock_timestamp()
         ORDER BY r.expires_at LIMIT max_calls) r;

@@ -3,10 +3,13 @@
 use cynode_core::models::ProviderKind;
 use serde_json::{Map, Value, json};
 
-use crate::dialect::{
-    Dialect,
-    canonical::{ModelError, ModelErrorKind},
-    messages::clamp_thinking_budget,
+use crate::{
+    content_guard,
+    dialect::{
+        Dialect,
+        canonical::{ModelError, ModelErrorKind},
+        messages::clamp_thinking_budget,
+    },
 };
 
 /// Types of tools that the client itself runs. The provider runs all others.
@@ -35,7 +38,7 @@ const HOSTED_FEATURE_FIELDS: [&str; 13] = [
 ];
 
 /// Fields that hold the client's own content, in which field names are arbitrary.
-const CLIENT_CONTENT_FIELDS: [&str; 7] = [
+pub(crate) const CLIENT_CONTENT_FIELDS: [&str; 7] = [
     "arguments",
     "input",
     "input_examples",
@@ -142,6 +145,17 @@ impl RequestRewrite {
             }
         }
         removed
+    }
+
+    /// Checks that an agent's request carries all of its content itself, and removes the fields that agents may not set. Returns the number
+    /// of removed fields.
+    pub fn restrict_agent_content(&mut self) -> Result<usize, ModelError> {
+        content_guard::restrict_agent_request(self.dialect, &mut self.body)
+    }
+
+    /// Checks that the provider has to fetch nothing for the request.
+    pub fn check_inline_media(&self) -> Result<(), ModelError> {
+        content_guard::check_inline_media(&self.body)
     }
 
     /// Prepends instructions to those of the client.
@@ -285,8 +299,20 @@ fn is_client_tool(dialect: Dialect, tool: &Value) -> bool {
         (Dialect::Messages, Some(kind)) => {
             MESSAGES_CLIENT_TOOL_PREFIXES.iter().any(|known| kind.starts_with(known))
         }
-        (Dialect::Chat | Dialect::Responses, Some(kind)) => CLIENT_TOOL_TYPES.contains(&kind),
+        (Dialect::Chat | Dialect::Responses, Some(kind)) => {
+            CLIENT_TOOL_TYPES.contains(&kind) && !is_hosted_variant(kind, tool)
+        }
         (Dialect::Chat | Dialect::Responses, None) => false,
+    }
+}
+
+/// Returns whether the provider runs this tool although clients run others of the same type. The client must say that it runs the tool.
+fn is_hosted_variant(kind: &str, tool: &Value) -> bool {
+    let word = |pointer: &str| tool.pointer(pointer).and_then(Value::as_str);
+    match kind {
+        "shell" => word("/environment/type") != Some("local"),
+        "tool_search" => word("/execution") != Some("client"),
+        _ => false,
     }
 }
 
@@ -335,6 +361,20 @@ mod tests {
             shaped(Dialect::Responses, offer(json!([group(hosted), { "type": "web_search" }])));
         assert_eq!(request.strip_hosted_tools(), 2);
         assert_eq!(*request.as_body(), offer(json!([group(kept)])));
+
+        let own = json!([
+            { "type": "shell", "environment": { "type": "local" } },
+            { "type": "tool_search", "execution": "client" },
+        ]);
+        let mut request = shaped(
+            Dialect::Responses,
+            json!({ "tools": [
+                { "type": "shell" }, own[0], { "type": "shell", "environment": { "type": "container_auto" } },
+                { "type": "tool_search" }, own[1], { "type": "tool_search", "execution": "server" },
+            ] }),
+        );
+        assert_eq!(request.strip_hosted_tools(), 4);
+        assert_eq!(*request.as_body(), json!({ "tools": own }));
 
         let own = json!([{ "name": "a", "input_schema": {} }, { "type": "bash_20250124", "name": "bash" }]);
         let mut request = shaped(

@@ -9,6 +9,8 @@ mod events;
 mod idempotency;
 mod jobs;
 mod liveness;
+mod model_budgets;
+mod model_content;
 mod models;
 mod nodes;
 mod notices;

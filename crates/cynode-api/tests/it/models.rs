@@ -46,7 +46,7 @@ pub(crate) async fn ask(client: &Client, body: Value) -> Reply {
 }
 
 /// Asks, and gives the answer as it comes, once it has begun.
-async fn open(client: &Client, body: Value) -> axum::body::Body {
+pub(crate) async fn open(client: &Client, body: Value) -> axum::body::Body {
     let response = client.raw(Method::POST, "/v1/chat/completions", Some(body.to_string())).await;
     assert_eq!(response.status(), 200);
     let mut body = response.into_body();
@@ -59,7 +59,7 @@ pub(crate) fn words(reply: &Reply) -> String {
 }
 
 /// What the ceilings of a scope say: spent, held.
-async fn spent(client: &Client, query: &str) -> Vec<(i64, i64)> {
+pub(crate) async fn spent(client: &Client, query: &str) -> Vec<(i64, i64)> {
     let found = client.get(&format!("/v1/budgets{query}")).await.expect(200).json();
     let items = found["items"].as_array().unwrap().clone();
     let number = |value: &Value| value.as_i64().unwrap();
@@ -109,14 +109,14 @@ async fn the_list_has_the_models_the_tiers_and_the_manager_and_agents_see_only_t
     assert_eq!(ids, wanted, "S000-076: other models behind it, and the id is the same");
 }
 
-struct Agent {
-    client: Client,
+pub(crate) struct Agent {
+    pub(crate) client: Client,
     project: ProjectId,
     task: String,
 }
 
 /// An agent that works on a task, at the internal port.
-async fn agent(app: &TestApp, by: &Client, models: &[&str]) -> Agent {
+pub(crate) async fn agent(app: &TestApp, by: &Client, models: &[&str]) -> Agent {
     agent_of(app, by, models, json!({})).await
 }
 
@@ -533,7 +533,7 @@ async fn a_tier_is_answered_by_a_model_of_that_tier() {
 }
 
 /// A provider over the network, with a key.
-async fn networked(admin: &Client, name: &str, dialect: &str, provider: &TestProvider) {
+pub(crate) async fn networked(admin: &Client, name: &str, dialect: &str, provider: &TestProvider) {
     let body = json!({ "kind": "compatible", "dialect": dialect, "base_url": provider.url(), "local": false });
     admin.put(&format!("/v1/providers/{name}"), body).await.expect(200);
     let key = json!({ "label": "first", "key": format!("{name}-secret-key-0001") });

@@ -62,8 +62,8 @@ use crate::{
 };
 use attempt::{CandidateError, ProviderAttempt};
 use key_parks::{KeyTenant, TenantKeyParks};
-use ledger::BudgetLedger;
-use rejection::park_for_quota;
+use ledger::{BudgetLedger, BudgetTurn};
+use rejection::{park_for_quota, restrict_agent_content};
 pub(crate) use routes::ModelRegistry;
 use routes::RoutedModel;
 pub(crate) use routes::{EpochBatcher, spawn_epoch_batcher};
@@ -346,8 +346,12 @@ pub async fn ask_model(
             "removed tools that the provider would run"
         );
     }
+    if request.who.agent.is_some() {
+        restrict_agent_content(&mut rewrite, &request.who)?;
+    }
     let size = request.size;
-    let mut draft = RequestDraft { rewrite, size, redactions: 0, instructed: false };
+    let turn = BudgetTurn::default();
+    let mut draft = RequestDraft { rewrite, size, redactions: 0, instructed: false, turn };
     let mut registry =
         models.get_registry(app, None).await.map_err(|error| to_model_error(&error))?;
     for _ in 0..MAX_REGISTRY_RELOADS {
@@ -517,6 +521,8 @@ pub(crate) struct RequestDraft {
     size: usize,
     redactions: usize,
     instructed: bool,
+    /// Place of the request in the queue of a budget.
+    turn: BudgetTurn,
 }
 
 impl RequestDraft {

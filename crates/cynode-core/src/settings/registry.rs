@@ -21,6 +21,8 @@ pub const GATEWAY_PM_ALLOWED_IMAGES_SETTING: &str = "gateway.pm_allowed_images";
 pub const MAX_CONCURRENT_ANALYSTS_SETTING: &str = "manager.max_concurrent_analysts";
 /// How many seconds a model may take for one decision. A model's own value overrides it.
 pub const THINK_TIMEOUT_SETTING: &str = "manager.think_timeout_seconds";
+/// How many seconds a model call waits for calls in progress before a budget refuses it.
+pub const BUDGET_WAIT_SETTING: &str = "models.budget_wait_seconds";
 /// The model that answers where nothing else chooses one.
 pub const DEFAULT_MODEL_SETTING: &str = "models.default";
 /// How many identical model calls a task may make in a row.
@@ -30,6 +32,8 @@ pub const LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING: &str =
     "models.loop_guard.max_calls_without_progress";
 /// How many millionths of the currency a task may spend in a minute.
 pub const LOOP_GUARD_COST_PER_MINUTE_SETTING: &str = "models.loop_guard.max_cost_micros_per_minute";
+/// Whether providers in a private network may fetch the URLs of media.
+pub const PROVIDER_FETCHES_MEDIA_SETTING: &str = "models.private_providers_fetch_media";
 /// Whether notification channels may lead into private networks.
 pub const NOTIFICATIONS_ALLOW_PRIVATE_SETTING: &str = "notifications.allow_private";
 /// Maximum bytes of the artifacts and other blobs of one project.
@@ -61,6 +65,8 @@ pub const DEFAULT_CALLS_PER_TASK_HOUR: u32 = 20_000;
 pub const DEFAULT_IDENTICAL_CALLS: u32 = 20;
 /// The default of [`MAX_CONCURRENT_ANALYSTS_SETTING`].
 pub const DEFAULT_CONCURRENT_ANALYSTS: i64 = 4;
+/// The default of [`BUDGET_WAIT_SETTING`].
+pub const DEFAULT_BUDGET_WAIT_SECONDS: u32 = 30;
 /// The default of [`LOOP_GUARD_IDENTICAL_CALLS_SETTING`].
 pub const DEFAULT_LOOP_GUARD_IDENTICAL_CALLS: i32 = 10;
 /// The default of [`LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING`].
@@ -187,7 +193,7 @@ impl SettingSpec {
 }
 
 /// Every setting, ordered by key.
-pub static SETTINGS: [SettingSpec; 22] = [
+pub static SETTINGS: [SettingSpec; 24] = [
     spec(
         ARTIFACT_BYTES_SETTING,
         SettingKind::Number(1, 1 << 50),
@@ -254,6 +260,13 @@ pub static SETTINGS: [SettingSpec; 22] = [
     )
     .of_models(),
     spec(
+        BUDGET_WAIT_SETTING,
+        SettingKind::Number(0, 300),
+        "How many seconds a model call waits for calls in progress before a budget refuses it.",
+    )
+    .with_number(DEFAULT_BUDGET_WAIT_SECONDS as i64)
+    .of_models(),
+    spec(
         DEFAULT_MODEL_SETTING,
         SettingKind::Model,
         "The model that answers where nothing else chooses one.",
@@ -279,6 +292,12 @@ pub static SETTINGS: [SettingSpec; 22] = [
         "Loop guard: how many identical model calls a task may make in a row.",
     )
     .with_number(DEFAULT_LOOP_GUARD_IDENTICAL_CALLS as i64)
+    .of_models(),
+    spec(
+        PROVIDER_FETCHES_MEDIA_SETTING,
+        SettingKind::Switch,
+        "Whether compatible providers and providers in a private network may fetch the URLs of media that people send.",
+    )
     .of_models(),
     spec(
         NOTIFICATIONS_ALLOW_PRIVATE_SETTING,

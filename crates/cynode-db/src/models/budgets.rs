@@ -42,6 +42,8 @@ pub struct BudgetStatus {
 pub struct CallReservation {
     /// The call.
     pub call: CallId,
+    /// The request that makes it, by which it keeps its place in the queue of a budget.
+    pub waiter: Uuid,
     /// The epochs of the registry and of the preferences that it was routed by, added up.
     pub epoch: i64,
     /// Who asks.
@@ -78,6 +80,13 @@ pub enum ReservationOutcome {
     Held,
     /// A ceiling would be passed.
     Full(BudgetId),
+    /// A ceiling would be passed while the calls in progress are not settled: the call has a place in its queue.
+    Waiting {
+        /// The ceiling.
+        budget: BudgetId,
+        /// How many calls come before it.
+        ahead: u32,
+    },
     /// The task may not think now; whether nobody was told of it yet.
     Parked(TaskPark, bool),
     /// The registry has changed since.
@@ -132,7 +141,8 @@ fn to_pg_interval(time: std::time::Duration) -> PgInterval {
     PgInterval { months: 0, days: 0, microseconds }
 }
 
-/// Holds back what calls may cost, each or not at all. Gives for each call what became of it.
+/// Holds back what calls may cost, each or not at all. Gives for each call what became of it. A call that waits keeps its place for
+/// `waiter_ttl`.
 #[tracing::instrument(name = "db.budgets.reserve_calls", skip_all)]
 pub async fn reserve_calls(
     conn: &mut Conn,
@@ -140,6 +150,7 @@ pub async fn reserve_calls(
     loop_guard: LoopGuardLimits,
     now: OffsetDateTime,
     lease: std::time::Duration,
+    waiter_ttl: std::time::Duration,
 ) -> Result<Vec<ReservationOutcome>, DbError> {
     let ids: Vec<_> = calls.iter().map(|call| call.call.as_uuid()).collect();
     let epochs: Vec<_> = calls.iter().map(|call| call.epoch).collect();
@@ -150,10 +161,11 @@ pub async fn reserve_calls(
     let micros: Vec<_> = calls.iter().map(|call| call.micros).collect();
     let tokens: Vec<_> = calls.iter().map(|call| call.tokens).collect();
     let facts: Vec<_> = calls.iter().map(|call| call.facts.clone()).collect();
+    let waiters: Vec<_> = calls.iter().map(|call| call.waiter).collect();
     let rows = sqlx::query!(
         r#"
-        SELECT stale AS "stale!", budget, park, park_reason, park_until, park_new AS "park_new!"
-        FROM reserve_calls($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+        SELECT stale AS "stale!", budget, ahead, park, park_reason, park_until, park_new AS "park_new!"
+        FROM reserve_calls($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
         "#,
         &ids,
         &epochs,
@@ -169,6 +181,8 @@ pub async fn reserve_calls(
         loop_guard.max_identical_calls,
         loop_guard.max_calls_without_progress,
         loop_guard.max_cost_micros_per_minute,
+        &waiters,
+        to_pg_interval(waiter_ttl),
     )
     .fetch_all(conn)
     .await?;
@@ -182,9 +196,13 @@ pub async fn reserve_calls(
                     to_task_park(&kind, row.park_reason.unwrap_or_default(), row.park_until)?;
                 return Ok(ReservationOutcome::Parked(park, row.park_new));
             }
-            Ok(row.budget.map_or(ReservationOutcome::Held, |id| {
-                ReservationOutcome::Full(BudgetId::from_uuid(id))
-            }))
+            let Some(budget) = row.budget.map(BudgetId::from_uuid) else {
+                return Ok(ReservationOutcome::Held);
+            };
+            Ok(match row.ahead {
+                Some(ahead) => ReservationOutcome::Waiting { budget, ahead: ahead.unsigned_abs() },
+                None => ReservationOutcome::Full(budget),
+            })
         })
         .collect()
 }
@@ -196,6 +214,13 @@ fn to_task_park(
 ) -> Result<TaskPark, DbError> {
     let wrong = DbError::Corrupt { table: "task_parks", column: "kind" };
     Ok(TaskPark { kind: ParkKind::from_name(kind).ok_or(wrong)?, reason, until })
+}
+
+/// Gives up the place of a call that waits for a ceiling.
+#[tracing::instrument(name = "db.budgets.remove_budget_waiter", skip_all)]
+pub async fn remove_budget_waiter(conn: &mut Conn, waiter: Uuid) -> Result<(), DbError> {
+    sqlx::query!("DELETE FROM budget_waiters WHERE waiter_id = $1", waiter).execute(conn).await?;
+    Ok(())
 }
 
 /// Ends calls, each once. Gives those that were still open.

@@ -48,7 +48,7 @@ async fn a_tool_whose_schema_is_a_bomb_cannot_be_accepted_and_is_not_called() {
         let offering = Offering::modern().await;
         offering.offer(vec![tool("bomb", input, output)]);
         let body = json!({ "name": name, "transport": { "type": "http", "url": offering.url },
-            "audience": "everybody", "scope": "both" });
+            "audience": "everybody", "scope": "both", "allow_private": true });
         let server = bench.admin.post("/v1/tool-servers", body).await.expect(201).text("server_id");
         bench.refresh(&server).await;
         let seen = bench.server(&server).await;

@@ -2,9 +2,12 @@
 
 use std::{fs, path::Path};
 
-use cynode_models::dialect::{
-    Dialect, DialectCodec as _, ProviderCapabilities,
-    canonical::{CanonicalRequest, MessageRole, ModelErrorKind},
+use cynode_models::{
+    dialect::{
+        Dialect, DialectCodec as _, ProviderCapabilities,
+        canonical::{CanonicalRequest, MessageRole, ModelErrorKind},
+    },
+    request_rewrite::RequestRewrite,
 };
 use serde_json::Value;
 
@@ -76,4 +79,16 @@ fn an_agents_server_tools_are_refused_by_name_unless_they_may_be_left_out() {
             "tools of type `web_search` cannot be said in Chat Completions, which this model's provider speaks"
         )
     );
+}
+
+#[test]
+fn what_every_agent_sends_passes_the_guard_for_agents_unchanged() {
+    for name in AGENTS {
+        let (dialect, body) = sent(name);
+        let mut request = RequestRewrite::new(dialect, body).unwrap();
+        request.strip_hosted_tools();
+        let before = request.clone();
+        assert_eq!(request.restrict_agent_content(), Ok(0), "{name}");
+        assert_eq!(request, before, "{name}");
+    }
 }

@@ -110,7 +110,7 @@ async fn there_is_no_network_but_loopback(world: World) {
 
 async fn an_internet_socket_is_tcp_or_udp(world: World) {
     // SCTP, DCCP and MPTCP would load or exercise modules of the kernel, whether the type names them or the protocol.
-    let script = r#"
+    let script = r"
 import socket
 made = []
 for family in (socket.AF_INET, socket.AF_INET6):
@@ -125,7 +125,7 @@ for family in (socket.AF_INET, socket.AF_INET6):
                 if (kind, protocol) not in ((1, 17), (2, 6)):
                     made.append((family.name, kind, protocol, error.errno))
 print(made)
-"#;
+";
     let mut job = shell("");
     job.argv = ["python3", "-c", script].map(str::to_owned).to_vec();
     let done = job.done(&world).await;

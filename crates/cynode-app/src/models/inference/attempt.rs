@@ -137,6 +137,11 @@ impl ProviderAttempt<'_> {
     /// the model and the output limit. A request that must be translated may be rejected for its content.
     fn encode_for_provider(&self) -> Result<ProviderRequest, CandidateError> {
         let (route, provider) = (self.route, &self.route.provider);
+        if provider.inline_media_only {
+            // Another provider may fetch media.
+            let checked = self.draft.rewrite.check_inline_media();
+            checked.map_err(|error| CandidateError::Next(error, None))?;
+        }
         let max_output_tokens = self.max_output_tokens();
         if provider.dialect == self.request.dialect {
             let rewrite = &self.draft.rewrite;

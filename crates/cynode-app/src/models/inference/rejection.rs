@@ -1,4 +1,5 @@
-//! Rejection of model calls: a budget is exhausted, a task is parked or a provider's quota is used up.
+//! Rejection of model calls: a budget is exhausted, a task is parked, a provider's quota is used up, or an agent sends content that it may
+//! not send.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +13,16 @@ use cynode_db::{
     models::budgets::{self, TaskPark},
     tasks,
 };
-use cynode_models::dialect::canonical::{ModelError, ModelErrorKind};
+use cynode_models::{
+    dialect::canonical::{ModelError, ModelErrorKind},
+    request_rewrite::RequestRewrite,
+};
 use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{
-    InferenceRequest, InferenceRuntime, RATE_LIMIT_COOLDOWN, format_timestamp, request, telemetry,
+    InferenceCaller, InferenceRequest, InferenceRuntime, RATE_LIMIT_COOLDOWN, format_timestamp,
+    request, telemetry,
 };
 use crate::{
     App, Ctx, Error, OperationRequest,
@@ -26,6 +31,37 @@ use crate::{
 
 /// Minimum interval between events about the same exhausted budget.
 const BUDGET_EVENT_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Restricts the request of an agent to content that the request itself carries. A refusal is recorded, because an innocent agent does not
+/// cause one.
+pub(super) fn restrict_agent_content(
+    rewrite: &mut RequestRewrite,
+    who: &InferenceCaller,
+) -> Result<(), ModelError> {
+    match rewrite.restrict_agent_content() {
+        Ok(0) => Ok(()),
+        Ok(dropped) => {
+            tracing::info!(
+                event = "model.fields_dropped",
+                dropped,
+                "removed fields that agents may not set"
+            );
+            Ok(())
+        }
+        Err(error) => {
+            telemetry::record_refused_call("content");
+            tracing::warn!(
+                event = "model.content_refused",
+                task.id = who.task_id().map(tracing::field::display),
+                job.id = who.job_id().map(tracing::field::display),
+                agent.role = who.agent_role().map(|role| role.as_str()),
+                code = error.code.as_deref(),
+                "refused content that an agent may not send"
+            );
+            Err(error)
+        }
+    }
+}
 
 /// Parks the task because all keys of the provider are in cooldown. The task resumes when the cooldown ends.
 pub(super) async fn park_for_quota(

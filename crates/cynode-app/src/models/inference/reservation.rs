@@ -20,7 +20,8 @@ use time::OffsetDateTime;
 use super::{
     InferenceRuntime, RouteError,
     attempt::ProviderAttempt,
-    format_timestamp,
+    caller_gone_error, format_timestamp,
+    ledger::BudgetWait,
     rejection::{budget_exhausted_error, parked_task_error},
     telemetry, to_model_error,
 };
@@ -59,9 +60,9 @@ pub(super) async fn reserve_call(
     let ProviderAttempt { app, models, registry, request, route, epoch, .. } = *attempt;
     let now = app.environment().now();
     let call = CallId::from_uuid(app.environment().new_uuid(now));
-    let started = Instant::now();
     let reservation = CallReservation {
         call,
+        waiter: attempt.draft.turn.waiter_id(call),
         epoch,
         user: request.who.user,
         project: request.who.project,
@@ -71,12 +72,19 @@ pub(super) async fn reserve_call(
         tokens: worst_case.total_tokens(),
         facts: build_call_facts(attempt, call, now, worst_case),
     };
-    let reserved =
-        models.ledger.reserve_call(app.pool(), reservation, registry.loop_guard, now).await;
+    let wait = BudgetWait {
+        turn: &attempt.draft.turn,
+        limit: registry.budget_wait,
+        client_gone: &request.left,
+    };
+    let reserved = models.ledger.reserve_in_turn(app, reservation, registry.loop_guard, wait).await;
     match reserved.map_err(|error| RouteError::Failed(to_model_error(&error.into())))? {
         ReservationOutcome::Held => {}
         ReservationOutcome::Stale => return Err(RouteError::Stale),
-        ReservationOutcome::Full(budget) => {
+        ReservationOutcome::Full(_) if request.left.is_cancelled() => {
+            return Err(caller_gone_error().into());
+        }
+        ReservationOutcome::Full(budget) | ReservationOutcome::Waiting { budget, .. } => {
             return Err(budget_exhausted_error(app, models, request, budget).await.into());
         }
         ReservationOutcome::Parked(park, new) => {
@@ -88,7 +96,7 @@ pub(super) async fn reserve_call(
         app: app.clone(),
         models: models.clone(),
         call,
-        started,
+        started: Instant::now(),
         first_byte: None,
         prices: route.prices,
         worst_case,

@@ -1,10 +1,10 @@
 //! Model registry: a cached snapshot of models, providers, keys and routes from the database.
 
 use cynode_core::settings::registry::{
-    DEFAULT_LOOP_GUARD_CALLS_WITHOUT_PROGRESS, DEFAULT_LOOP_GUARD_COST_PER_MINUTE,
-    DEFAULT_LOOP_GUARD_IDENTICAL_CALLS, DEFAULT_MODEL_SETTING,
+    BUDGET_WAIT_SETTING, DEFAULT_BUDGET_WAIT_SECONDS, DEFAULT_LOOP_GUARD_CALLS_WITHOUT_PROGRESS,
+    DEFAULT_LOOP_GUARD_COST_PER_MINUTE, DEFAULT_LOOP_GUARD_IDENTICAL_CALLS, DEFAULT_MODEL_SETTING,
     LOOP_GUARD_CALLS_WITHOUT_PROGRESS_SETTING, LOOP_GUARD_COST_PER_MINUTE_SETTING,
-    LOOP_GUARD_IDENTICAL_CALLS_SETTING, THINK_TIMEOUT_SETTING,
+    LOOP_GUARD_IDENTICAL_CALLS_SETTING, PROVIDER_FETCHES_MEDIA_SETTING, THINK_TIMEOUT_SETTING,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -50,7 +50,7 @@ use super::{
 };
 use crate::{
     App, Error,
-    models::registry::{ProviderEndpoint, provider_key_associated_data},
+    models::registry::{ProviderEndpoint, is_private, provider_key_associated_data},
     platform::{batch::Batcher, keys::InstallationKeys},
     tools::tool_servers::CallableServer,
 };
@@ -68,6 +68,8 @@ pub(crate) struct ModelRegistry {
     pub(super) models: HashMap<String, RoutedModel>,
     pub(crate) redactor: Arc<Redactor>,
     pub(super) loop_guard: LoopGuardLimits,
+    /// How long a call waits for calls in progress before a budget refuses it.
+    pub(super) budget_wait: Duration,
     /// Model that is called when a request names none.
     pub(super) default: Option<String>,
     /// Budget of a task that is created without one.
@@ -157,6 +159,8 @@ pub(super) struct RoutedProvider {
     pub(super) kind: ProviderKind,
     pub(super) dialect: Dialect,
     pub(super) local: bool,
+    /// Whether it gets no URLs of media: it could fetch them from the private network that it is in.
+    pub(super) inline_media_only: bool,
     pub(super) source: AnswerSource,
     /// Cassette that records its responses.
     pub(super) record: Option<String>,
@@ -278,8 +282,12 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
     let mut conn = app.conn().await?;
     // The epoch is read first: a change during the load belongs to the next epoch.
     let epoch = registry::get_registry_epoch(&mut conn).await?;
+    let stored = settings::list_settings(&mut conn).await?;
+    let fetches_media = stored.iter().any(|setting| {
+        setting.key == PROVIDER_FETCHES_MEDIA_SETTING && setting.value.as_bool() == Some(true)
+    });
     let mut secrets = Vec::new();
-    let providers = load_providers(&mut conn, keys, &mut secrets).await?;
+    let providers = load_providers(&mut conn, keys, &mut secrets, fetches_media).await?;
     load_known_secrets(&mut conn, keys, &mut secrets).await?;
     let mut loop_guard = LoopGuardLimits {
         max_identical_calls: DEFAULT_LOOP_GUARD_IDENTICAL_CALLS,
@@ -287,7 +295,8 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
         max_cost_micros_per_minute: DEFAULT_LOOP_GUARD_COST_PER_MINUTE,
     };
     let (mut default, mut task_default, mut think) = (None, budget::default_task_limit(None), None);
-    for setting in settings::list_settings(&mut conn).await? {
+    let mut budget_wait = Duration::from_secs(DEFAULT_BUDGET_WAIT_SECONDS.into());
+    for setting in stored {
         let number = || setting.value.as_i64().filter(|number| *number > 0);
         let small = || number().and_then(|number| i32::try_from(number).ok());
         match setting.key.as_str() {
@@ -305,6 +314,9 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
             DEFAULT_MODEL_SETTING => default = setting.value.as_str().map(str::to_owned),
             budget::TASK_DEFAULT_SETTING => {
                 task_default = budget::default_task_limit(Some(&setting.value));
+            }
+            BUDGET_WAIT_SETTING => {
+                budget_wait = setting.value.as_u64().map_or(budget_wait, Duration::from_secs);
             }
             THINK_TIMEOUT_SETTING => {
                 think = number().and_then(|number| u32::try_from(number).ok());
@@ -327,6 +339,7 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
         models: models.collect(),
         redactor,
         loop_guard,
+        budget_wait,
         default,
         task_default,
         archived,
@@ -423,11 +436,13 @@ fn idle_timeout(think_seconds: Option<u32>) -> Duration {
     PROVIDER_IDLE_TIMEOUT.max(longest)
 }
 
-/// Loads the enabled providers. An unusable one does not affect the others.
+/// Loads the enabled providers. An unusable one does not affect the others. `fetches_media` says whether providers in a private network may
+/// fetch URLs.
 async fn load_providers(
     conn: &mut Conn,
     keys: &InstallationKeys,
     secrets: &mut Vec<KnownSecret>,
+    fetches_media: bool,
 ) -> Result<HashMap<ProviderId, Arc<RoutedProvider>>, Error> {
     let described = registry::list_providers(conn).await?;
     let mut opened: HashMap<ProviderId, Vec<OpenProviderKey>> = HashMap::new();
@@ -485,12 +500,17 @@ async fn load_providers(
             }),
             _ => continue,
         };
+        let private = match &source {
+            AnswerSource::Network(address) => is_self_hosted(asked, address),
+            AnswerSource::Script(_) | AnswerSource::Replay(_) => false,
+        };
         let held = RoutedProvider {
             id: provider.id,
             name: provider.name.clone(),
             kind: asked.kind,
             dialect: asked.dialect,
             local: provider.local,
+            inline_media_only: private && !fetches_media,
             source,
             record: (provider.kind == ProviderKind::Record).then_some(place.cassette).flatten(),
             keys: opened
@@ -501,6 +521,11 @@ async fn load_providers(
         usable.insert(provider.id, Arc::new(held));
     }
     Ok(usable)
+}
+
+/// Returns whether a provider may be a server of one's own, whose network has more in it than the server.
+fn is_self_hosted(provider: &registry::ProviderRecord, address: &Address) -> bool {
+    address.kind == ProviderKind::Compatible || provider.local || is_private(&address.base_url)
 }
 
 impl OpenProviderKey {
