@@ -304,10 +304,10 @@ def explode_values(world):
     status, answer, _ = world.accept_tools(server)
     assert status == 200, answer
     task = world.create_task(token=world.operator.token)
-    body = {"role": "developer", "project_id": world.project, "task_id": task}
+    body = {"role": "developer", "project_id": world.project, "task_id": task, "network": True}
     issued = world.expect(201, "POST", "/v1/agent-tokens", body, token=world.operator.token)
     token = issued["token"]
-    until(lambda: world.mcp_verdict(token, f"ext.{name}.tree", nest(3)) == "ok", 5)
+    until(lambda: world.mcp_verdict(token, f"ext.{name}.tree", nest(3)) == "ok", 5, what=lambda: world.mcp_call(token, f"ext.{name}.tree", nest(3)))
     verdict = measure(world, "a deep argument", lambda: world.mcp_verdict(token, f"ext.{name}.tree", nest(100)))
     assert verdict == "refused invalid_arguments", verdict
     verdict = measure(world, "a deep result", lambda: world.mcp_verdict(token, f"ext.{name}.deep", {}))
@@ -379,7 +379,10 @@ seen = []
 def send():
     try:
         connection = http.client.HTTPConnection("127.0.0.1", 4002, timeout=30)
-        connection.request("POST", "/mcp", body, {"content-type": "application/json"})
+        try:
+            connection.request("POST", "/mcp", body, {"content-type": "application/json"})
+        except (BrokenPipeError, ConnectionResetError):
+            pass
         seen.append(str(connection.getresponse().status))
     except (OSError, http.client.HTTPException):
         seen.append("closed")
@@ -426,7 +429,7 @@ def install_many(world):
 
 
 def tool_list(numbers):
-    return b'[{"name":"bomb","inputSchema":{"type":"object","x":[%s]}}]' % numbers
+    return b'[{"name":"list-bomb","inputSchema":{"type":"object","x":[%s]}}]' % numbers
 
 
 @attack("H5", attacker="vendor of a tool server", tried="30 servers at once whose lists of tools are bombs")
@@ -450,7 +453,7 @@ def list_bombs(world):
         assert all(why in failure for failure in failures), failures
         assert watch.growth < 50 * MEGABYTE, f"{why}: {watch.growth // MEGABYTE} MB more"
         seen.append(f"{watch.growth // MEGABYTE} MB")
-    kept = world.sql("SELECT count(*) AS n FROM server_tools WHERE tool = 'bomb'")[0]["n"]
+    kept = world.sql("SELECT count(*) AS n FROM server_tools WHERE tool = 'list-bomb'")[0]["n"]
     assert kept == 0, kept
     return f"each list is refused and nothing of it kept; {', '.join(seen)} more memory"
 
