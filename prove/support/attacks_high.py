@@ -19,6 +19,7 @@ from review_world import (
     attack,
     figure,
     parallel,
+    preparing,
     process_field,
     processes_with,
     request,
@@ -434,25 +435,29 @@ def tool_list(numbers):
 
 @attack("H5", attacker="vendor of a tool server", tried="30 servers at once whose lists of tools are bombs")
 def list_bombs(world):
-    seen = []
+    vendor, servers, seen = ToolVendor(), [], []
+    with preparing():
+        for _ in range(30):
+            status, server, _ = world.install_server(world.unique("list"), vendor.mcp_url)
+            assert status == 201, server
+            servers.append(server["server_id"])
     for numbers, why in (
         (b"0" + b",0" * 4_000_000, "the answer is larger than 589824 bytes"),
         (b"0" + b",0" * 40_000, "a longer list of tools"),
         (b"1e300" + b",1e300" * 10_000, "what it offers cannot be kept"),
     ):
-        vendor = ToolVendor(raw_list=tool_list(numbers))
-        made = [world.install_server(world.unique("list"), vendor.mcp_url) for _ in range(30)]
-        assert all(status == 201 for status, _, _ in made), made[0]
-        servers = [server["server_id"] for _, server, _ in made]
+        vendor.raw_list = tool_list(numbers)
         with MemoryWatch(world.orchestrator_pid()) as watch:
             answers = parallel(world.refresh_server, servers, 30)
         figure("tool_lists_rss", round(watch.growth / MEGABYTE, 1), "MB")
         failures = count_by(str(answer[1].get("failure")) if isinstance(answer, tuple) else repr(answer) for answer in answers)
-        parallel(world.delete_server, servers, 8)
-        vendor.close()
         assert all(why in failure for failure in failures), failures
         assert watch.growth < 50 * MEGABYTE, f"{why}: {watch.growth // MEGABYTE} MB more"
         seen.append(f"{watch.growth // MEGABYTE} MB")
+    with preparing():
+        for server in servers:
+            world.delete_server(server)
+    vendor.close()
     kept = world.sql("SELECT count(*) AS n FROM server_tools WHERE tool = 'list-bomb'")[0]["n"]
     assert kept == 0, kept
     return f"each list is refused and nothing of it kept; {', '.join(seen)} more memory"
