@@ -3,11 +3,18 @@
 
 use std::sync::OnceLock;
 
-use cynode_core::{agents::{AgentRole, ToolScope}, ids::AgentTokenId};
+use cynode_core::{
+    agents::{AgentRole, ToolScope},
+    ids::AgentTokenId,
+    tools::ToolAnnotations,
+};
 use cynode_policy::{
     agents::{AgentIdentity, AgentProfile},
-    catalogue::{Annotations, IdBinding, ToolCatalogue, McpToolDefinition, CatalogueEntry, ToolOrigin, ToolOverride, DefinitionPin},
-    rules::{RuleMode, PolicyRule, RuleSet},
+    catalogue::{
+        CatalogueEntry, DefinitionPin, IdBinding, McpToolDefinition, ToolCatalogue, ToolOrigin,
+        ToolOverride,
+    },
+    rules::{PolicyRule, RuleMode, RuleSet},
 };
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
@@ -28,10 +35,9 @@ fn catalogue() -> &'static ToolCatalogue {
                 output: None,
                 scope: ToolScope::Both,
                 binding: IdBinding::NONE,
-                annotations: Annotations::UNKNOWN,
+                annotations: ToolAnnotations::UNKNOWN,
                 origin: ToolOrigin::Native,
                 network: false,
-                missing: None,
             },
             set: ToolOverride::default(),
             pin: DefinitionPin::Accepted,
@@ -59,7 +65,10 @@ fuzz_target!(|data: &[u8]| {
         expires_at: None,
     };
     for tool in catalogue().iter_tools() {
-        for arguments in [json!({}), json!({ "url": "http://x/", "count": i64::MAX, "tags": ["a"], "deep": { "flag": true } })] {
+        for arguments in [
+            json!({}),
+            json!({ "url": "http://x/", "count": i64::MAX, "tags": ["a"], "deep": { "flag": true } }),
+        ] {
             let once = set.evaluate_rules(&agent, tool, Some(&arguments));
             assert_eq!(once, set.evaluate_rules(&agent, tool, Some(&arguments)));
         }

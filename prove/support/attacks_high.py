@@ -19,6 +19,7 @@ from review_world import (
     attack,
     figure,
     parallel,
+    preparing,
     process_field,
     processes_with,
     request,
@@ -304,10 +305,10 @@ def explode_values(world):
     status, answer, _ = world.accept_tools(server)
     assert status == 200, answer
     task = world.create_task(token=world.operator.token)
-    body = {"role": "developer", "project_id": world.project, "task_id": task}
+    body = {"role": "developer", "project_id": world.project, "task_id": task, "network": True}
     issued = world.expect(201, "POST", "/v1/agent-tokens", body, token=world.operator.token)
     token = issued["token"]
-    until(lambda: world.mcp_verdict(token, f"ext.{name}.tree", nest(3)) == "ok", 5)
+    until(lambda: world.mcp_verdict(token, f"ext.{name}.tree", nest(3)) == "ok", 5, what=lambda: world.mcp_call(token, f"ext.{name}.tree", nest(3)))
     verdict = measure(world, "a deep argument", lambda: world.mcp_verdict(token, f"ext.{name}.tree", nest(100)))
     assert verdict == "refused invalid_arguments", verdict
     verdict = measure(world, "a deep result", lambda: world.mcp_verdict(token, f"ext.{name}.deep", {}))
@@ -379,7 +380,10 @@ seen = []
 def send():
     try:
         connection = http.client.HTTPConnection("127.0.0.1", 4002, timeout=30)
-        connection.request("POST", "/mcp", body, {"content-type": "application/json"})
+        try:
+            connection.request("POST", "/mcp", body, {"content-type": "application/json"})
+        except (BrokenPipeError, ConnectionResetError):
+            pass
         seen.append(str(connection.getresponse().status))
     except (OSError, http.client.HTTPException):
         seen.append("closed")
@@ -426,31 +430,35 @@ def install_many(world):
 
 
 def tool_list(numbers):
-    return b'[{"name":"bomb","inputSchema":{"type":"object","x":[%s]}}]' % numbers
+    return b'[{"name":"list-bomb","inputSchema":{"type":"object","x":[%s]}}]' % numbers
 
 
 @attack("H5", attacker="vendor of a tool server", tried="30 servers at once whose lists of tools are bombs")
 def list_bombs(world):
-    seen = []
+    vendor, servers, seen = ToolVendor(), [], []
+    with preparing():
+        for _ in range(30):
+            status, server, _ = world.install_server(world.unique("list"), vendor.mcp_url)
+            assert status == 201, server
+            servers.append(server["server_id"])
     for numbers, why in (
         (b"0" + b",0" * 4_000_000, "the answer is larger than 589824 bytes"),
         (b"0" + b",0" * 40_000, "a longer list of tools"),
         (b"1e300" + b",1e300" * 10_000, "what it offers cannot be kept"),
     ):
-        vendor = ToolVendor(raw_list=tool_list(numbers))
-        made = [world.install_server(world.unique("list"), vendor.mcp_url) for _ in range(30)]
-        assert all(status == 201 for status, _, _ in made), made[0]
-        servers = [server["server_id"] for _, server, _ in made]
+        vendor.raw_list = tool_list(numbers)
         with MemoryWatch(world.orchestrator_pid()) as watch:
             answers = parallel(world.refresh_server, servers, 30)
         figure("tool_lists_rss", round(watch.growth / MEGABYTE, 1), "MB")
         failures = count_by(str(answer[1].get("failure")) if isinstance(answer, tuple) else repr(answer) for answer in answers)
-        parallel(world.delete_server, servers, 8)
-        vendor.close()
         assert all(why in failure for failure in failures), failures
         assert watch.growth < 50 * MEGABYTE, f"{why}: {watch.growth // MEGABYTE} MB more"
         seen.append(f"{watch.growth // MEGABYTE} MB")
-    kept = world.sql("SELECT count(*) AS n FROM server_tools WHERE tool = 'bomb'")[0]["n"]
+    with preparing():
+        for server in servers:
+            world.delete_server(server)
+    vendor.close()
+    kept = world.sql("SELECT count(*) AS n FROM server_tools WHERE tool = 'list-bomb'")[0]["n"]
     assert kept == 0, kept
     return f"each list is refused and nothing of it kept; {', '.join(seen)} more memory"
 

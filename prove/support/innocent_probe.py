@@ -5,7 +5,6 @@ innocent_probe.py FILE: FILE is JSON with `internal` (the port for agents), `tok
 
 import http.client
 import json
-import os
 import sys
 import threading
 import time
@@ -56,8 +55,5 @@ def call_for_ever(kind, call):
         time.sleep(max(0.0, PAUSE_SECONDS[kind] - taken))
 
 
-if os.geteuid() == 0:
-    # What is measured is the server, not how long the probe waits for a core.
-    os.nice(-10)
 threading.Thread(target=call_for_ever, args=("model", ask_model), daemon=True).start()
 call_for_ever("tool", call_tool)

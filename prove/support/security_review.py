@@ -95,10 +95,11 @@ def main():
     chosen = [one for one in review_world.attacks if (one.quick or not options.quick) and (not options.only or one.finding in options.only)]
     world, probe = None, None
     try:
+        # Neither neighbours on the machine nor the programs of attackers, who are elsewhere, take time from the server and from the innocent.
+        os.nice(-10)
         world = review_world.World(options.cynode, pathlib.Path(options.work) / "world", options.quick)
         probe = Probe(world)
-        # Attackers are on other machines: what makes their load takes no time from the server and from the innocent.
-        os.nice(10)
+        os.nice(20)
         good = attack_all(world, probe, chosen, options)
     finally:
         if probe:

@@ -2,6 +2,7 @@
 
 pub mod answer_links;
 mod compose;
+mod link_token;
 mod outbox_worker;
 pub(crate) mod question;
 
@@ -37,8 +38,9 @@ use serde_json::json;
 use time::Duration;
 use url::Url;
 
+pub use link_token::QuestionRef;
 pub use outbox_worker::{OutboxTiming, deliver_due, run_outbox_worker};
-pub use question::{HumanQuestion, QuestionContext, QuestionRef};
+pub use question::{HumanQuestion, QuestionContext};
 
 use crate::{
     AuthenticatedCaller, Ctx, Error,

@@ -14,6 +14,7 @@ pub mod rate_limits;
 pub mod redaction;
 pub mod settings;
 pub mod stream_limits;
+pub(crate) mod tag_key;
 pub(crate) mod timeouts;
 pub mod tokens;
 pub mod wakeups;

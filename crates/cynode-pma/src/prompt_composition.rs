@@ -4,6 +4,8 @@
 //! **Invariant**: each line of untrusted content begins with a bar. This is the fence against prompt injection: no text
 //! can close its part, move before another part or look like a heading of the prompt.
 
+mod fence;
+
 use std::fmt::Write as _;
 
 use cynode_core::{
@@ -13,10 +15,9 @@ use cynode_core::{
 use cynode_wire::manager::handoffs::{HandoffContext, ProjectFacts, TaskFacts};
 use serde_json::{Value, json};
 
-use crate::{instructions::InstructionBundle, role::PmaRole};
+pub use fence::{QUOTE_PREFIX, quote_untrusted, truncate_text};
 
-/// Prefix of every line of untrusted content.
-pub const QUOTE_PREFIX: &str = "| ";
+use crate::{instructions::InstructionBundle, role::PmaRole};
 
 /// Maximum size of each of description, criteria, additional context and preferences.
 const MAX_TEXT_BYTES: usize = 24 * 1024;
@@ -76,35 +77,6 @@ pub fn retain_own_preferences(role: PmaRole, context: &mut HandoffContext) -> Ve
     context.preferences.retain(|key, _| own(key));
     context.preferences_applied.retain(|key, _| own(key));
     foreign.into_iter().collect()
-}
-
-/// Quotes untrusted text: each line gets the prefix, and the size is limited.
-pub fn quote_untrusted(text: &str, most: usize) -> String {
-    let kept = truncate_text(text, most);
-    let mut out = String::with_capacity(kept.len() + 64);
-    for line in kept.split(is_line_break) {
-        out.push_str(QUOTE_PREFIX);
-        // Invisible characters could hide text from a person who reads the prompt.
-        out.extend(line.chars().filter(|c| !c.is_control() || *c == '\t'));
-        out.push('\n');
-    }
-    if kept.len() < text.len() {
-        let _ = writeln!(out, "{QUOTE_PREFIX}[cut: {} bytes more]", text.len() - kept.len());
-    }
-    out
-}
-
-/// Returns the beginning of a text, cut at a character boundary.
-pub fn truncate_text(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
-}
-
-/// Returns whether any reader could treat the character as a line break.
-const fn is_line_break(c: char) -> bool {
-    matches!(
-        c,
-        '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
-    )
 }
 
 fn push_section(out: &mut String, heading: &str, text: &str) {

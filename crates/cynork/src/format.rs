@@ -4,6 +4,8 @@ use cynode_core::budget::Currency;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 
+pub(crate) use crate::untrusted_text::escape_invisible;
+
 use crate::terminal::{Colorizer, TextStyle};
 
 /// Formats values at the current time.
@@ -117,30 +119,7 @@ pub fn format_amount(micros: u64) -> String {
     format!("{whole}.{:04}", rest / 100)
 }
 
-/// Escapes control characters and invisible characters in untrusted text: a person must not decide about hidden content. Line
-/// breaks and tabs stay.
-pub(crate) fn escape_invisible(text: &str) -> String {
-    let mut written = String::with_capacity(text.len());
-    for character in text.chars() {
-        let hidden = match character {
-            '\n' | '\t' => false,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{feff}' => true,
-            '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}' => true,
-            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
-            '\u{180b}'..='\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{fff9}'..='\u{fffb}' => true,
-            '\u{e0000}'..='\u{e0fff}' => true,
-            other => other.is_control(),
-        };
-        if hidden {
-            written.extend(character.escape_unicode());
-        } else {
-            written.push(character);
-        }
-    }
-    written
-}
-
-/// Does the same for every text in a JSON value.
+/// Escapes control characters and invisible characters in every text of a JSON value.
 pub(crate) fn escape_invisible_in_json(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(escape_invisible(&text)),

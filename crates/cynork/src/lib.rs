@@ -13,6 +13,7 @@ pub mod operations;
 pub mod sample;
 mod suggestions;
 pub mod terminal;
+mod untrusted_text;
 
 mod answers;
 mod cli;

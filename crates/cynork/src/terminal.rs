@@ -9,7 +9,8 @@ use rustix::termios::{
 };
 use tokio::sync::oneshot;
 
-use crate::{format::escape_invisible, output::write_stdout};
+pub use crate::untrusted_text::sanitize_text;
+use crate::{output::write_stdout, untrusted_text::escape_invisible};
 
 /// Text styles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,40 +60,6 @@ impl Colorizer {
 /// Returns the width of a text without control sequences.
 pub fn display_width(text: &str) -> usize {
     Span::raw(text).width()
-}
-
-/// Removes control sequences and hidden characters from untrusted text: line breaks and words stay, tabs become spaces. For
-/// text that is only glanced at, such as coloured program output; see [`escape_for_terminal`] for text that a person decides
-/// by.
-pub fn sanitize_text(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    while let Some(one) = rest.next() {
-        match one {
-            '\u{1b}' => match rest.next() {
-                // A control sequence ends with a letter or a sign, a string with a bell or an escape.
-                Some('[') => while rest.next().is_some_and(|it| !('@'..='~').contains(&it)) {},
-                Some(']' | 'P' | '^' | '_' | 'X') => {
-                    while let Some(inner) = rest.next() {
-                        if inner == '\u{7}' || inner == '\u{1b}' && rest.next() == Some('\\') {
-                            break;
-                        }
-                    }
-                }
-                _ => {}
-            },
-            '\n' => kept.push('\n'),
-            '\t' => kept.push_str("    "),
-            one if one.is_control() || is_bidi_control(one) => {}
-            one => kept.push(one),
-        }
-    }
-    kept
-}
-
-/// Returns whether a character is a bidirectional control.
-const fn is_bidi_control(one: char) -> bool {
-    matches!(one, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns the first line of untrusted text, with hidden characters escaped.

@@ -5,6 +5,7 @@
 //! with `.` or `..` are refused.
 
 mod branches;
+mod git_output;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -33,7 +34,6 @@ use cynode_forge::git_process::{
     GitLimits, GitOutput, GitProcess, is_transient_failure, limited_git_command,
 };
 use futures::{Stream, StreamExt};
-use serde::Serialize;
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncWriteExt, ReadBuf},
@@ -43,8 +43,14 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 pub use cynode_db::delivery::repositories::RepositoryRecord;
+pub use git_output::DiffStat;
 
 pub(crate) use branches::{BranchMerge, BranchMove, CommitDiff, NewCommit};
+
+use git_output::{
+    ListedFile, find_bundle_head, find_merge_markers, find_size_violation, is_commit,
+    list_bundle_branches, parse_numstat, parse_raw_diff,
+};
 
 use crate::{
     App, Ctx, Error, OperationRequest,
@@ -64,11 +70,6 @@ const GIT_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Timeout of counting changed lines. The numbers are only shown to people, and work does not depend on them.
 const DIFF_STAT_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Maximum size of a file in the new commits of a job, and of a commit or directory. Git holds an object and the one that it
-/// is a delta of in memory, more than once.
-const MAX_JOB_FILE_BYTES: u64 = 100 * 1024 * 1024;
-const MAX_JOB_TREE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Maximum number of bytes that are read of git's output, and of a ref advertisement.
 const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
@@ -184,17 +185,6 @@ impl AsyncRead for UploadPackStream {
     ) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.output).poll_read(context, into)
     }
-}
-
-/// Size of a change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct DiffStat {
-    /// Number of changed files.
-    pub files: u64,
-    /// Number of added lines.
-    pub insertions: u64,
-    /// Number of removed lines.
-    pub deletions: u64,
 }
 
 /// Reason why a git command failed.
@@ -488,10 +478,7 @@ impl RepositoryStore {
         let directory = self.ensure_repository(project).await?;
         let bundle = bundle.to_string_lossy();
         let heads = self.run_git(&directory, &["bundle", "list-heads", &bundle]).await?;
-        let named: Vec<&str> = heads
-            .lines()
-            .filter_map(|line| line.split_once(' ')?.1.strip_prefix("refs/heads/"))
-            .collect();
+        let named = list_bundle_branches(&heads);
         let wanted = branch.or_else(|| {
             let usual = ["main", "master"].into_iter().find(|usual| named.contains(usual));
             usual.or(named.first().copied())
@@ -580,9 +567,7 @@ impl RepositoryStore {
         let directory = self.ensure_repository(project).await?;
         let bundle = bundle.to_string_lossy();
         let heads = self.run_git(&directory, &["bundle", "list-heads", &bundle]).await?;
-        let there = heads.lines().filter_map(|line| line.split_once(' '));
-        let name = there.into_iter().find(|(id, _)| *id == commit).map(|(_, name)| name);
-        let name = name.ok_or_else(|| {
+        let name = find_bundle_head(&heads, commit).ok_or_else(|| {
             RepositoryError::Refused("the commit that was named is not in the bundle".into())
         })?;
         // A process that was killed during the import of this job has left its locks.
@@ -634,19 +619,13 @@ impl RepositoryStore {
         let mut list = vec!["rev-list", "--objects", "--no-object-names", commit, "--not"];
         list.extend(base.into_iter().chain(merge.iter().map(String::as_str)));
         let objects = self.run_git(directory, &list).await?;
+        let count = objects.lines().count();
         // The size of a delta's result is in its head: nothing is expanded to learn it.
         let listed = self.query_objects(directory, objects, "%(objecttype) %(objectsize)").await?;
-        for line in listed.lines() {
-            let (kind, size) = line.split_once(' ').unwrap_or_default();
-            let most = if kind == "blob" { MAX_JOB_FILE_BYTES } else { MAX_JOB_TREE_BYTES };
-            if size.parse().is_ok_and(|size: u64| size <= most) {
-                continue;
-            }
-            return Err(RepositoryError::Refused(format!(
-                "a {kind} in its history has {size} bytes, and at most {most} are taken: leave it out of every commit"
-            )));
+        match find_size_violation(count, &listed) {
+            Some(why) => Err(RepositoryError::Refused(why)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Computes the size of a change. A crafted commit can keep git busy for hours: on a timeout or an error the size
@@ -1121,70 +1100,6 @@ fn classify_failure(done: &GitOutput, words: &str) -> RepositoryError {
     }
 }
 
-/// Returns whether the text is a full commit id and nothing else.
-fn is_commit(text: &str) -> bool {
-    matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// A changed file with the object id of its earlier version.
-#[derive(Debug, PartialEq, Eq)]
-struct ListedFile {
-    touched: TouchedFile,
-    was: String,
-}
-
-/// Parses the output of `git diff --raw -z`. A truncated last entry is left out.
-fn parse_raw_diff(text: &str) -> Vec<ListedFile> {
-    let mut fields = text.split('\0');
-    let mut found = Vec::new();
-    while let (Some(facts), Some(path)) = (fields.next(), fields.next()) {
-        let facts: Vec<&str> = facts.trim_start_matches(':').split(' ').collect();
-        let [mode_before, mode, object_before, object, how] = facts.as_slice() else { break };
-        let how = match *how {
-            "A" => FileChangeKind::Added,
-            "D" => FileChangeKind::Removed,
-            _ => FileChangeKind::Changed,
-        };
-        let (path, is) = (path.to_owned(), format!("{mode} {object}"));
-        let touched = TouchedFile { path, how, is, compared: None };
-        found.push(ListedFile { touched, was: format!("{mode_before} {object_before}") });
-    }
-    found
-}
-
-/// Finds merge markers in the added lines of a diff.
-fn find_merge_markers(diff: &str) -> Vec<ChangeAnomaly> {
-    let mut found: Vec<ChangeAnomaly> = Vec::new();
-    let (mut path, mut line) = (String::new(), 0);
-    for text in diff.lines() {
-        if let Some(named) = text.strip_prefix("+++ b/") {
-            named.clone_into(&mut path);
-        } else if let Some(hunk) = text.strip_prefix("@@ ") {
-            let new = hunk.split('+').nth(1).and_then(|it| it.split([',', ' ']).next());
-            line = new.and_then(|it| it.parse().ok()).unwrap_or(1);
-        } else if let Some(added) = text.strip_prefix('+') {
-            let mark = added.starts_with("<<<<<<< ") || added.starts_with(">>>>>>> ");
-            if mark && !found.iter().any(|it| it.file_path() == path) {
-                found.push(ChangeAnomaly::MergeMarks { path: path.clone(), line });
-            }
-            line += 1;
-        }
-    }
-    found
-}
-
-fn parse_numstat(numstat: &str) -> DiffStat {
-    let mut stat = DiffStat::default();
-    for line in numstat.lines() {
-        // Binary files have `-` for both numbers.
-        let mut numbers = line.split('\t').map(|field| field.parse::<u64>().unwrap_or(0));
-        stat.files += 1;
-        stat.insertions += numbers.next().unwrap_or(0);
-        stat.deletions += numbers.next().unwrap_or(0);
-    }
-    stat
-}
-
 /// Creates the repository of a project, or updates it, from a git bundle.
 #[tracing::instrument(name = "app.repositories.import_repository", skip_all, fields(project.id = %project))]
 pub async fn import_repository<E>(
@@ -1341,13 +1256,6 @@ pub(crate) async fn project_head(app: &App, project: ProjectId) -> Result<Option
 mod tests {
     use super::*;
 
-    #[test]
-    fn changed_lines_are_counted_and_files_that_are_no_text_have_none() {
-        let stat = parse_numstat("3\t1\tsrc/a.rs\n-\t-\tlogo.png\n0\t7\tb\n");
-        assert_eq!(stat, DiffStat { files: 3, insertions: 3, deletions: 8 });
-        assert_eq!(parse_numstat(""), DiffStat::default());
-    }
-
     #[tokio::test]
     async fn lines_that_git_cannot_count_or_not_soon_are_no_reason_to_fail() {
         let repositories = RepositoryStore::new(PathBuf::new());
@@ -1357,35 +1265,6 @@ mod tests {
                 repositories.compute_diff_stat(patience, nowhere, EMPTY_TREE, EMPTY_TREE).await;
             assert_eq!(counted, None);
         }
-    }
-
-    #[test]
-    fn what_differs_is_listed_with_what_git_calls_it() {
-        let (one, two) = ("1".repeat(40), "2".repeat(40));
-        let none = "0".repeat(40);
-        let text = format!(
-            ":100644 100755 {one} {two} M\0a b\0:000000 120000 {none} {one} A\0c\0:100644 000000 {two} {none} D\0d\0:1006"
-        );
-        let file = |path: &str, how, was: String, is: String| {
-            let path = path.to_owned();
-            ListedFile { touched: TouchedFile { path, how, is, compared: None }, was }
-        };
-        let meant = [
-            file("a b", FileChangeKind::Changed, format!("100644 {one}"), format!("100755 {two}")),
-            file("c", FileChangeKind::Added, format!("000000 {none}"), format!("120000 {one}")),
-            file("d", FileChangeKind::Removed, format!("100644 {two}"), format!("000000 {none}")),
-        ];
-        assert_eq!(parse_raw_diff(&text), meant);
-    }
-
-    #[test]
-    fn marks_of_a_merge_are_found_where_a_change_brings_them() {
-        let diff = "--- a/x\n+++ b/x\n@@ -3 +3,3 @@ fn\n+one\n+<<<<<<< ours\n+>>>>>>> theirs\n\
-            --- a/y\n+++ b/y\n@@ -9,0 +10 @@\n-<<<<<<< gone\n+======= no mark\n";
-        assert_eq!(
-            find_merge_markers(diff),
-            [ChangeAnomaly::MergeMarks { path: "x".into(), line: 4 }]
-        );
     }
 
     #[tokio::test]
@@ -1400,13 +1279,5 @@ mod tests {
         assert!(place(RefVisibility::Commits(&[])).await.unwrap().is_none());
         taken.pop();
         assert!(place(RefVisibility::Branches).await.unwrap().is_some());
-    }
-
-    #[test]
-    fn only_a_whole_name_is_a_commit() {
-        assert!(is_commit(&"a1".repeat(20)) && is_commit(&"0f".repeat(32)));
-        for text in ["", "HEAD", "--upload-pack=x", &"A1".repeat(20), &"a".repeat(41)] {
-            assert!(!is_commit(text), "{text}");
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Answer links: signed, single-use links with which one person answers one question.
 
 use cynode_core::{
-    ids::{ApprovalId, TaskId, UserId, WaitId},
+    ids::{ApprovalId, TaskId, WaitId},
     names::Prose,
     roles::UserRole,
 };
@@ -14,104 +14,22 @@ use cynode_wire::{
     tools::DecideApproval,
     workflow::timeline::{AnswerQuestion, ApprovePlan},
 };
-use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha256};
-use time::{Duration, OffsetDateTime};
-use uuid::Uuid;
+use time::OffsetDateTime;
 
 use crate::{
     App, AuthenticatedCaller, Ctx, Error, OperationRequest,
-    notifications::{HumanQuestion, QuestionRef, question},
-    platform::{keys::InstallationKeys, operation},
+    notifications::{HumanQuestion, QuestionRef, link_token::LinkToken, question},
+    platform::operation,
     tools::approvals,
     workflow::signals,
 };
-
-/// Maximum lifetime of a link.
-pub(crate) const LINK_TTL: Duration = Duration::hours(24);
 
 /// Form value that approves.
 pub const APPROVE_FORM: &str = "decision=approve";
 
 /// Form value that refuses.
 pub const REFUSE_FORM: &str = "decision=refuse";
-
-/// Version of the signed format. A new format gets a new number.
-const TOKEN_VERSION: u8 = 2;
-
-/// Earlier version, which has no creation time.
-const UNDATED_TOKEN_VERSION: u8 = 1;
-
-/// Size of the authentication tag behind the signed part.
-const TAG_BYTES: usize = 32;
-
-/// Content of a link: the person, the question, the expiry and the creation time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LinkToken {
-    pub(crate) asked: QuestionRef,
-    pub(crate) user: UserId,
-    pub(crate) expires_at: OffsetDateTime,
-    pub(crate) made_at: OffsetDateTime,
-}
-
-impl LinkToken {
-    /// Encodes the token for a URL.
-    pub(crate) fn encode_token(&self, keys: &InstallationKeys) -> String {
-        let (kind, id) = match self.asked {
-            QuestionRef::Approval(id) => (1, id.as_uuid()),
-            QuestionRef::Plan(id) => (2, id.as_uuid()),
-            QuestionRef::Answer(id) => (3, id.as_uuid()),
-        };
-        let mut bytes = vec![TOKEN_VERSION, kind];
-        bytes.extend_from_slice(id.as_bytes());
-        bytes.extend_from_slice(self.user.as_uuid().as_bytes());
-        bytes.extend_from_slice(&self.expires_at.unix_timestamp().to_be_bytes());
-        bytes.extend_from_slice(&self.made_at.unix_timestamp().to_be_bytes());
-        let tag = compute_link_tag(keys, &bytes);
-        bytes.extend_from_slice(&tag);
-        BASE64URL_NOPAD.encode(&bytes)
-    }
-
-    /// Decodes a token after it verifies the tag.
-    fn decode_token(text: &str, keys: &InstallationKeys) -> Option<Self> {
-        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
-        let (signed, tag) = bytes.split_last_chunk::<TAG_BYTES>()?;
-        if !keys.verify_tag(&[LINK_TAG_LABEL, signed], tag) {
-            return None;
-        }
-        let ([version, kind], rest) = signed.split_first_chunk::<2>()?;
-        let (id, rest) = rest.split_first_chunk::<16>()?;
-        let (user, rest) = rest.split_first_chunk::<16>()?;
-        let id = Uuid::from_bytes(*id);
-        let asked = match kind {
-            1 => QuestionRef::Approval(ApprovalId::from_uuid(id)),
-            2 => QuestionRef::Plan(WaitId::from_uuid(id)),
-            3 => QuestionRef::Answer(WaitId::from_uuid(id)),
-            _ => return None,
-        };
-        let (expires, made) = rest.split_first_chunk::<8>()?;
-        let expires_at = decode_timestamp(*expires)?;
-        let made_at = match *version {
-            TOKEN_VERSION => decode_timestamp(made.try_into().ok()?)?,
-            // No link can be older than this.
-            UNDATED_TOKEN_VERSION if made.is_empty() => expires_at - LINK_TTL,
-            _ => return None,
-        };
-        let user = UserId::from_uuid(Uuid::from_bytes(*user));
-        Some(Self { asked, user, expires_at, made_at })
-    }
-}
-
-fn decode_timestamp(seconds: [u8; 8]) -> Option<OffsetDateTime> {
-    OffsetDateTime::from_unix_timestamp(i64::from_be_bytes(seconds)).ok()
-}
-
-/// Domain-separation label of the tags of links.
-const LINK_TAG_LABEL: &[u8] = b"answer-link/v1";
-
-fn compute_link_tag(keys: &InstallationKeys, signed: &[u8]) -> [u8; TAG_BYTES] {
-    keys.compute_tag(&[LINK_TAG_LABEL, signed])
-}
 
 /// Reason why a link does not work.
 #[derive(Debug, thiserror::Error)]
@@ -173,7 +91,7 @@ async fn authenticate_link(
     text: &str,
 ) -> Result<(LinkToken, [u8; 32], AuthenticatedCaller), LinkError> {
     let keys = &app.gateway_parts()?.keys;
-    let token = LinkToken::decode_token(text, keys).ok_or(LinkError::Forged)?;
+    let token = LinkToken::decode_token(text, keys.tag_key()).ok_or(LinkError::Forged)?;
     let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
     let mut conn = app.conn().await?;
     if notifications::is_link_used(&mut conn, &hash).await? {
@@ -320,75 +238,4 @@ fn parse_prose(text: &str) -> Result<Prose, LinkError> {
     text.trim()
         .parse()
         .map_err(|error: cynode_core::names::TextError| LinkError::NoAnswer(error.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use time::macros::datetime;
-
-    use super::*;
-
-    fn token() -> LinkToken {
-        LinkToken {
-            asked: QuestionRef::Plan(WaitId::from_uuid(Uuid::from_u128(7))),
-            user: UserId::from_uuid(Uuid::from_u128(9)),
-            expires_at: datetime!(2026-11-16 12:00 UTC),
-            made_at: datetime!(2026-11-15 13:00 UTC),
-        }
-    }
-
-    #[test]
-    fn a_token_says_what_it_was_made_with() {
-        let keys = InstallationKeys::from_master(&[7; 32]);
-        let text = token().encode_token(&keys);
-        assert_eq!(LinkToken::decode_token(&text, &keys), Some(token()));
-        assert_eq!(LinkToken::decode_token(&text, &InstallationKeys::from_master(&[8; 32])), None);
-    }
-
-    #[test]
-    fn a_token_of_the_form_before_is_read_as_one_made_as_early_as_it_can_be() {
-        let keys = InstallationKeys::from_master(&[7; 32]);
-        let text = token().encode_token(&keys);
-        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
-        let mut old = bytes[..bytes.len() - TAG_BYTES - 8].to_vec();
-        old[0] = UNDATED_TOKEN_VERSION;
-        let tag = compute_link_tag(&keys, &old);
-        old.extend_from_slice(&tag);
-        let made_at = datetime!(2026-11-15 12:00 UTC);
-        let old = LinkToken::decode_token(&BASE64URL_NOPAD.encode(&old), &keys);
-        assert_eq!(old, Some(LinkToken { made_at, ..token() }));
-    }
-
-    #[test]
-    fn a_token_with_any_bit_changed_is_none_of_ours() {
-        let keys = InstallationKeys::from_master(&[7; 32]);
-        let text = token().encode_token(&keys);
-        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
-        for bit in 0..bytes.len() * 8 {
-            let mut other = bytes.clone();
-            other[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(
-                LinkToken::decode_token(&BASE64URL_NOPAD.encode(&other), &keys),
-                None,
-                "bit {bit}"
-            );
-        }
-        // Nor is another spelling of the same bytes, nor more or less of them.
-        for place in 0..text.len() {
-            for letter in ['A', 'B', 'z', '0', '-', '_', '=', '%'] {
-                let mut other = text.clone().into_bytes();
-                if other[place] == letter as u8 {
-                    continue;
-                }
-                other[place] = letter as u8;
-                assert_eq!(
-                    LinkToken::decode_token(&String::from_utf8(other).unwrap(), &keys),
-                    None
-                );
-            }
-        }
-        for other in [String::new(), text[1..].to_owned(), format!("{text}A"), format!("{text}=")] {
-            assert_eq!(LinkToken::decode_token(&other, &keys), None);
-        }
-    }
 }

@@ -24,7 +24,8 @@ use url::Url;
 
 use super::{
     NotificationParts,
-    question::{self, HumanQuestion, QuestionContext, QuestionRef},
+    link_token::{LINK_TTL, LinkToken, QuestionRef},
+    question::{self, HumanQuestion, QuestionContext},
 };
 use crate::{Error, notifications::answer_links, platform::keys::InstallationKeys};
 
@@ -112,7 +113,7 @@ async fn build_answer_link(
         return Ok(None);
     };
     // A link never outlives its question.
-    let most = row.occurred_at + answer_links::LINK_TTL;
+    let most = row.occurred_at + LINK_TTL;
     let expires_at = question.until.map_or(most, |until| until.min(most));
     let caller = authentication::find_link_caller(conn, user).await?;
     let Some(caller) = caller.filter(|_| expires_at > now) else { return Ok(None) };
@@ -126,8 +127,8 @@ async fn build_answer_link(
     if role < Some(needed) {
         return Ok(None);
     }
-    let token = answer_links::LinkToken { asked: question.asked, user, expires_at, made_at: now }
-        .encode_token(keys);
+    let token = LinkToken { asked: question.asked, user, expires_at, made_at: now }
+        .encode_token(keys.tag_key());
     let mut url = base.clone();
     url.set_path(&format!("{}/answer/{token}", base.path().trim_end_matches('/')));
     Ok(Some(url))

@@ -19,18 +19,8 @@ use cynode_notify::{escape_hidden_chars, to_single_line};
 use serde_json::Value;
 use time::OffsetDateTime;
 
+use super::link_token::QuestionRef;
 use crate::{Error, nodes::job_reports::PERMISSION_TOOL, platform::keys::InstallationKeys};
-
-/// Reference to a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuestionRef {
-    /// Approval of a tool call.
-    Approval(ApprovalId),
-    /// Approval of a plan.
-    Plan(WaitId),
-    /// Question of a task.
-    Answer(WaitId),
-}
 
 /// A question in its current state.
 #[derive(Clone, Debug, PartialEq, Eq)]

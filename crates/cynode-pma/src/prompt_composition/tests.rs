@@ -2,7 +2,7 @@ use cynode_core::ids::{ProjectId, TaskId};
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::*;
+use super::{fence::is_line_break, *};
 
 fn bundle() -> InstructionBundle {
     InstructionBundle {

@@ -284,7 +284,8 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
     let epoch = registry::get_registry_epoch(&mut conn).await?;
     let stored = settings::list_settings(&mut conn).await?;
     let fetches_media = stored.iter().any(|setting| {
-        setting.key == PROVIDER_FETCHES_MEDIA_SETTING && setting.value.as_bool() == Some(true)
+        setting.key.as_str() == PROVIDER_FETCHES_MEDIA_SETTING
+            && setting.value.as_bool() == Some(true)
     });
     let mut secrets = Vec::new();
     let providers = load_providers(&mut conn, keys, &mut secrets, fetches_media).await?;
