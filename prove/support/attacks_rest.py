@@ -687,7 +687,7 @@ def fill_quota(other):
             refused.append((status, setting in str(answer)))
     assert stored <= 8 and refused == [(413, True)] * (16 - stored), (stored, refused)
     kept = sum(path.stat().st_size for path in other.storage.glob("**/sha256/**/*") if path.is_file())
-    assert kept <= MIB, kept
+    assert 0 < kept <= MIB, kept
     other.expect(None, "PUT", f"/v1/settings/{setting}", {"value": 20 * 1024 * MIB, "expected_version": 1})
     node.leave()
     return f"{stored} of 16 blobs of 128 KiB kept, the rest refused with 413"
