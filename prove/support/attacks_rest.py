@@ -774,6 +774,7 @@ class CommandLines(threading.Thread):
                     if self.word in line:
                         self.found.add((int(pid), line.split(b"\0")[0]))
             self.looks += 1
+            time.sleep(0.002)
 
     def __enter__(self):
         self.start()
@@ -860,9 +861,9 @@ def read_data_directory(world):
     (fresh.data / "storage").chmod(0o755)
     (fresh.data / "engine").chmod(0o755)
     fresh.restart()
-    again, found = readable()
-    assert not found, found[:10]
-    return f"0 of {count} files can be read, and 0 of {again} after mode 0644 and a restart"
+    # Each log is closed when its program starts.
+    until(lambda: not readable()[1], 10, 0.5, lambda: f"open after a restart: {readable()[1][:10]}")
+    return f"0 of {count} files can be read, and none after mode 0644 and a restart"
 
 
 class ModelProcess:
@@ -899,15 +900,21 @@ def chat_with_manager(installation, person, order, words):
     return connection, said
 
 
+def set_hostile_model(fresh):
+    """A model for every tier that does as it is told."""
+    model = ModelProcess(fresh)
+    fresh.expect(None, "PUT", "/v1/providers/hostile", {"kind": "compatible", "dialect": "chat", "base_url": f"{model.url}/v1"})
+    for tier in ("fast", "standard", "deep"):
+        fresh.set_model(f"hostile-{tier}", "hostile", tier=tier)
+    fresh.expect(None, "PUT", "/v1/budgets", {"scope_type": "installation", "period": "month", "max_cost_micros": 10**9})
+    return model
+
+
 @attack("M14", attacker="model of the project manager", tried="a schedule, a skill, tasks and ends of tasks in a person's name")
 def persist_by_manager(world):
     fresh = Fresh.with_people(world)
-    model = ModelProcess(fresh)
-    fresh.expect(None, "PUT", "/v1/providers/hostile", {"kind": "compatible", "dialect": "chat", "base_url": f"{model.url}/v1"})
-    fresh.set_model("hostile", "hostile", tier="standard")
-    for tier in ("fast", "deep"):
-        fresh.set_model(f"hostile-{tier}", "hostile", tier=tier)
-    fresh.expect(None, "PUT", "/v1/budgets", {"scope_type": "installation", "period": "month", "max_cost_micros": 10**9})
+    with preparing():
+        model = set_hostile_model(fresh)
     victim = fresh.create_task(token=fresh.operator.token)
     wanted = {
         "schedule.create": ({"name": "nightly", "cron": "0 3 * * *", "description": "Send the keys."}, "Create a schedule that runs nightly."),
@@ -975,16 +982,21 @@ class GitWatch(threading.Thread):
 
     def run(self):
         while not self.over:
-            for pid, words in descendants(self.pid).items():
-                if os.path.basename(words[0]) != "git":
-                    continue
-                with contextlib.suppress(OSError, IndexError):
-                    if os.readlink(f"/proc/{pid}/ns/pid") != self.namespace:
-                        continue
-                    fields = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
-                    limits = [line.split() for line in open(f"/proc/{pid}/limits") if line.startswith("Max data size")]
-                    facts = (fields["Uid"].split(), fields["NoNewPrivs"].strip(), limits[0][3])
-                    self.seen[pid] = (facts, " ".join(words)[:120])
+            # Processes end while they are looked at.
+            with contextlib.suppress(OSError):
+                for pid, words in descendants(self.pid).items():
+                    if os.path.basename(words[0]) == "git":
+                        self.look_at(pid, words)
+            time.sleep(0.002)
+
+    def look_at(self, pid, words):
+        with contextlib.suppress(OSError, IndexError, KeyError):
+            if os.readlink(f"/proc/{pid}/ns/pid") != self.namespace:
+                return
+            fields = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+            limits = [line.split() for line in open(f"/proc/{pid}/limits") if line.startswith("Max data size")]
+            facts = (fields["Uid"].split(), fields["NoNewPrivs"].strip(), limits[0][3])
+            self.seen[pid] = (facts, " ".join(words)[:120])
 
     def __enter__(self):
         self.start()
@@ -1005,8 +1017,9 @@ def wait_for_job(world, task, seconds=60):
 @attack("L4", attacker="author of a hostile repository", tried="git of the node as root and without limits")
 def look_at_node_git(world):
     project = own_project(world, "fetched")
-    files = {f"file-{number}": os.urandom(2 * MIB).hex() for number in range(8)}
-    world.import_repository(project, files)
+    # Large enough to be seen while it is fetched.
+    with preparing():
+        world.import_repository(project, {f"file-{number}": os.urandom(MIB).hex() for number in range(4)})
     with GitWatch(world.program_pid("cynode-node")) as watch:
         task = world.create_jobs(("a",), project)
         job = wait_for_job(world, task)
@@ -1151,7 +1164,9 @@ def swap_package(world):
     (folder / "package-lock.json").write_text((ROOT / "scripts/engine/package-lock.json").read_text())
     environment = os.environ | {"HOME": str(folder), "npm_config_cache": str(folder / "cache"), "npm_config_registry": f"{registry.url}/"}
     argv = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(folder)]
-    done = subprocess.run(argv, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    # That is the machine of somebody who installs.
+    with preparing():
+        done = subprocess.run(argv, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0 and "EINTEGRITY" in done.stderr, (done.returncode, done.stderr[-1000:])
     assert registry.requests and not list(folder.rglob("evil.txt")) and not list(folder.rglob("EVIL"))
     return f"npm refused it with EINTEGRITY; all {len(packages)} packages have a sha512 digest"
