@@ -14,7 +14,7 @@ def answer(message):
         return {"supportedVersions": ["2026-07-28"]}
     if method == "tools/list":
         return {"tools": [{"name": "run", "inputSchema": {"type": "object"}}]}
-    done = subprocess.run(params["arguments"]["argv"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    done = subprocess.run(params["arguments"]["argv"], check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     result = {"code": done.returncode, "stdout": done.stdout[-1 << 20 :], "stderr": done.stderr[-4096:]}
     return {"content": [{"type": "text", "text": json.dumps(result)}]}
 
