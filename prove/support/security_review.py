@@ -23,8 +23,11 @@ import review_world  # noqa: E402
 
 MODULES = ["attacks_high", "attacks_rest"]
 KINDS = ("tool", "model")
-# Before the attacks and again after them.
-QUIET_SECONDS = {True: 5, False: 20}
+# Quiet before the attacks and after them, and between each two: what else the machine does is in both.
+QUIET_SECONDS = {True: 3, False: 20}
+PAUSE_SECONDS = {True: 0.5, False: 3}
+# What an attack leaves behind is over by then.
+SETTLE_SECONDS = 0.2
 # On a noisy machine a few milliseconds are nobody's harm.
 P99_FLOOR_MS = 20
 MAX_P99_RATIO = 2
@@ -125,7 +128,8 @@ def attack_all(world, probe, chosen, options):
         held, rows = run_attack(one, world, probe)
         good = held and good
         during += rows
-    time.sleep(2)
+        time.sleep(SETTLE_SECONDS)
+        calm += listen_in_quiet(probe, PAUSE_SECONDS[options.quick])
     calm += listen_in_quiet(probe, QUIET_SECONDS[options.quick])
     assert all(row["ok"] for row in calm), [row for row in calm if not row["ok"]][:3]
     refused = sum(not row["ok"] for row in during)
