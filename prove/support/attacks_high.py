@@ -370,6 +370,9 @@ def flood_bodies(world):
         if body is dense:
             assert any("50000 JSON values" in text for text in said), said[:1]
     assert world.mcp_verdict(token, "help.overview", {}) == "ok"
+    end = time.monotonic() + (0 if world.quick else 20)
+    while time.monotonic() < end:
+        flood(world, "/mcp", large, token)
     return "; ".join(seen)
 
 
@@ -454,6 +457,9 @@ def list_bombs(world):
         assert all(why in failure for failure in failures), failures
         assert watch.growth < 50 * MEGABYTE, f"{why}: {watch.growth // MEGABYTE} MB more"
         seen.append(f"{watch.growth // MEGABYTE} MB")
+        if not world.quick:
+            # The gateway asks by itself, too, once a minute.
+            time.sleep(65)
     with preparing():
         for server in servers:
             world.delete_server(server)
@@ -485,6 +491,10 @@ def change_in_a_loop(world):
     assert all("retry-after" in change[2] for change in changes if change[0] == 429)
     bumps = epoch_of(world, "policy_epoch") - before
     assert bumps <= 25, bumps
+    end, number = time.monotonic() + (0 if world.quick else 60), 5000
+    while time.monotonic() < end:
+        number += 100
+        parallel(lambda number: world.api("PATCH", path, {"timeout_ms": number}, person.token), range(number, number + 100), 16)
     world.delete_server(server["server_id"])
     return f"titles: {count_by(titles)}, epoch unchanged; timeouts: {statuses}, {bumps} epochs"
 
@@ -508,6 +518,9 @@ def flood_as_nobody(world):
     assert of_eve.get(429, 0) >= 300 and set(of_eve) <= {200, 429}, of_eve
     refused = next(answer for number, answer in enumerate(asked) if number % 50 and answer[0] == 429)
     assert refused[1]["code"] == "rate_limited" and "retry-after" in refused[2], refused
+    end = time.monotonic() + (0 if world.quick else 30)
+    while time.monotonic() < end:
+        parallel(lambda _: world.api("GET", "/v1/me", token=eve.token), range(200), 32)
     return f"preferences: {count_by(statuses)}, epoch unchanged; requests: {of_eve}, Bob's {len(of_bob)} all answered"
 
 

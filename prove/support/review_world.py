@@ -217,11 +217,10 @@ def descendants(pid):
     found, below = {}, [pid]
     while below:
         parent = below.pop()
-        for thread in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                below += [int(child) for child in thread.read_text().split()]
-            except OSError:
-                continue
+        # A process may end between two looks.
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                below += [int(child) for child in open(f"/proc/{parent}/task/{thread}/children").read().split()]
         if parent != pid:
             with contextlib.suppress(OSError):
                 found[parent] = open(f"/proc/{parent}/cmdline", "rb").read().decode(errors="replace").split("\0")

@@ -132,16 +132,16 @@ def attack_all(world, probe, chosen, options):
         calm += listen_in_quiet(probe, PAUSE_SECONDS[options.quick])
     calm += listen_in_quiet(probe, QUIET_SECONDS[options.quick])
     assert all(row["ok"] for row in calm), [row for row in calm if not row["ok"]][:3]
-    refused = sum(not row["ok"] for row in during)
-    good = report_probe(calm, during, refused) and good
+    good = report_probe(calm, during) and good
     review_world.figure("attacks", len(chosen), "attacks")
     for name, (value, unit) in review_world.figures.items():
         print(f"figure: {name} {value} {unit}", flush=True)
     return good
 
 
-def report_probe(calm, during, refused):
+def report_probe(calm, during):
     """Compares the innocent project's calls during attacks with those in quiet; whether it was left in peace."""
+    refused = sum(not row["ok"] for row in during)
     quiet, worst = ({kind: percentile(rows, kind) for kind in KINDS} for rows in (calm, during))
     ratio = max(worst[kind] / quiet[kind] for kind in KINDS)
     slow = [kind for kind in KINDS if worst[kind] > max(MAX_P99_RATIO * quiet[kind], P99_FLOOR_MS)]
