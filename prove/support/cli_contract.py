@@ -19,6 +19,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -428,7 +429,8 @@ def _():
     call("tool enable", "no.such.tool", code=4)
     call("rule set", "ask", "approve", "--text", 'forbid (principal, action == Action::"echo", resource);')
     call("rule set", "broken", "refuse", "--text", "forbid x;", code=6)
-    assert len(call("rule list")["items"]) == 1
+    shipped = {"ask-before-schedules", "ask-before-skills", "ask-before-tasks"}
+    assert {it["name"] for it in call("rule list")["items"]} == shipped | {"ask"}, "the rules that ship, and this one"
     made = call("task create", "UNCLEAR: call tools.", "--project", "web", "--name", "call-tools")
     # A trace begins at the terminal, given or made up, and the run carries it.
     traced = call("task create", "UNCLEAR: trace.", "--project", "web", "--name", "traced", "--trace-id", f"{7:032x}")
@@ -670,6 +672,11 @@ OPEN = {"setup", "login", "status", "link show", "link answer"}
 def example(command, url):
     words = shlex.split(COMMANDS[command]["example"])[1:]
     words = [re.sub(r"https?://(127\.0\.0\.1:12080|cynode\.example)", url, word) for word in words]
+    if "--link-file" in words:
+        # A file with a link to nobody.
+        with tempfile.NamedTemporaryFile("w", delete=False) as link:
+            link.write(f"{url}/#bootstrap=cyn_boot_wrong\n")
+        words[words.index("--link-file") + 1] = link.name
     return [word for word in words if word not in ("--json", "--quiet", "--yes")]
 
 

@@ -115,6 +115,8 @@ struct SharedState {
     checking: tokio::sync::Mutex<()>,
     /// Held while jobs are placed on nodes.
     placing: tokio::sync::Mutex<()>,
+    /// Serializes the storing of tool lists before they take a connection: they wait for one lock of the database.
+    listing: tokio::sync::Mutex<()>,
     node_tokens: nodes::NodeTokenCache,
     readiness_log: background::health::ReadinessLog,
     /// The newest events, for all event streams.
@@ -138,6 +140,7 @@ impl App {
             readiness_log: background::health::ReadinessLog::default(),
             checking: tokio::sync::Mutex::default(),
             placing: tokio::sync::Mutex::default(),
+            listing: tokio::sync::Mutex::default(),
             node_tokens: nodes::NodeTokenCache::default(),
             feed: tasks::event_feed::EventFeed::default(),
             streams: platform::stream_limits::StreamLimiter::default(),

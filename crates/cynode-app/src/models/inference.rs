@@ -84,7 +84,7 @@ const DEFAULT_QUOTA_COOLDOWN: Duration = Duration::from_mins(5);
 const LARGE_REQUEST_BYTES: usize = 128 * 1024;
 
 /// Maximum number of reloads of the registry when it changes while a request is routed.
-const MAX_REGISTRY_RELOADS: usize = 10;
+const MAX_REGISTRY_RELOADS: usize = 64;
 
 /// Circuit breaker of a provider: opens after five failures in a row, and one request probes the provider after the pause.
 const PROVIDER_BREAKER: CircuitBreaker = CircuitBreaker::new(CircuitBreakerConfig {

@@ -684,6 +684,7 @@ pub async fn refresh_tools(app: &App, id: ServerId) -> Result<(), Error> {
     let listing = parts.reach.list_tools(&callable).await;
     let request =
         OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
+    let _turn = app.shared_state().listing.lock().await;
     let mut ctx = app.begin_transaction(&request).await?;
     let now = ctx.now;
     let failure = match listing {
