@@ -16,6 +16,7 @@ pub mod delivery;
 pub mod error_chain;
 pub mod events;
 pub mod evidence;
+pub mod git_limits;
 pub mod ids;
 pub mod metric_specs;
 pub mod models;

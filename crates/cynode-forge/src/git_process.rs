@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use cynode_core::git_limits::{GIT_MEMORY_SETTINGS, GIT_OVER_LIMIT_MARKERS};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -33,16 +34,6 @@ const SIGXCPU: i32 = 24;
 /// Number of the signal that ends a process which writes a file above its limit.
 const SIGXFSZ: i32 = 25;
 
-/// Messages of git that mean that a process has hit a limit.
-const OVER_LIMIT_MARKERS: [&str; 6] = [
-    "Out of memory",
-    "out of memory",
-    "Cannot allocate memory",
-    "File too large",
-    "died of signal 24",
-    "died of signal 25",
-];
-
 /// Messages of git about a cause outside of the input: a full or broken disk, and a kill by somebody else. They go before every other
 /// message, because git also says that its child died.
 const TRANSIENT_MARKERS: [&str; 6] = [
@@ -52,20 +43,6 @@ const TRANSIENT_MARKERS: [&str; 6] = [
     "Read-only file system",
     "died of signal 9",
     "died of signal 15",
-];
-
-/// Settings that keep the memory of git small: one thread, small windows of packs, small caches of deltas, large files as streams, and
-/// packs that are indexed instead of unpacked.
-const MEMORY_SETTINGS: [(&str, &str); 9] = [
-    ("pack.threads", "1"),
-    ("index.threads", "1"),
-    ("core.packedGitWindowSize", "16m"),
-    ("core.packedGitLimit", "64m"),
-    ("core.deltaBaseCacheLimit", "16m"),
-    ("core.bigFileThreshold", "32m"),
-    ("pack.windowMemory", "32m"),
-    ("pack.deltaCacheSize", "16m"),
-    ("fetch.unpackLimit", "1"),
 ];
 
 /// Resource limits of a git process and of each of its children.
@@ -126,7 +103,7 @@ pub fn limited_git_command(limits: GitLimits) -> Command {
         .env("GIT_TERMINAL_PROMPT", "0")
         .args(limits.prlimit_arguments())
         .args(["--", "git"]);
-    for (key, value) in MEMORY_SETTINGS {
+    for (key, value) in GIT_MEMORY_SETTINGS {
         git.arg("-c").arg(format!("{key}={value}"));
     }
     git.stdin(Stdio::null())
@@ -143,7 +120,7 @@ pub fn is_over_limit(status: ExitStatus, stderr: &str) -> bool {
         return false;
     }
     matches!(status.signal(), Some(SIGXCPU | SIGXFSZ))
-        || OVER_LIMIT_MARKERS.iter().any(|marker| stderr.contains(marker))
+        || GIT_OVER_LIMIT_MARKERS.iter().any(|marker| stderr.contains(marker))
 }
 
 /// Returns whether git failed for a cause outside of its input.

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use cynode_core::git_limits::GIT_OVER_LIMIT_MARKERS;
 use rustix::{
     process::{Pid, Resource, Rlimit, Signal, kill_process_group, setrlimit},
     thread::set_no_new_privs,
@@ -44,16 +45,6 @@ const CONFINED_CPU_KILL_SECONDS: u64 = CONFINED_CPU_SECONDS + 5;
 
 /// Exit codes of a program that was ended because it used up its CPU time, or wrote a file above its limit.
 const OVER_LIMIT_CODES: [i32; 2] = [128 + 24, 128 + 25];
-
-/// Messages of git that mean that it, or a child of it, has hit a limit.
-const OVER_LIMIT_MARKERS: [&str; 6] = [
-    "Out of memory",
-    "out of memory",
-    "Cannot allocate memory",
-    "File too large",
-    "died of signal 24",
-    "died of signal 25",
-];
 
 /// Messages of git about a cause that its input did not bring. They go before every other message.
 const TRANSIENT_MARKERS: [&str; 3] =
@@ -230,7 +221,8 @@ pub(crate) async fn run_streaming(
 fn is_over_limit(code: Option<i32>, stderr: &str) -> bool {
     let says = |markers: &[&str]| markers.iter().any(|marker| stderr.contains(marker));
     !says(&TRANSIENT_MARKERS)
-        && (code.is_some_and(|code| OVER_LIMIT_CODES.contains(&code)) || says(&OVER_LIMIT_MARKERS))
+        && (code.is_some_and(|code| OVER_LIMIT_CODES.contains(&code))
+            || says(&GIT_OVER_LIMIT_MARKERS))
 }
 
 /// Reads the pipe to its end and keeps the beginning.

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use cynode_core::{ids::ProjectId, workflow::jobs::CommitRule};
+use cynode_core::{git_limits::GIT_MEMORY_SETTINGS, ids::ProjectId, workflow::jobs::CommitRule};
 use cynode_wire::nodes::JobAssignment;
 use rustix::fs::{Mode, OFlags};
 use secrecy::{ExposeSecret, SecretString};
@@ -34,20 +34,6 @@ use crate::{
 
 /// Timeout of one git command.
 const GIT_TIMEOUT: Duration = Duration::from_mins(10);
-
-/// Settings that keep the memory of git within the limits of a confined program: one thread, small windows of packs, small caches of
-/// deltas, large files as streams, and packs that are indexed instead of unpacked.
-const MEMORY_SETTINGS: [(&str, &str); 9] = [
-    ("pack.threads", "1"),
-    ("index.threads", "1"),
-    ("core.packedGitWindowSize", "16m"),
-    ("core.packedGitLimit", "64m"),
-    ("core.deltaBaseCacheLimit", "16m"),
-    ("core.bigFileThreshold", "32m"),
-    ("pack.windowMemory", "32m"),
-    ("pack.deltaCacheSize", "16m"),
-    ("fetch.unpackLimit", "1"),
-];
 
 /// Error of creating or exporting a workspace.
 #[derive(Debug, thiserror::Error)]
@@ -414,7 +400,7 @@ async fn copy_commits(
     fetch.arg("-C").arg(to);
     fetch.args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--update-head-ok"]);
     // Git does not pass its settings on to the process that reads the mirror.
-    let settings = MEMORY_SETTINGS.map(|(key, value)| format!("-c {key}={value}")).join(" ");
+    let settings = GIT_MEMORY_SETTINGS.map(|(key, value)| format!("-c {key}={value}")).join(" ");
     fetch.arg(format!("--upload-pack=git {settings} upload-pack"));
     fetch.args(flags).arg(mirror).args(wanted);
     host::run_program("git fetch", fetch, GIT_TIMEOUT).await?;
@@ -442,7 +428,7 @@ fn git_dir_command(host: &HostCommands, path: &Path) -> Command {
 fn set_git_config(git: &mut Command, more: &[(&str, &str)]) {
     let always =
         [("core.hooksPath", "/dev/null"), ("core.fsmonitor", "false"), ("safe.directory", "*")];
-    let all: Vec<_> = always.iter().chain(&MEMORY_SETTINGS).chain(more).collect();
+    let all: Vec<_> = always.iter().chain(&GIT_MEMORY_SETTINGS).chain(more).collect();
     git.env("GIT_CONFIG_COUNT", all.len().to_string());
     for (at, (key, value)) in all.into_iter().enumerate() {
         git.env(format!("GIT_CONFIG_KEY_{at}"), key).env(format!("GIT_CONFIG_VALUE_{at}"), value);

@@ -13,11 +13,11 @@ use std::{
     pin::Pin,
     process::Stdio,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
@@ -28,6 +28,7 @@ use cynode_core::{
     policies::PolicyKey,
     roles::UserRole,
     settings::registry::{DEFAULT_PROJECT_REPOSITORY_BYTES, PROJECT_REPOSITORY_BYTES_SETTING},
+    sync::lock_unpoisoned,
 };
 use cynode_db::delivery::repositories;
 use cynode_forge::git_process::{
@@ -93,6 +94,9 @@ const GC_PRUNE_ARGUMENT: &str = "--prune=2.days.ago";
 
 /// Timeout of the removal of objects that nothing refers to.
 const GC_TIMEOUT: Duration = Duration::from_mins(15);
+
+/// Minimum time between two collections of one repository that is too large.
+const MIN_GC_INTERVAL: Duration = Duration::from_hours(1);
 
 const GC_FAILED_MESSAGE: &str =
     "objects that nothing refers to could not be removed from a repository";
@@ -166,6 +170,8 @@ pub struct RepositoryStore {
     mirrors: Arc<Semaphore>,
     feeding: TaskTracker,
     disk: DiskProbe,
+    /// When the garbage of a repository that is too large was collected last.
+    collected: Arc<Mutex<HashMap<ProjectId, Instant>>>,
 }
 
 /// A running `git upload-pack`. Dropping it kills the process and frees its slot.
@@ -242,7 +248,8 @@ impl RepositoryStore {
         let [places, fetches, mirrors] =
             [MAX_CONCURRENT_COMMANDS, MAX_CONCURRENT_FETCHES, MAX_CONCURRENT_MIRRORS]
                 .map(|most| Arc::new(Semaphore::new(most)));
-        Self { directory, places, fetches, mirrors, feeding, disk: DiskProbe::default() }
+        let (disk, collected) = (DiskProbe::default(), Arc::default());
+        Self { directory, places, fetches, mirrors, feeding, disk, collected }
     }
 
     /// Returns the probe of the disk that repositories and objects are on.
@@ -287,12 +294,30 @@ impl RepositoryStore {
         if !done.status.success() {
             return Err(classify_failure(&done, "git could not remove the refs of jobs"));
         }
-        self.collect_garbage(&directory).await;
+        Self::collect_garbage(&directory).await;
         Ok(())
     }
 
+    /// Begins to remove objects of a repository that nothing refers to, in the background and at most once an hour: whoever sends too much
+    /// does not wait for it, and cannot have it done again and again.
+    fn begin_garbage_collection(&self, project: ProjectId) {
+        let now = Instant::now();
+        let mut collected = lock_unpoisoned(&self.collected);
+        let last = collected.get(&project);
+        if last.is_some_and(|last| now.duration_since(*last) < MIN_GC_INTERVAL) {
+            return;
+        }
+        collected.insert(project, now);
+        let (places, directory) = (self.places.clone(), self.path_of(project));
+        self.feeding.spawn(async move {
+            if let Ok(_place) = places.acquire_owned().await {
+                Self::collect_garbage(&directory).await;
+            }
+        });
+    }
+
     /// Removes objects that nothing refers to. Those that a process has written lately may get a ref yet.
-    async fn collect_garbage(&self, directory: &Path) {
+    async fn collect_garbage(directory: &Path) {
         let mut git = Self::git_command(GitLimits::WRITE_PACK, directory);
         git.args(["gc", "--quiet", GC_PRUNE_ARGUMENT]);
         let done = Self::collect_output(GC_TIMEOUT, &mut git, MAX_OUTPUT_BYTES).await;
@@ -1088,15 +1113,12 @@ pub(crate) async fn find_quota_violation(
     drop(conn);
     let (git, limit) =
         (&app.gateway_parts()?.repositories, u64::try_from(most).unwrap_or_default());
-    let mut used = git.repository_bytes(project).await?;
-    if used.saturating_add(bytes) > limit {
-        // Commits that were refused are in the repository until they are collected.
-        git.collect_garbage(&git.path_of(project)).await;
-        used = git.repository_bytes(project).await?;
-    }
+    let used = git.repository_bytes(project).await?;
     if used.saturating_add(bytes) <= limit {
         return Ok(None);
     }
+    // Commits that were refused are in the repository until they are collected.
+    git.begin_garbage_collection(project);
     Ok(Some(format!(
         "the project's repository has {used} bytes, {bytes} more were sent, and at most {most} are kept for one: wait until the \
          commits of ended tasks expire, or ask an admin to raise `{PROJECT_REPOSITORY_BYTES_SETTING}`"

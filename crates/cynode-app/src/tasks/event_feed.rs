@@ -112,23 +112,13 @@ impl EventFeed {
         FeedRead::Events { events, read_to, access_changes: state.access_changes }
     }
 
-    /// Reads the log from the database, for a stream that is behind.
-    pub(super) async fn read_database(
-        &self,
-        app: &App,
-        reader: EventReader,
-        filter: EventFilter,
-        after: EventPosition,
-    ) -> Result<EventPage, Error> {
-        self.read_page(app, reader, filter, after).await
-    }
-
     /// Waits for a turn to read the database. Only so many streams that are behind read at once.
     pub(super) async fn begin_catch_up(&self) -> Result<SemaphorePermit<'_>, Error> {
         self.catch_ups.acquire().await.map_err(|error| Error::Internal(error.into()))
     }
 
-    async fn read_page(
+    /// Reads a page of the log from the database.
+    pub(super) async fn read_page(
         &self,
         app: &App,
         reader: EventReader,

@@ -11,7 +11,10 @@ use cynode_core::{
     ids::{ProjectId, TaskId},
     roles::UserRole,
 };
-use cynode_db::tasks::events::{self, EventFilter, EventReader};
+use cynode_db::tasks::{
+    events::{self, EventFilter, EventReader},
+    projects,
+};
 use futures::{Stream, stream};
 
 use super::event_feed::{FeedRead, FeedSubscription};
@@ -181,7 +184,7 @@ impl EventTail {
         let _turn = feed.begin_catch_up().await?;
         // After the wait, which may have been long.
         let reader = self.authenticate_reader().await?;
-        let page = feed.read_database(&self.app, reader, filter, self.position).await?;
+        let page = feed.read_page(&self.app, reader, filter, self.position).await?;
         self.ready = page.events.into_iter().map(Arc::new).collect();
         self.position = page.read_to;
         Ok(())
@@ -226,7 +229,7 @@ impl EventTail {
 
     async fn followed_projects(&self, reader: EventReader) -> Result<HashSet<ProjectId>, Error> {
         let EventReader::Member(user) = reader else { return Ok(HashSet::new()) };
-        let projects = events::list_followed_projects(&mut *self.app.conn().await?, user).await?;
+        let projects = projects::list_member_projects(&mut *self.app.conn().await?, user).await?;
         Ok(projects.into_iter().collect())
     }
 }

@@ -295,8 +295,7 @@ async fn require_server_quota(ctx: &mut Ctx, audience: ToolAudience) -> Result<(
             (SERVERS_PER_PROJECT_SETTING, DEFAULT_SERVERS_PER_PROJECT, "one project")
         }
     };
-    let setting = settings::setting_value(ctx.conn(), key).await?;
-    let limit = setting.and_then(|value| value.as_i64()).unwrap_or(default);
+    let limit = settings::setting_number(ctx.conn(), key, default).await?;
     if tool_servers::count_tool_servers(ctx.conn(), audience).await? < limit {
         return Ok(());
     }

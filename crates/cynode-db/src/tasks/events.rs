@@ -165,24 +165,6 @@ pub async fn list_events_after(
     Ok(EventPage { events, read_to, held_back })
 }
 
-/// The projects whose events a user without a role in the installation may see.
-#[tracing::instrument(name = "db.events.list_followed_projects", skip_all)]
-pub async fn list_followed_projects(
-    conn: &mut Conn,
-    user: UserId,
-) -> Result<Vec<ProjectId>, DbError> {
-    let rows = sqlx::query_scalar!(
-        r#"
-        SELECT project_id AS "project_id!" FROM project_members WHERE user_id = $1
-        UNION
-        SELECT b.project_id FROM role_bindings b JOIN group_members g USING (group_id)
-        WHERE g.user_id = $1 AND b.project_id IS NOT NULL
-        "#,
-        user.as_uuid(),
-    );
-    Ok(rows.fetch_all(conn).await?.into_iter().map(ProjectId::from_uuid).collect())
-}
-
 /// The place behind everything that can be read now.
 pub async fn event_stream_head(conn: &mut Conn) -> Result<EventPosition, DbError> {
     Ok(visible_stream_head(conn).await?.0)
