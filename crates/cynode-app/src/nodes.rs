@@ -740,6 +740,7 @@ async fn build_assignment(
         seconds_left,
         trace_id: job.trace_id,
         checkpoint,
+        environment: None,
     })
 }
 

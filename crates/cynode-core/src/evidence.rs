@@ -10,7 +10,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::environments::TestReportSource;
+
 pub mod base;
+pub mod test_results;
 
 /// How long a check may take when it does not say.
 pub const DEFAULT_CHECK_SECONDS: u32 = 600;
@@ -46,6 +49,9 @@ pub struct EvidenceCheck {
     /// Whether it counts only where its program is there: whoever thought it up did not know the machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub if_runnable: bool,
+    /// Where its results per test are; recognised from what it writes when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<TestReportSource>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
@@ -64,6 +70,7 @@ impl EvidenceCheck {
             pins: Vec::new(),
             unless_before: false,
             if_runnable: false,
+            report: None,
         }
     }
 

@@ -13,6 +13,7 @@ pub mod accounts;
 pub mod agents;
 pub mod budget;
 pub mod delivery;
+pub mod environments;
 pub mod error_chain;
 pub mod events;
 pub mod evidence;

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::{ids::JobId, workflow::jobs::SandboxBackend};
+use crate::{
+    environments::PackageFetch, evidence::test_results::TestReport, ids::JobId,
+    workflow::jobs::SandboxBackend,
+};
 
 /// What a node can do, as it measured; nothing in it is taken on trust where it would widen what a job may.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -103,6 +106,8 @@ pub struct NodeJobStatus {
 pub enum JobPhase {
     /// The workspace is being made.
     Preparing,
+    /// The project's environment is being set up.
+    SettingUp,
     /// The worker works.
     Working,
     /// A person is asked.
@@ -141,6 +146,8 @@ pub enum WorkStopReason {
     Sandbox,
     /// The workspace could not be prepared.
     Workspace,
+    /// The project's environment could not be set up.
+    Environment,
     /// The node's disk is full.
     DiskFull,
     /// The node had an error of its own.
@@ -168,6 +175,7 @@ impl WorkStopReason {
             Self::Worker => "worker",
             Self::Sandbox => "sandbox",
             Self::Workspace => "workspace",
+            Self::Environment => "environment",
             Self::DiskFull => "disk_full",
             Self::Node => "node",
             Self::Impossible => "impossible",
@@ -248,6 +256,26 @@ pub enum JobEventData {
         /// `asked`, `allowed` or `refused`.
         state: String,
     },
+    /// A step of the set-up of the environment began or ended.
+    Setup {
+        /// What is done, for people: `packages`, or the command.
+        step: String,
+        /// Number of the step, from 1.
+        number: u32,
+        /// Number of steps.
+        of: u32,
+        /// Whether it succeeded; none while it runs.
+        #[serde(default)]
+        succeeded: Option<bool>,
+        /// How long it took, in milliseconds.
+        #[serde(default)]
+        milliseconds: u64,
+    },
+    /// Packages that the job fetched or was refused.
+    Packages {
+        /// The fetches.
+        fetches: Vec<PackageFetch>,
+    },
     /// Lines that a program wrote.
     Output {
         /// `stdout` or `stderr`.
@@ -288,6 +316,9 @@ pub struct CommandOutcome {
     pub truncated: bool,
     /// How long it took.
     pub milliseconds: u64,
+    /// Results per test, where the command gives them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tests: Option<TestReport>,
 }
 
 #[cfg(test)]
@@ -310,6 +341,7 @@ mod tests {
             WorkStopReason::Worker,
             WorkStopReason::Sandbox,
             WorkStopReason::Workspace,
+            WorkStopReason::Environment,
             WorkStopReason::DiskFull,
             WorkStopReason::Node,
             WorkStopReason::Impossible,

@@ -64,7 +64,7 @@ CREATE TABLE jobs (
     -- The commit that it starts from, and the commits that are merged into that.
     base_commit       text,
     merge_commits     text[] NOT NULL DEFAULT '{}',
-    phase             text CHECK (phase IN ('preparing', 'working', 'asking', 'finishing')),
+    phase             text CHECK (phase IN ('preparing', 'setting_up', 'working', 'asking', 'finishing')),
     -- The number of the event that is expected next.
     next_event_number bigint NOT NULL DEFAULT 0,
     -- Whether it needs a sandbox, which only nodes have.

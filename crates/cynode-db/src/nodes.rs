@@ -724,6 +724,7 @@ pub async fn renew_job_leases(
 const fn job_phase_name(phase: JobPhase) -> &'static str {
     match phase {
         JobPhase::Preparing => "preparing",
+        JobPhase::SettingUp => "setting_up",
         JobPhase::Working => "working",
         JobPhase::Asking => "asking",
         JobPhase::Finishing => "finishing",

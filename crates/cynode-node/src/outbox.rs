@@ -15,6 +15,7 @@ use std::{
 };
 
 use cynode_core::{
+    environments::PackageFetch,
     ids::JobId,
     nodes::{JobEvent, JobEventData},
     sync::lock_unpoisoned,
@@ -494,6 +495,8 @@ const fn is_worker_event(what: &JobEventData) -> bool {
         | JobEventData::Session { .. }
         | JobEventData::Prompt { .. }
         | JobEventData::Note { .. }
+        | JobEventData::Setup { .. }
+        | JobEventData::Packages { .. }
         | JobEventData::Truncated { .. } => false,
     }
 }
@@ -518,8 +521,16 @@ fn event_size(what: &JobEventData) -> usize {
             JobEventData::Tool { title, input, .. } => title.len() + input.to_string().len(),
             JobEventData::Permission { title, .. } => title.len(),
             JobEventData::Session { session, .. } => session.len(),
+            JobEventData::Setup { step, .. } => step.len(),
+            JobEventData::Packages { fetches } => fetches.iter().map(fetch_size).sum(),
             JobEventData::Phase { .. } | JobEventData::Truncated { .. } => 0,
         }
+}
+
+/// Returns the approximate size of a package fetch in bytes.
+fn fetch_size(fetch: &PackageFetch) -> usize {
+    let refused = fetch.refused.as_ref().map_or(0, String::len);
+    fetch.package.len() + fetch.version.len() + fetch.sha256.len() + refused + 64
 }
 
 /// Truncates texts that are too long. Returns the number of bytes removed.
@@ -552,6 +563,9 @@ fn truncate_event(what: &mut JobEventData) -> u64 {
         JobEventData::Tool { title, input, .. } => cut(title) + clear(input),
         JobEventData::Permission { title, .. } => cut(title),
         JobEventData::Session { session, .. } => cut(session),
+        JobEventData::Setup { step, .. } => cut(step),
+        // The package proxy reports few fetches at once, with short texts.
+        JobEventData::Packages { .. } => 0,
         JobEventData::Phase { .. } | JobEventData::Truncated { .. } => 0,
     };
     bytes as u64

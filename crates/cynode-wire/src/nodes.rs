@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{
+    environments::{EnvironmentRef, EnvironmentSpec, PackagePolicy},
     ids::{AgentTokenId, JobId, NodeId, ProjectId, RunId, TaskId},
     nodes::{CommandOutcome, JobEvent, NodeJobStatus, NodeReport, NodeState, WorkStopReason},
     workflow::{
@@ -259,6 +260,27 @@ pub struct JobAssignment {
     /// What the last attempt of the unit wrote down with `agent.checkpoint`, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Value>,
+    /// The environment that `work.sandbox.environment` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<AssignedEnvironment>,
+}
+
+/// An environment, with all that a node needs to set it up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AssignedEnvironment {
+    /// Its version and digest.
+    pub reference: EnvironmentRef,
+    /// What it is made of.
+    pub spec: EnvironmentSpec,
+    /// Secrets for set-up, by variable. They stay out of agents, checks and logs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub secrets: BTreeMap<String, SecretText>,
+    /// What policy says about packages.
+    #[serde(default)]
+    pub package_policy: PackagePolicy,
+    /// The branch that the task's work ends in: build caches are kept per project and branch.
+    pub target_branch: String,
 }
 
 /// Says what the node is at: one message for all its jobs.

@@ -315,6 +315,7 @@ async fn record_base_checks(
         sha256: String::new(),
         truncated: false,
         milliseconds: 0,
+        tests: None,
     };
     for (at, number) in numbers.iter().enumerate() {
         let Some(check) = known.checks.get(*number) else { continue };

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::{
     agents::AgentRole,
+    environments::EnvironmentRef,
     evidence::EvidenceCheck,
     ids::{JobId, TaskId},
     workflow::{findings::VerificationFinding, plan::UnitKey},
@@ -231,6 +232,9 @@ pub struct SandboxNeeds {
     /// Hosts that may be asked for packages; none when it is empty. The installation must allow them too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub egress_hosts: Vec<String>,
+    /// The version of the project's environment that it runs in; a plain sandbox when it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<EnvironmentRef>,
 }
 
 /// What makes the sandbox.

@@ -44,6 +44,7 @@ mod tests {
             sha256: String::new(),
             truncated: false,
             milliseconds: 0,
+            tests: None,
         }
     }
 

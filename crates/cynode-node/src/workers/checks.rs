@@ -156,6 +156,7 @@ fn blocked_step_outcome(check: &EvidenceCheck, why: String) -> CommandOutcome {
         sha256: HEXLOWER.encode(&Sha256::digest(b"")),
         truncated: false,
         milliseconds: 0,
+        tests: None,
     }
 }
 

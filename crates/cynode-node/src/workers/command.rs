@@ -194,6 +194,7 @@ pub(super) fn to_step_outcome(argv: &[String], finished: &ProgramOutcome) -> Com
         sha256: finished.sha256.clone(),
         truncated: finished.truncated,
         milliseconds: u64::try_from(finished.took.as_millis()).unwrap_or(u64::MAX),
+        tests: None,
     }
 }
 

@@ -100,6 +100,7 @@ fn outcome(check: &EvidenceCheck, exit_code: Option<i32>, output: &str) -> Comma
         sha256: HEXLOWER.encode(&Sha256::digest(output)),
         truncated: false,
         milliseconds: 0,
+        tests: None,
     }
 }
 

@@ -41,6 +41,7 @@ fn outcome(step: &CommandStep, exit_code: Option<i32>, output: &str) -> CommandO
         expected: None,
         truncated: false,
         milliseconds: 0,
+        tests: None,
     }
 }
 

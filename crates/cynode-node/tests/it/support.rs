@@ -254,6 +254,7 @@ fn assignment(worker: WorkerChoice) -> JobAssignment {
         seconds_left: 60,
         trace_id: "0af7651916cd43dd8448eb211c80319c".into(),
         checkpoint: None,
+        environment: None,
     }
 }
 

@@ -45,6 +45,7 @@ fn assignment(context: StructuredContext) -> JobAssignment {
         seconds_left: 600,
         trace_id: "0af7651916cd43dd8448eb211c80319c".into(),
         checkpoint: None,
+        environment: None,
     }
 }
 
