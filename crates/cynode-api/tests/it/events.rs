@@ -240,7 +240,12 @@ async fn an_account_that_opens_streams_without_end_is_refused_and_keeps_nobody_o
     app.anonymous().with_token(&key).get("/v1/events").await.expect(429);
     let mut stream = Stream::open(&admin, "/v1/events").await;
     make_project(&admin, "web").await;
-    assert_eq!(stream.next().await.unwrap().kind, "project.created");
+    // The key was created just before the stream began: positions are given out in order, so it may still be held back then.
+    let mut kind = stream.next().await.unwrap().kind;
+    if kind == "api_key.created" {
+        kind = stream.next().await.unwrap().kind;
+    }
+    assert_eq!(kind, "project.created");
     drop(held);
     Stream::open(&bob, "/v1/events").await;
 }
