@@ -156,6 +156,7 @@ class Session:
                 self.environment[name] = os.environ[name]
         self.directory, self.values, self.limit = directory or home, dict(values or {}), limit
         self.person, self.servers, self.table = Terminal(self.environment, self.directory), [], []
+        self.shown = []
 
     def serve(self, typed):
         """Types a line into a terminal of its own, and waits until what it starts is there."""
@@ -179,6 +180,10 @@ class Session:
         if code != 0:
             terminal = self.servers[-1] if kind == "server" else self.person
             print(f"--- ended with {code}; the terminal shows:\n{terminal.shown[-3000:]}", file=sys.stderr)
+            # What fails often follows from what an earlier command said.
+            for earlier, said in self.shown[-3:]:
+                print(f"--- before it, `{earlier[:80]}` said:\n{said[-600:]}", file=sys.stderr)
+        self.shown.append((line, self.person.shown))
         return code == 0
 
     def close(self):

@@ -513,6 +513,11 @@ impl RepositoryStore {
         let bundle = bundle.to_string_lossy();
         let heads = self.run_git(&directory, &["bundle", "list-heads", &bundle]).await?;
         let named = list_bundle_branches(&heads);
+        if let Some(option) = named.iter().find(|name| name.starts_with('-')) {
+            return Err(RepositoryError::Refused(format!(
+                "the branch `{option}` is named like an option of git: rename it first"
+            )));
+        }
         let wanted = branch.or_else(|| {
             let usual = ["main", "master"].into_iter().find(|usual| named.contains(usual));
             usual.or(named.first().copied())
