@@ -279,6 +279,11 @@ class Journey:
         self.cynork("project", "environment", "accept", found["version"], "--project", self.name, "--yes")
         self.spec = spec
 
+    def reference(self):
+        """The environment in force, as jobs name it."""
+        found = json.loads(self.cynork("project", "environment", "show", "--project", self.name, "--json").stdout)
+        return {"version": found["version"], "digest": found["digest"]}
+
     def try_environment(self):
         self.timed("try", lambda: self.cynork("project", "environment", "try", "--project", self.name, "--json", check=False))
 
@@ -345,6 +350,16 @@ class Journey:
 
 
 class RealWorld(review_world.Installation):
+    def import_packages(self, file):
+        """From now on the node has these packages and asks no registry."""
+        state = self.data / "node"
+        until(state.exists, 30)
+        self.end_process()
+        with open(state / "node.toml", "a", encoding="utf-8") as config:
+            config.write("packages_offline = true\n")
+        run_program(self.cynode.with_name("cynode-node"), "--state", state, "packages", "import", file)
+        self.start()
+
     def cynork_environment(self):
         return self.environment | {"CYNORK_URL": self.user_url, "CYNORK_TOKEN": self.admin.token, "HOME": str(self.work)}
 
@@ -355,12 +370,35 @@ def main():
     parser.add_argument("work")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--packages", help="exported packages; the registries are not asked")
+    parser.add_argument("--offline", action="store_true", help="once with the network, then once more without it from the exported packages")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     tasks = json.loads((DATA / "tasks.json").read_text())
     chosen = [task for task in tasks if (task["id"] in options.only if options.only else not options.quick or task["id"] in QUICK)]
     work = pathlib.Path(options.work)
+    if options.offline:
+        sys.exit(run_offline(options, work))
+    bad = run_journeys(options, chosen, work, None)
+    sys.exit(1 if bad else 0)
+
+
+def run_offline(options, work):
+    """All journeys with the network, and again in a network namespace with nothing but loopback."""
+    tasks = json.loads((DATA / "tasks.json").read_text())
+    chosen = [task for task in tasks if not options.only or task["id"] in options.only]
+    packages = work / "packages.tar"
+    bad = run_journeys(options, chosen, work / "online", packages)
+    command = [sys.executable, __file__, options.cynode, work / "cut-off", "--packages", packages]
+    script = 'ip link set lo up && exec "$@"'
+    done = subprocess.run(["unshare", "--net", "bash", "-c", script, "offline", *map(str, command)], check=False)
+    return 1 if bad or done.returncode else 0
+
+
+def run_journeys(options, chosen, work, export_to):
     world = RealWorld(options.cynode, work / "world", options.quick, whole=True)
+    if options.packages:
+        world.import_packages(options.packages)
     bad, with_lines, skipped, rows = [], 0, 0, []
     steps = ("download", "import", "detect", "try", "right", "half", "untested")
     try:
@@ -385,6 +423,8 @@ def main():
             print(rows[-1], flush=True)
             if outcome == "FAIL":
                 print(said, flush=True)
+        if export_to:
+            run_program(world.cynode.with_name("cynode-node"), "--state", world.data / "node", "packages", "export", export_to)
     finally:
         world.stop()
     print(f"\n{'':<8}{'repository':<19}{'lines':>5} " + " ".join(f"{step:>8}" for step in (*steps, "whole")))
@@ -393,9 +433,11 @@ def main():
     print(f"{done} of {len(chosen)} repositories, {skipped} skipped, {with_lines} with lines by hand")
     if with_lines > MAX_TASKS_WITH_LINES or any(len(task.get("lines", [])) > MAX_LINES for task in chosen):
         bad.append("too many lines by hand")
+    if done == 0:
+        bad.append("nothing was carried through")
     if bad:
         print(f"FAILED: {', '.join(bad)}")
-    sys.exit(1 if bad or done == 0 else 0)
+    return bad
 
 
 if __name__ == "__main__":
