@@ -319,6 +319,25 @@ pub async fn find_environment(
     .transpose()
 }
 
+/// Returns whether the repository of a project has brought a version with a digest before.
+#[tracing::instrument(name = "db.environments.has_repository_version", skip_all)]
+pub async fn has_repository_version(
+    conn: &mut Conn,
+    project: ProjectId,
+    digest: &str,
+) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (
+            SELECT FROM project_environments WHERE project_id = $1 AND digest = $2 AND origin = 'repository'
+        ) AS "is!"
+        "#,
+        project.as_uuid(),
+        digest,
+    );
+    Ok(found.fetch_one(conn).await?)
+}
+
 /// Lists the versions of a project, the newest first; at most 200.
 #[tracing::instrument(name = "db.environments.list_environments", skip_all)]
 pub async fn list_environments(
