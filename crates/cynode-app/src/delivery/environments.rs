@@ -37,7 +37,9 @@ use cynode_db::{
     tasks::policies,
 };
 use cynode_wire::{
-    delivery::environments::{DecideEnvironment, DetectEnvironment, TryEnvironment},
+    delivery::environments::{
+        DecideEnvironment, DetectEnvironment, EnvironmentView, TryEnvironment,
+    },
     identity::accounts::SecretText,
     nodes::AssignedEnvironment,
     tasks::CreateTask,
@@ -53,7 +55,7 @@ pub use cynode_db::delivery::environments::{
 };
 
 use crate::{
-    App, Ctx, Error, OperationRequest,
+    App, Ctx, Error, OperationAnswer, OperationRequest,
     platform::{
         context::EventDraft, error::log_background_error, keys::InstallationKeys, operation,
         settings,
@@ -122,6 +124,25 @@ async fn require_project_operator(ctx: &mut Ctx, project: ProjectId) -> Result<U
         return Err(Error::forbidden(UserRole::Operator, "as a person"));
     }
     Ok(caller.user)
+}
+
+/// Returns a version as it is shown.
+pub fn to_environment_view(record: EnvironmentRecord) -> EnvironmentView {
+    EnvironmentView {
+        version: record.version,
+        digest: record.digest,
+        state: record.state,
+        origin: record.origin,
+        source_commit: record.source_commit,
+        spec: record.spec,
+        reasons: record.reasons,
+        warnings: record.warnings,
+        proposed_by: record.proposed_by,
+        proposed_at: record.proposed_at,
+        decided_by: record.decided_by,
+        decided_at: record.decided_at,
+        note: record.decision_note,
+    }
 }
 
 /// Lists the versions of a project's environment, the newest first.
@@ -246,7 +267,7 @@ pub async fn detect_environment(
     request: &OperationRequest,
     project: ProjectId,
     body: DetectEnvironment,
-) -> Result<EnvironmentRecord, Error> {
+) -> Result<OperationAnswer, Error> {
     let look = app.read(request, |ctx| {
         Box::pin(async move {
             let user = require_project_operator(ctx, project).await?;
@@ -258,11 +279,13 @@ pub async fn detect_environment(
         repository.ok_or_else(|| Error::not_found("repository of project", project))?;
     let (proposal, origin) = detect_at(app, project, &repository.head, body.devcontainer).await?;
     let draft = ProposalDraft { proposal, origin, commit: Some(repository.head), by: Some(user) };
-    let mut ctx = app.begin_transaction(request).await?;
-    require_project_operator(&mut ctx, project).await?;
-    let record = store_proposal(&mut ctx, project, &draft).await?;
-    app.commit_operation(ctx).await?;
-    Ok(record)
+    app.mutate(request, |ctx| {
+        Box::pin(async move {
+            require_project_operator(ctx, project).await?;
+            Ok(to_environment_view(store_proposal(ctx, project, &draft).await?))
+        })
+    })
+    .await
 }
 
 /// Detects the environment of a project on behalf of the installation, when work on it begins. A proposal is stored if jobs need
