@@ -7,10 +7,11 @@ use std::{collections::BTreeMap, time::Duration};
 use cynode_core::{
     agents::AgentRole,
     environments::{
-        EnvironmentBase, EnvironmentOrigin, EnvironmentProposal, EnvironmentRef, EnvironmentSpec,
-        EnvironmentState, PackagePolicy, REPOSITORY_FILE,
+        EnvironmentBase, EnvironmentCheck, EnvironmentOrigin, EnvironmentProposal, EnvironmentRef,
+        EnvironmentSpec, EnvironmentState, PackagePolicy, REPOSITORY_FILE,
     },
     events::EventKind,
+    evidence::EvidenceCheck,
     ids::{ProjectId, TaskId, UserId},
     names::{Prose, TaskName},
     policies::PolicyKey,
@@ -21,10 +22,7 @@ use cynode_core::{
     },
     tasks::Task,
     workflow::{
-        jobs::{
-            CommandStep, CommitRule, JobSpec, OnFailure, PlacementSpec, SandboxNeeds,
-            StructuredContext, WorkerChoice,
-        },
+        jobs::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
         plan::{Plan, PlanText, PlannedUnit},
     },
 };
@@ -588,18 +586,15 @@ fn parse_prose(text: &str) -> Result<Prose, Error> {
 
 /// Returns the plan of a trial: one unit that runs every check of the environment, whatever the ones before came to.
 fn trial_plan(record: &EnvironmentRecord) -> Result<Plan, Error> {
-    let mut steps: Vec<CommandStep> = record
-        .spec
-        .checks
-        .iter()
-        .map(|check| to_trial_step(&check.command, check.timeout_seconds))
-        .collect();
-    if steps.is_empty() {
-        steps.push(to_trial_step("true", None));
+    let mut checks: Vec<EvidenceCheck> =
+        record.spec.checks.iter().map(EnvironmentCheck::to_evidence_check).collect();
+    if checks.is_empty() {
+        // The set-up alone is tried.
+        checks.push(EvidenceCheck::from_shell_line("true"));
     }
     let work = JobSpec {
         role: AgentRole::Tester,
-        worker: WorkerChoice::Command { steps },
+        worker: WorkerChoice::Checks { checks, pinned_from: None },
         context: StructuredContext::default(),
         models: Vec::new(),
         tools: Some(Vec::new()),
@@ -615,11 +610,6 @@ fn trial_plan(record: &EnvironmentRecord) -> Result<Plan, Error> {
     };
     Plan::try_from(PlanText { steps: vec![unit], assumptions: Vec::new() })
         .map_err(|error| Error::Internal(error.into()))
-}
-
-fn to_trial_step(command: &str, timeout_seconds: Option<u32>) -> CommandStep {
-    let argv = ["sh", "-c", command].map(str::to_owned).into();
-    CommandStep { argv, timeout_seconds, on_failure: OnFailure::Continue }
 }
 
 /// Returns the needs of a job that runs in an environment.
