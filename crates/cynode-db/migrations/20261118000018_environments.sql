@@ -61,7 +61,7 @@ CREATE TABLE package_fetches (
 );
 CREATE INDEX package_fetches_by_project ON package_fetches (project_id, fetch_id);
 CREATE INDEX package_fetches_by_task ON package_fetches (task_id);
-CREATE INDEX package_fetches_by_time ON package_fetches USING brin (fetched_at);
+CREATE INDEX package_fetches_by_time ON package_fetches (fetched_at);
 
 -- Plans that are given with a task: no manager plans it and no model is asked.
 CREATE TABLE task_plans (

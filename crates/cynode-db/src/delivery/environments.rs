@@ -625,9 +625,8 @@ pub async fn prune_package_fetches(
 ) -> Result<u64, DbError> {
     let done = sqlx::query!(
         "
-        DELETE FROM package_fetches WHERE fetch_id IN (
-            SELECT fetch_id FROM package_fetches WHERE fetched_at < $1 LIMIT $2
-        )
+        DELETE FROM package_fetches
+        WHERE fetch_id = ANY (ARRAY(SELECT fetch_id FROM package_fetches WHERE fetched_at < $1 LIMIT $2))
         ",
         before,
         most,
