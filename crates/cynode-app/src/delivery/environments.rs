@@ -22,7 +22,10 @@ use cynode_core::{
     },
     tasks::Task,
     workflow::{
-        jobs::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
+        jobs::{
+            CommitRule, JobSpec, PlacementSpec, SandboxBackend, SandboxNeeds, StructuredContext,
+            WorkerChoice,
+        },
         plan::{Plan, PlanText, PlannedUnit},
     },
 };
@@ -63,8 +66,13 @@ use crate::{
 /// Maximum number of paths that detection sees.
 const MAX_DETECTION_PATHS: usize = 50_000;
 
-/// Maximum size of a file that detection reads, and of the environment file of a repository.
-const MAX_DETECTION_FILE_BYTES: usize = 256 * 1024;
+/// Maximum size of a file that is read for detection. A longer one is cut off here and counts as unreadable there.
+const MAX_DETECTION_FILE_BYTES: usize = cynode_detection::MAX_FILE_BYTES + 1;
+
+/// Maximum size of all files that are read for one detection.
+const MAX_DETECTION_BYTES: usize = 32 * 1024 * 1024;
+
+/// Maximum size of the environment file of a repository.
 const MAX_ENVIRONMENT_FILE_BYTES: usize = 64 * 1024;
 
 /// Paths of a devcontainer file, the preferred one first.
@@ -347,10 +355,11 @@ async fn detect_at(
             None => Err(Error::not_found("devcontainer file", DEVCONTAINER_PATHS[0])),
         };
     }
-    let mut texts = BTreeMap::new();
+    let (mut texts, mut left) = (BTreeMap::new(), MAX_DETECTION_BYTES);
     for path in cynode_detection::files_to_read(&paths) {
-        let found = store.read_file(project, commit, &path, MAX_DETECTION_FILE_BYTES).await?;
-        if let Some((text, _)) = found {
+        let limit = MAX_DETECTION_FILE_BYTES.min(left);
+        if let Some((text, _)) = store.read_file(project, commit, &path, limit).await? {
+            left -= text.len();
             texts.insert(path, text);
         }
     }
@@ -615,11 +624,13 @@ fn trial_plan(record: &EnvironmentRecord) -> Result<Plan, Error> {
 /// Returns the needs of a job that runs in an environment.
 fn environment_needs(record: &EnvironmentRecord) -> SandboxNeeds {
     let limits = record.spec.limits;
+    let image = match &record.spec.base {
+        EnvironmentBase::Image(name) => Some(name.clone()),
+        EnvironmentBase::Host | EnvironmentBase::Debian(_) => None,
+    };
     SandboxNeeds {
-        image: match &record.spec.base {
-            EnvironmentBase::Image(name) => Some(name.clone()),
-            EnvironmentBase::Host | EnvironmentBase::Debian(_) => None,
-        },
+        backend: image.is_some().then_some(SandboxBackend::Podman),
+        image,
         memory_mib: limits.memory_mib,
         cpu_percent: limits.cpu_percent,
         processes: limits.processes,
