@@ -690,7 +690,7 @@ async fn build_assignment(
     };
     if let Some(EnvironmentBase::Image(image)) = environment.as_ref().map(|it| &it.spec.base) {
         let mut conn = app.conn().await?;
-        require_allowed_image(&mut conn, &held, Some(image)).await?;
+        require_allowed_image(&mut conn, &held, Some(image.as_str())).await?;
     }
     let reachable = |host: &String| {
         let host = host.to_ascii_lowercase();
