@@ -79,7 +79,7 @@ const MAX_ENVIRONMENT_FILE_BYTES: usize = 64 * 1024;
 const DEVCONTAINER_PATHS: [&str; 2] = [".devcontainer/devcontainer.json", ".devcontainer.json"];
 
 /// Interval of the scan for repositories whose default branch has moved.
-const SCAN_INTERVAL: Duration = Duration::from_secs(3);
+const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maximum number of repositories that one round of the scan reads.
 const SCAN_BATCH_SIZE: i64 = 100;
