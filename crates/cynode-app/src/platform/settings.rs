@@ -56,10 +56,13 @@ pub(crate) async fn setting_number(
     Ok(set.and_then(|value| value.as_i64()).unwrap_or(default))
 }
 
-/// Returns the present names of a known setting; none when it is not set.
+/// Returns the present names of a known setting; none when it is not set. A value that is no list of names is an error: read as none,
+/// it would forbid nothing.
 pub(crate) async fn setting_names(conn: &mut Conn, name: &str) -> Result<Vec<String>, Error> {
-    let set = setting_value(conn, name).await?;
-    Ok(set.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default())
+    match setting_value(conn, name).await? {
+        Some(value) => serde_json::from_value(value).map_err(|error| Error::Internal(error.into())),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Lists all writes of a setting.
