@@ -2,6 +2,7 @@
 
 use cynode_core::{
     environments::EnvironmentSpec,
+    evidence::test_results::TestReport,
     nodes::CommandOutcome,
     tasks::TaskStateName,
     workflow::{timeline::WaitEntry, waits::WaitReason},
@@ -249,7 +250,7 @@ fn report_check(spec: &EnvironmentSpec, outcome: &CommandOutcome) -> CheckReport
         [shell, flag, line] if shell == "sh" && flag == "-c" => line.clone(),
         argv => argv.join(" "),
     };
-    let counts = outcome.tests.as_ref().map(|report| report.counts());
+    let counts = outcome.tests.as_ref().map(TestReport::counts);
     let fix = if outcome.exit_code == Some(0) {
         None
     } else {
