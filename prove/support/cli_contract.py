@@ -585,6 +585,33 @@ def _():
     assert len(call("events", "--after", "0.0", "--limit", 5)) == 5
 
 
+@part("the environment of a project")
+def _():
+    where = ["--project", "built"]
+    call("project create", "built")
+    call("project import", REPOSITORY, *where)
+    call("project environment show", *where, code=4)
+    detected = call("project environment detect", *where)
+    assert detected["state"] == "proposed", detected
+    file = write("environment.json", {"checks": [{"kind": "test", "command": "grep -q . greeting"}]})
+    made = call("project environment set", file, *where)
+    number = made["version"]
+    assert call("project environment set", file, *where) == made, "the same content is one version"
+    tried = call("project environment try", number, *where)
+    assert tried["succeeded"] and tried["checks"][0]["exit_code"] == 0, tried
+    assert call("project environment accept", number, *where)["state"] == "accepted"
+    call("project environment accept", number, *where, code=5)
+    assert call("project environment show", *where)["version"] == number
+    assert call("project environment show", detected["version"], *where)["state"] == "proposed"
+    call("project environment reject", detected["version"], "--note", "nothing is set up", *where)
+    assert [it["state"] for it in call("project environment list", *where)["items"]] == ["accepted", "rejected"]
+    call("project secret set", "npm-token", "--value-stdin", *where, stdin="not-a-token\n")
+    assert [it["name"] for it in call("project secret list", *where)["items"]] == ["npm-token"]
+    call("project secret delete", "npm-token", *where, yes=False, code=2)
+    call("project secret delete", "npm-token", *where)
+    assert call("project packages", *where)["items"] == []
+
+
 @part("a repository on a forge that nobody answers for")
 def _():
     secret = "a-secret-of-at-least-sixteen-characters"

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod answer;
+mod environments;
 mod events;
 mod groups;
 mod handoffs;
@@ -39,6 +40,7 @@ use crate::{
 pub(crate) fn public_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(PublicDocument::openapi())
         .merge(account_routes())
+        .merge(environment_routes())
         .merge(task_routes())
         .merge(resource_routes())
 }
@@ -82,6 +84,20 @@ fn account_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(policies::list_policies))
         .routes(routes!(policies::set_policy, policies::delete_policy))
         .routes(routes!(policies::effective_policies))
+}
+
+/// Routes of environments, their secrets and fetched packages.
+fn environment_routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(environments::list_environments, environments::propose_environment))
+        .routes(routes!(environments::accepted_environment))
+        .routes(routes!(environments::try_environment))
+        .routes(routes!(environments::get_environment))
+        .routes(routes!(environments::accept_environment))
+        .routes(routes!(environments::reject_environment))
+        .routes(routes!(environments::list_secrets))
+        .routes(routes!(environments::set_secret, environments::delete_secret))
+        .routes(routes!(environments::list_packages))
 }
 
 /// Routes of tasks, their results, and notifications.
@@ -200,6 +216,7 @@ pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(repositories::project_refs))
         .routes(routes!(repositories::project_pack))
         .routes(routes!(remotes::get_remote, remotes::set_remote, remotes::delete_remote))
+        .routes(routes!(environments::detect_environment))
         .routes(routes!(remotes::list_issues))
         .routes(routes!(remotes::receive_hook))
         .routes(routes!(pull_requests::diff_pull_request))

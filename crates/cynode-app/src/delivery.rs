@@ -1,5 +1,6 @@
-//! Repositories, evidence, pull requests and forges.
+//! Repositories, environments, evidence, pull requests and forges.
 
+pub mod environments;
 pub mod evidence;
 pub mod forges;
 pub mod pull_requests;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use cynode_core::{
+    environments::EnvironmentBase,
     events::EventKind,
     ids::{JobId, NodeId, ProjectId, UserId},
     nodes::{NodeReport, NodeState},
@@ -55,7 +56,7 @@ pub use job_reports::{
 
 use crate::{
     App, Ctx, Error, OperationRequest,
-    delivery::{pull_requests, repositories},
+    delivery::{environments, pull_requests, repositories},
     platform::{
         context::EventDraft,
         environment::derive_uuid,
@@ -681,6 +682,16 @@ async fn build_assignment(
     require_allowed_node(&mut conn, &held, node).await?;
     require_allowed_image(&mut conn, &held, work.sandbox.image.as_deref()).await?;
     drop(conn);
+    let environment = match &work.sandbox.environment {
+        Some(wanted) => {
+            Some(environments::assign_environment(app, job.project, job.task, wanted).await?)
+        }
+        None => None,
+    };
+    if let Some(EnvironmentBase::Image(image)) = environment.as_ref().map(|it| &it.spec.base) {
+        let mut conn = app.conn().await?;
+        require_allowed_image(&mut conn, &held, Some(image.as_str())).await?;
+    }
     let reachable = |host: &String| {
         let host = host.to_ascii_lowercase();
         held.find_refusal(PolicyKey::AllowedDomains, &host).is_none()
@@ -705,7 +716,17 @@ async fn build_assignment(
     if let Some(commit) = base.as_ref().filter(|_| job.payload.unit["base"] == true) {
         cynode_db::delivery::evidence::set_base_commit(ctx.conn(), job.job, commit).await?;
     }
-    let seconds_left = u32::try_from(job.seconds_left).unwrap_or(u32::MAX);
+    let seconds_left = match &environment {
+        // The set-up does not take its time from the work.
+        Some(environment) => {
+            let more = environment.spec.setup_seconds();
+            let left =
+                nodes::extend_job_deadline(ctx.conn(), job.job, job.fencing_token, more).await?;
+            left.ok_or(Error::Fenced("the job was given to somebody else, or it has ended"))?
+        }
+        None => job.seconds_left,
+    };
+    let seconds_left = u32::try_from(seconds_left).unwrap_or(u32::MAX);
     let for_job = JobTokenRequest {
         role: work.role,
         user: job.user,
@@ -740,7 +761,7 @@ async fn build_assignment(
         seconds_left,
         trace_id: job.trace_id,
         checkpoint,
-        environment: None,
+        environment,
     })
 }
 

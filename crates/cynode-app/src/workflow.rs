@@ -26,11 +26,12 @@ use cynode_core::{
     workflow::{
         StepTransition, StepVerdict, WorkflowStep,
         instructions::InstructionDecision,
+        plan::Plan,
         waits::{WaitOwner, WaitReason, WaitResolution},
     },
 };
 use cynode_db::{
-    delivery::evidence,
+    delivery::{environments, evidence},
     manager::handoffs,
     tasks,
     workflow::{
@@ -193,7 +194,8 @@ async fn admit_run(
         crate::tasks::preferences::bound_stored_preferences(ctx, &task, stored).await?;
         stored.clone()
     };
-    let context = to_task_context(task, preferences, &counters);
+    let plan = load_given_plan(ctx, id).await?;
+    let context = to_task_context(task, preferences, &counters, plan);
     let next = NextStep::Run { node: at.next };
     let mut position = build_position(ctx, id, counters, at.sequence, next).await?;
     if at.sequence > 0 {
@@ -242,6 +244,7 @@ fn to_task_context(
     task: Task,
     preferences: std::collections::BTreeMap<cynode_core::names::DottedKey, serde_json::Value>,
     counters: &RunCounters,
+    plan: Option<Plan>,
 ) -> TaskContext {
     TaskContext {
         project_id: task.project,
@@ -250,7 +253,15 @@ fn to_task_context(
         acceptance_criteria: task.acceptance_criteria,
         preferences,
         trace_id: counters.trace.to_string(),
+        plan,
     }
+}
+
+/// Returns the plan that was given with a task, if one was.
+async fn load_given_plan(ctx: &mut Ctx, task: TaskId) -> Result<Option<Plan>, Error> {
+    let stored = environments::get_task_plan(ctx.conn(), task).await?;
+    let parsed = stored.map(serde_json::from_value).transpose();
+    parsed.map_err(|error| Error::Internal(anyhow::Error::from(error).context("a given plan")))
 }
 
 async fn build_position(
@@ -388,8 +399,9 @@ async fn load_standing(ctx: &mut Ctx, id: TaskId) -> Result<ResumeWorkflowResult
     };
     position.state = Some(state);
     let (last_node, updated_at) = (checkpoint.last_node, checkpoint.updated_at);
+    let plan = load_given_plan(ctx, id).await?;
     Ok(ResumeWorkflowResult {
-        task: to_task_context(task, preferences, &counters),
+        task: to_task_context(task, preferences, &counters, plan),
         position,
         last_node,
         updated_at,

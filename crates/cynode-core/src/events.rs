@@ -169,6 +169,16 @@ event_kinds! {
     HandoffEnded = "handoff.ended";
     /// A repository, or newer commits of it, was imported into a project.
     RepositoryImported = "repository.imported";
+    /// An environment of a project was proposed and waits for a person's decision.
+    EnvironmentProposed = "environment.proposed";
+    /// A person accepted an environment: jobs of the project run in it.
+    EnvironmentAccepted = "environment.accepted";
+    /// A person rejected an environment.
+    EnvironmentRejected = "environment.rejected";
+    /// The environment file of a repository could not be read, and nothing was proposed.
+    EnvironmentUnreadable = "environment.unreadable";
+    /// A secret of a project was set or deleted.
+    ProjectSecretSet = "project_secret.set";
     /// The remote of a project on a forge was set or deleted.
     RemoteSet = "remote.set";
     /// A webhook was refused because it is not from the forge.

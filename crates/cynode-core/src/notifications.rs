@@ -101,7 +101,7 @@ impl NotificationState {
 }
 
 /// The kinds of events that are told, by name: some belong to parts that an installation may not have.
-pub const NOTIFIABLE_EVENT_KINDS: [&str; 11] = [
+pub const NOTIFIABLE_EVENT_KINDS: [&str; 13] = [
     "task.waiting",
     "approval.requested",
     "task.completed",
@@ -113,6 +113,8 @@ pub const NOTIFIABLE_EVENT_KINDS: [&str; 11] = [
     "reconciler.halted",
     "schedule.refused",
     "pull_request.opened",
+    "environment.proposed",
+    "environment.unreadable",
 ];
 
 /// What a channel is told with when somebody tries it.

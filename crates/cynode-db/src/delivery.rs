@@ -1,6 +1,7 @@
-//! Repositories, evidence, deliveries, pull requests and forges.
+//! Repositories, environments, evidence, deliveries, pull requests and forges.
 
 pub mod deliveries;
+pub mod environments;
 pub mod evidence;
 pub mod forges;
 pub mod pull_requests;

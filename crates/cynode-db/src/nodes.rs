@@ -900,6 +900,29 @@ pub async fn sources_of_running_job(
     }))
 }
 
+/// Extends the deadline of a claimed job by the time of its set-up. A repeat gives the same deadline. Returns the seconds that are left,
+/// if the claim stands.
+#[tracing::instrument(name = "db.nodes.extend_job_deadline", skip_all, fields(job.id = %job))]
+pub async fn extend_job_deadline(
+    conn: &mut Conn,
+    job: JobId,
+    fencing_token: i64,
+    setup_seconds: u32,
+) -> Result<Option<i64>, DbError> {
+    let left = sqlx::query_scalar!(
+        r#"
+        UPDATE jobs
+        SET deadline_at = started_at + ((payload ->> 'timeout_seconds')::bigint + $3) * interval '1 second'
+        WHERE job_id = $1 AND fencing_token = $2 AND state = 'running'
+        RETURNING greatest(extract(epoch FROM deadline_at - clock_timestamp())::bigint, 1) AS "left!"
+        "#,
+        job.as_uuid(),
+        fencing_token,
+        i64::from(setup_seconds),
+    );
+    Ok(left.fetch_optional(conn).await?)
+}
+
 /// Stores events of a job that [`lock_running_job`] has locked.
 #[tracing::instrument(name = "db.nodes.append_job_events", skip_all, fields(job.id = %job))]
 pub async fn append_job_events(

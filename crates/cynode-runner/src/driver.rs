@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     agent_backend::AgentBackend,
     client::{WorkflowClient, WorkflowClientError},
+    given_plan::GivenPlanBackend,
     steps::{self, CheckpointDraft, StepContext},
 };
 
@@ -232,13 +233,13 @@ impl DriverCall {
         for note in notes.iter().filter(|_| loading) {
             tracing::warn!(event = "preference.adjusted", task.id = %self.task, "{note}");
         }
-        let scene = StepContext {
-            task: &task,
-            position: &position,
-            state: &state,
-            limits: &limits,
-            mind: self.shared.mind.as_ref(),
+        let given = task.plan.clone().map(GivenPlanBackend::new);
+        let mind: &dyn AgentBackend = match &given {
+            Some(given) => given,
+            None => self.shared.mind.as_ref(),
         };
+        let scene =
+            StepContext { task: &task, position: &position, state: &state, limits: &limits, mind };
         let lease = LeaseRef { task_id: self.task, lease_id: self.lease_id.clone(), fencing_token };
         let begun = Instant::now();
         let Some(step) = self.with_lease_renewal(&lease, steps::run_step(at.node, &scene)).await

@@ -15,6 +15,7 @@ pub mod agent_backend;
 pub mod cli;
 mod client;
 mod driver;
+mod given_plan;
 mod handoff_backend;
 mod serve;
 mod steps;

@@ -532,6 +532,9 @@ pub struct TaskContext {
     pub preferences: BTreeMap<DottedKey, Value>,
     /// The trace that everything about the run carries.
     pub trace_id: String,
+    /// The plan that was given with the task: no manager plans it, and no model is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
 }
 
 /// Names of `WorkflowNode` for the document.

@@ -117,6 +117,18 @@ promises! {
     "project grant-group" calls [LIST_GROUPS SET_GROUP_ROLE] gives Nothing;
     "project repository" calls [GET_REPOSITORY] gives Document("RepositoryView");
     "project import" calls [IMPORT_REPOSITORY] gives Document("RepositoryView");
+    "project environment show" calls [LIST_ENVIRONMENTS ACCEPTED_ENVIRONMENT GET_ENVIRONMENT] gives Document("EnvironmentView");
+    "project environment list" calls [LIST_ENVIRONMENTS] gives Document("UnpagedList_EnvironmentView");
+    "project environment detect" calls [DETECT_ENVIRONMENT ACCEPT_ENVIRONMENT] gives Document("EnvironmentView");
+    "project environment try" calls [LIST_ENVIRONMENTS ACCEPTED_ENVIRONMENT GET_ENVIRONMENT TRY_ENVIRONMENT GET_TASK FOLLOW_EVENTS TASK_TIMELINE LIST_HANDOFFS GET_HANDOFF JOB_EVENTS LIST_REPORTS TASK_EVIDENCE LIST_APPROVALS
+        GET_APPROVAL SUM_USAGE] gives Own(forms::trial_schema);
+    "project environment set" calls [PROPOSE_ENVIRONMENT ACCEPT_ENVIRONMENT] gives Document("EnvironmentView");
+    "project environment accept" calls [ACCEPT_ENVIRONMENT] gives Document("EnvironmentView");
+    "project environment reject" calls [REJECT_ENVIRONMENT] gives Document("EnvironmentView");
+    "project secret set" calls [SET_SECRET] gives Document("ProjectSecretView");
+    "project secret list" calls [LIST_SECRETS] gives Document("UnpagedList_ProjectSecretView");
+    "project secret delete" calls [DELETE_SECRET] gives Nothing;
+    "project packages" calls [ME LIST_TASKS GET_TASK LIST_PACKAGES] gives Document("UnpagedList_PackageFetchView");
     "project use" calls [GET_PROJECT] gives Document("ProjectView");
     "remote show" calls [GET_REMOTE] gives Document("RemoteView");
     "remote set" calls [SET_REMOTE] gives Document("RemoteView");

@@ -36,6 +36,8 @@ pub const COMPLETIONS: Operation = Operation {
 };
 
 operations! {
+    ACCEPTED_ENVIRONMENT = "accepted_environment" "GET" "/v1/projects/{project}/environments/accepted" by "project environment show";
+    ACCEPT_ENVIRONMENT = "accept_environment" "POST" "/v1/projects/{project}/environments/{version}/accept" by "project environment accept";
     ACCEPT_TOOLS = "accept_tools" "POST" "/v1/tool-servers/{server}/accept" by "tool accept";
     ADD_PROVIDER_KEY = "add_provider_key" "POST" "/v1/providers/{name}/keys" by "provider add-key";
     ALLOW_IMAGE = "allow_image" "POST" "/v1/allowed-images" by "image allow";
@@ -69,8 +71,10 @@ operations! {
     DELETE_REMOTE = "delete_remote" "DELETE" "/v1/projects/{project}/remote" by "remote delete";
     DELETE_RULE = "delete_rule" "DELETE" "/v1/rules/{name}" by "rule delete";
     DELETE_SCHEDULE = "delete_schedule" "DELETE" "/v1/schedules/{schedule}" by "schedule delete";
+    DELETE_SECRET = "delete_secret" "DELETE" "/v1/projects/{project}/secrets/{secret}" by "project secret delete";
     DELETE_SETTING = "delete_setting" "DELETE" "/v1/settings/{key}" by "settings delete";
     DELETE_SKILL = "delete_skill" "DELETE" "/v1/skills/{skill}" by "skill delete";
+    DETECT_ENVIRONMENT = "detect_environment" "POST" "/v1/projects/{project}/environments/detect" by "project environment detect";
     DIFF_PULL_REQUEST = "diff_pull_request" "GET" "/v1/pull-requests/{pull_request}/diff" by "pr diff";
     DISALLOW_IMAGE = "disallow_image" "DELETE" "/v1/allowed-images" by "image disallow";
     EFFECTIVE_POLICIES = "effective_policies" "GET" "/v1/effective-policies" by "policy explain";
@@ -80,6 +84,7 @@ operations! {
     FOLLOW_EVENTS = "follow_events" "GET" "/v1/events" by "events";
     GET_APPROVAL = "get_approval" "GET" "/v1/approvals/{approval}" by "approval show";
     GET_CHANNEL = "get_channel" "GET" "/v1/notification-channels/{channel}" by "channel show";
+    GET_ENVIRONMENT = "get_environment" "GET" "/v1/projects/{project}/environments/{version}" by "project environment show";
     GET_HANDOFF = "get_handoff" "GET" "/v1/handoffs/{handoff}" by "handoff show";
     GET_NODE = "get_node" "GET" "/v1/nodes/{node}" by "node show";
     GET_PARK = "get_park" "GET" "/v1/tasks/{task}/park" by "task parked";
@@ -110,6 +115,7 @@ operations! {
     LIST_BUDGETS = "list_budgets" "GET" "/v1/budgets" by "budget list";
     LIST_CALLS = "list_calls" "GET" "/v1/usage/calls" by "usage calls";
     LIST_CHANNELS = "list_channels" "GET" "/v1/notification-channels" by "channel list";
+    LIST_ENVIRONMENTS = "list_environments" "GET" "/v1/projects/{project}/environments" by "project environment list";
     LIST_GROUPS = "list_groups" "GET" "/v1/groups" by "group list";
     LIST_HANDOFFS = "list_handoffs" "GET" "/v1/projects/{project}/handoffs" by "handoff list";
     LIST_IMAGES = "list_images" "GET" "/v1/allowed-images" by "image list";
@@ -118,6 +124,7 @@ operations! {
     LIST_MESSAGES = "list_messages" "GET" "/v1/chat/threads/{thread}/messages" by "chat show";
     LIST_NODES = "list_nodes" "GET" "/v1/nodes" by "node list";
     LIST_NOTIFICATIONS = "list_notifications" "GET" "/v1/notifications" by "notification list";
+    LIST_PACKAGES = "list_packages" "GET" "/v1/projects/{project}/packages" by "project packages";
     LIST_POLICIES = "list_policies" "GET" "/v1/policies" by "policy list";
     LIST_PREFERENCES = "list_preferences" "GET" "/v1/preferences" by "prefs list";
     LIST_PROJECTS = "list_projects" "GET" "/v1/projects" by "project list";
@@ -127,6 +134,7 @@ operations! {
     LIST_REPORTS = "list_reports" "GET" "/v1/tasks/{task}/reports" by "task reports";
     LIST_RULES = "list_rules" "GET" "/v1/rules" by "rule list";
     LIST_SCHEDULES = "list_schedules" "GET" "/v1/schedules" by "schedule list";
+    LIST_SECRETS = "list_secrets" "GET" "/v1/projects/{project}/secrets" by "project secret list";
     LIST_SERVERS = "list_servers" "GET" "/v1/tool-servers" by "tool servers";
     LIST_SETTINGS = "list_settings" "GET" "/v1/settings" by "settings list";
     LIST_SKILLS = "list_skills" "GET" "/v1/skills" by "skill list";
@@ -143,12 +151,14 @@ operations! {
     PREFERENCE_HISTORY = "preference_history" "GET" "/v1/preferences/{key}/history" by "prefs history";
     PROJECT_PACK = "project_pack" "POST" "/v1/projects/{project}/git/git-upload-pack" by "project pull";
     PROJECT_REFS = "project_refs" "GET" "/v1/projects/{project}/git/info/refs" by "project pull";
+    PROPOSE_ENVIRONMENT = "propose_environment" "POST" "/v1/projects/{project}/environments" by "project environment set";
     PROVE_CALL = "prove_call" "GET" "/v1/audit/{call}/proof" by "audit prove";
     PULL_REQUEST_FILES = "pull_request_files" "GET" "/v1/pull-requests/{pull_request}/files" by "pr files";
     READINESS = "readiness" "GET" "/v1/readiness" by "status";
     READYZ = "readyz" "GET" "/readyz" by "status";
     RECEIVE_HOOK = "receive_hook" "POST" "/v1/hooks/{project}/{forge}" by "api";
     REFRESH_SERVER = "refresh_server" "POST" "/v1/tool-servers/{server}/refresh" by "tool refresh";
+    REJECT_ENVIRONMENT = "reject_environment" "POST" "/v1/projects/{project}/environments/{version}/reject" by "project environment reject";
     REMOVE_MEMBER = "remove_member" "DELETE" "/v1/projects/{project}/members/{user}" by "project revoke";
     REPLAY_NOTIFICATION = "replay_notification" "POST" "/v1/notifications/{notification}/replay" by "notification replay";
     RETRY_TASK = "retry_task" "POST" "/v1/tasks/{task}/retry" by "task retry";
@@ -168,6 +178,7 @@ operations! {
     SET_PROVIDER = "set_provider" "PUT" "/v1/providers/{name}" by "provider set";
     SET_REMOTE = "set_remote" "PUT" "/v1/projects/{project}/remote" by "remote set";
     SET_RULE = "set_rule" "PUT" "/v1/rules/{name}" by "rule set";
+    SET_SECRET = "set_secret" "PUT" "/v1/projects/{project}/secrets/{secret}" by "project secret set";
     SET_SETTING = "set_setting" "PUT" "/v1/settings/{key}" by "settings set";
     SET_TOOL = "set_tool" "PUT" "/v1/tools/{name}" by "tool enable";
     SUM_USAGE = "sum_usage" "GET" "/v1/usage" by "usage sum";
@@ -175,6 +186,7 @@ operations! {
     TASK_EVIDENCE = "task_evidence" "GET" "/v1/tasks/{task}/evidence" by "task evidence";
     TASK_TIMELINE = "task_timeline" "GET" "/v1/tasks/{task}/timeline" by "task timeline";
     TEST_CHANNEL = "test_channel" "POST" "/v1/notification-channels/{channel}/test" by "channel test";
+    TRY_ENVIRONMENT = "try_environment" "POST" "/v1/projects/{project}/environments/try" by "project environment try";
     UNARCHIVE_PROJECT = "unarchive_project" "POST" "/v1/projects/{project}/unarchive" by "project unarchive";
     UNINSTALL_SERVER = "uninstall_server" "DELETE" "/v1/tool-servers/{server}" by "tool uninstall";
     UNPARK = "unpark" "DELETE" "/v1/tasks/{task}/park" by "task unpark";

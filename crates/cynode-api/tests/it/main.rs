@@ -5,6 +5,7 @@ mod accounts;
 mod contract;
 mod delivery;
 mod dropped;
+mod environments;
 mod events;
 mod idempotency;
 mod jobs;

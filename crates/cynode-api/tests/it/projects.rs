@@ -185,6 +185,10 @@ async fn a_deleted_project_is_gone_with_all_that_was_in_it_and_its_records_stay(
         admin.put("/v1/budgets", body).await.expect(200);
         let path = format!("/v1/preferences/standards.x?scope_type=project&scope_id={project}");
         admin.put(&path, json!({ "value": "y", "expected_version": 0 })).await.expect(200);
+        let path = format!("/v1/projects/{project}/environments");
+        admin.post(&path, json!({ "spec": { "setup": ["make"] } })).await.expect(201);
+        let path = format!("/v1/projects/{project}/secrets/token");
+        admin.put(&path, json!({ "value": "long enough" })).await.expect(200);
         let client = admin.with_header("openai-project", &project.to_string());
         let question = json!({ "model": format!("own-{project}"), "messages": [{ "role": "user", "content": "hi" }] });
         client.post("/v1/chat/completions", question).await.expect(200);
@@ -205,6 +209,8 @@ async fn a_deleted_project_is_gone_with_all_that_was_in_it_and_its_records_stay(
         "SELECT count(*) FROM tasks",
         "SELECT count(*) FROM workflow_runs",
         "SELECT count(*) FROM agent_tokens",
+        "SELECT count(*) FROM project_environments",
+        "SELECT count(*) FROM project_secrets",
         "SELECT count(*) FROM models",
         "SELECT count(*) FROM budgets WHERE scope_type = 'project'",
         "SELECT count(*) FROM preferences WHERE scope_type = 'project'",

@@ -92,6 +92,12 @@ async fn what_would_be_ignored_is_refused_with_what_is_right() {
         ("models.loop_guard.max_identical_calls", json!(0), "1 to 2147483647"),
         ("models.default", json!(true), "the id of a model"),
         ("delivery.author", json!("Ada"), "written `Name <address>`"),
+        (
+            "packages.forbidden",
+            json!("npm:left-pad"),
+            "a list of at most 200 names, each of 1 to 300 visible characters without spaces",
+        ),
+        ("packages.min_age_days", json!(-1), "0 to 3650"),
         ("tools.max_servers_per_project", json!(-1), "0 to 10000"),
         ("tools.max_servers_per_user", json!("many"), "0 to 10000"),
         (

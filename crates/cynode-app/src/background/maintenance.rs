@@ -9,6 +9,7 @@ use cynode_core::{
 };
 use cynode_db::{
     DbError, PooledConn,
+    delivery::environments,
     identity::accounts,
     manager::handoffs,
     nodes, notifications,
@@ -148,6 +149,7 @@ async fn prune_firings(app: &App, now: OffsetDateTime) -> Result<(), Error> {
 async fn prune_transcripts(app: &App, before: OffsetDateTime) -> Result<(), Error> {
     let mut conn = acquire_connection(app).await?;
     while nodes::prune_job_events(&mut conn, before, PRUNE_BATCH_SIZE).await? > 0 {}
+    while environments::prune_package_fetches(&mut conn, before, PRUNE_BATCH_SIZE).await? > 0 {}
     Ok(())
 }
 

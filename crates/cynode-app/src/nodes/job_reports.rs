@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use cynode_core::{
+    environments::PackageFetch,
     ids::{ArtifactId, CallId, JobId, NodeId, ProjectId},
-    nodes::{JobEvent, WorkStopReason},
+    nodes::{JobEvent, JobEventData, WorkStopReason},
     workflow::{
         jobs::{CommitRule, JobSpec},
         plan::UnitKey,
@@ -14,6 +15,7 @@ use cynode_core::{
 };
 use cynode_db::{
     DbError,
+    delivery::environments,
     nodes::{self, RunningNodeJob},
     tools::{agent_tokens, approvals as answers, artifacts},
     workflow::jobs,
@@ -83,10 +85,40 @@ pub async fn store_job_events(
     let new = body.events.get(known..).unwrap_or_default();
     if !new.is_empty() {
         nodes::append_job_events(&mut tx, job, &held, new).await?;
+        store_package_fetches(&mut tx, app.environment().now(), job, &held, new).await?;
         tx.commit().await.map_err(DbError::from)?;
     }
     let next = held.events_next + i64::try_from(new.len()).unwrap_or(i64::MAX);
     Ok(EventsReceipt { next: u64::try_from(next).unwrap_or_default() })
+}
+
+/// Stores the fetches of packages that events report, in the transaction of the events: each is stored once.
+async fn store_package_fetches(
+    conn: &mut cynode_db::Conn,
+    now: time::OffsetDateTime,
+    job: JobId,
+    held: &RunningNodeJob,
+    events: &[JobEvent],
+) -> Result<(), Error> {
+    let fetches: Vec<PackageFetch> = events
+        .iter()
+        .filter_map(|event| match &event.data {
+            JobEventData::Packages { fetches } => Some(fetches),
+            _ => None,
+        })
+        .flatten()
+        .cloned()
+        .map(|fetch| {
+            let is_digest = decode_hex32(&fetch.sha256).is_some();
+            let sha256 = if is_digest { fetch.sha256 } else { String::new() };
+            PackageFetch { sha256, ..fetch }
+        })
+        .collect();
+    if fetches.is_empty() {
+        return Ok(());
+    }
+    Ok(environments::insert_package_fetches(conn, held.project, held.task, job, &fetches, now)
+        .await?)
 }
 
 async fn redact_events(app: &App, events: Vec<JobEvent>) -> Result<Vec<JobEvent>, Error> {

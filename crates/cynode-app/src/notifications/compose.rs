@@ -248,6 +248,18 @@ fn compose_event(row: &NotificationRecord, around: &QuestionContext) -> Notifica
             let title = said("title").unwrap_or_else(|| task.clone());
             (format!("Pull request: {title}"), with(said("url"), spent))
         }
+        "environment.proposed" => {
+            let number = row.data.get("version").and_then(Value::as_u64).unwrap_or_default();
+            let text = format!(
+                "It takes effect when an admin of the project accepts it: `cynork project environment show {number}`, then \
+                 `cynork project environment accept {number}`."
+            );
+            (format!("Environment {number} is proposed"), text)
+        }
+        "environment.unreadable" => (
+            "The environment file of a repository cannot be read".to_owned(),
+            said("reason").unwrap_or_default(),
+        ),
         other => (other.to_owned(), escape_hidden_chars(&row.data.to_string())),
     };
     let place = around.project.as_ref().map(|project| format!(" ({project})"));

@@ -9,7 +9,10 @@ use cynode_core::{
     roles::UserRole,
     settings::{
         ExpectedVersion, ValueChange, VersionedValue,
-        registry::{InvalidatedCache, SETTINGS, SettingKind, find_setting},
+        registry::{
+            InvalidatedCache, MAX_SETTING_NAME_BYTES, MAX_SETTING_NAMES, SETTINGS, SettingKind,
+            find_setting,
+        },
         validate_stored_value,
     },
 };
@@ -51,6 +54,15 @@ pub(crate) async fn setting_number(
 ) -> Result<i64, Error> {
     let set = setting_value(conn, name).await?;
     Ok(set.and_then(|value| value.as_i64()).unwrap_or(default))
+}
+
+/// Returns the present names of a known setting; none when it is not set. A value that is no list of names is an error: read as none,
+/// it would forbid nothing.
+pub(crate) async fn setting_names(conn: &mut Conn, name: &str) -> Result<Vec<String>, Error> {
+    match setting_value(conn, name).await? {
+        Some(value) => serde_json::from_value(value).map_err(|error| Error::Internal(error.into())),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Lists all writes of a setting.
@@ -132,11 +144,25 @@ fn validate_setting(key: &str, value: &Value) -> Result<(), Error> {
             value.as_str().is_some_and(|code| code.parse::<Currency>().is_ok())
         }
         SettingKind::TaskLimit => budget::parse_task_default(value).is_ok(),
+        SettingKind::Names => is_name_list(value),
     };
     if fits {
         return Ok(());
     }
     Err(Error::Invalid(format!("`{key}` is {}", spec.kind.describe_expected())))
+}
+
+/// Returns whether the value is a list of names that a setting takes.
+fn is_name_list(value: &Value) -> bool {
+    let is_name = |item: &Value| {
+        item.as_str().is_some_and(|name| {
+            (1..=MAX_SETTING_NAME_BYTES).contains(&name.len())
+                && name.chars().all(|c| !c.is_whitespace() && !c.is_control())
+        })
+    };
+    value
+        .as_array()
+        .is_some_and(|names| names.len() <= MAX_SETTING_NAMES && names.iter().all(is_name))
 }
 
 fn invalidated_cache(key: &DottedKey) -> Option<InvalidatedCache> {

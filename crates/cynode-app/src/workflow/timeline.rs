@@ -14,6 +14,7 @@ use cynode_core::{
     },
 };
 use cynode_db::{
+    delivery::environments,
     tasks,
     workflow::{self, timeline, units},
 };
@@ -44,7 +45,9 @@ async fn build_timeline(ctx: &mut Ctx, task: Task) -> Result<TaskTimeline, Error
     let standing = standing.ok_or_else(|| Error::not_found("workflow of task", id))?;
     let steps = timeline::list_step_entries(ctx.conn(), id).await?;
     let waits = timeline::list_wait_entries(ctx.conn(), id).await?;
-    let units = units::list_task_units(ctx.conn(), id, false).await?;
+    // The result of a given plan is all that a person asked for.
+    let is_given = environments::get_task_plan(ctx.conn(), id).await?.is_some();
+    let units = units::list_task_units(ctx.conn(), id, is_given).await?;
     let jobs = timeline::list_job_entries(ctx.conn(), id).await?;
     let pull_request = crate::delivery::pull_requests::timeline_entry_of(ctx, id).await?;
     let node = standing.checkpoint.as_ref().and_then(|checkpoint| checkpoint.next_node);

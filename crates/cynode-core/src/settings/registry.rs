@@ -9,6 +9,14 @@ use crate::{
 
 /// Maximum bytes of the artifacts of one task.
 pub const ARTIFACT_BYTES_SETTING: &str = "artifacts.max_bytes_per_task";
+/// Whether set-up of environments gets the secrets of projects.
+pub const ENVIRONMENT_SECRETS_SETTING: &str = "environments.allow_secrets";
+/// Packages that the package proxies of nodes refuse.
+pub const FORBIDDEN_PACKAGES_SETTING: &str = "packages.forbidden";
+/// Licences whose packages the package proxies of nodes refuse.
+pub const FORBIDDEN_LICENCES_SETTING: &str = "packages.forbidden_licences";
+/// Minimum age of a package's version, in days.
+pub const MIN_PACKAGE_AGE_SETTING: &str = "packages.min_age_days";
 /// Rate limit of one agent's tool calls, per second.
 pub const GATEWAY_CALLS_PER_SECOND_SETTING: &str = "gateway.calls_per_second";
 /// Quota of tool calls of one task, per hour.
@@ -96,7 +104,14 @@ pub enum SettingKind {
     Currency,
     /// An amount of money, or none.
     TaskLimit,
+    /// A list of names.
+    Names,
 }
+
+/// Maximum number of names of a setting.
+pub const MAX_SETTING_NAMES: usize = 200;
+/// Maximum length of a name of a setting, in bytes.
+pub const MAX_SETTING_NAME_BYTES: usize = 300;
 
 impl SettingKind {
     /// The values that it takes, in words.
@@ -113,6 +128,9 @@ impl SettingKind {
                 "an amount above 0 with at most six decimals, such as 5 or 2.50, or \"none\""
                     .to_owned()
             }
+            Self::Names => format!(
+                "a list of at most {MAX_SETTING_NAMES} names, each of 1 to {MAX_SETTING_NAME_BYTES} visible characters without spaces"
+            ),
         }
     }
 }
@@ -165,6 +183,7 @@ pub struct SettingSpec {
 const fn spec(key: &'static str, kind: SettingKind, summary: &'static str) -> SettingSpec {
     let default = match kind {
         SettingKind::Switch => SettingDefault::Value("false"),
+        SettingKind::Names => SettingDefault::Value("[]"),
         SettingKind::Number(..)
         | SettingKind::Model
         | SettingKind::Author
@@ -193,7 +212,7 @@ impl SettingSpec {
 }
 
 /// Every setting, ordered by key.
-pub static SETTINGS: [SettingSpec; 24] = [
+pub static SETTINGS: [SettingSpec; 28] = [
     spec(
         ARTIFACT_BYTES_SETTING,
         SettingKind::Number(1, 1 << 50),
@@ -217,6 +236,11 @@ pub static SETTINGS: [SettingSpec; 24] = [
     .with_value("20"),
     spec(AUTHOR_SETTING, SettingKind::Author, "The author of commits that CyNode makes.")
         .with_value("CyNode <cynode@localhost>"),
+    spec(
+        ENVIRONMENT_SECRETS_SETTING,
+        SettingKind::Switch,
+        "Whether the set-up of an accepted environment gets the secrets of the project that it names.",
+    ),
     spec(
         GATEWAY_CALLS_PER_SECOND_SETTING,
         SettingKind::Number(1, 1_000_000),
@@ -304,6 +328,22 @@ pub static SETTINGS: [SettingSpec; 24] = [
         SettingKind::Switch,
         "Whether notification channels may lead to this machine and into private networks.",
     ),
+    spec(
+        FORBIDDEN_PACKAGES_SETTING,
+        SettingKind::Names,
+        "Packages that jobs may not fetch, such as \"npm:left-pad\", or \"pypi:requests==2.0\" for one version.",
+    ),
+    spec(
+        FORBIDDEN_LICENCES_SETTING,
+        SettingKind::Names,
+        "Licences whose packages jobs may not fetch, as SPDX identifiers such as \"AGPL-3.0-only\".",
+    ),
+    spec(
+        MIN_PACKAGE_AGE_SETTING,
+        SettingKind::Number(0, 3650),
+        "Minimum age of a package's version in days; a version whose age is unknown is refused if it is above 0.",
+    )
+    .with_number(0),
     spec(
         PROJECT_BLOB_BYTES_SETTING,
         SettingKind::Number(1, 1 << 50),

@@ -1,5 +1,6 @@
 use cynode_core::{
     delivery::{Destination, PullRequestState, ReviewVerdict},
+    environments::{EnvironmentOrigin, EnvironmentState, PackageSource},
     events::EventKind,
     preferences::ScopeType,
     roles::UserRole,
@@ -54,6 +55,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "notifications",
         "schedules",
         "project deletion",
+        "environments",
     ];
     assert_eq!(pending, all);
 }
@@ -190,6 +192,14 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
     assert_eq!(admitted(&db, "waits", "reason").await, reasons);
     let kinds = names(&InstructionKind::ALL, InstructionKind::as_str);
     assert_eq!(admitted(&db, "task_instructions", "kind").await, kinds);
+    let sources = names(&PackageSource::ALL, PackageSource::as_str);
+    assert_eq!(admitted(&db, "package_fetches", "source").await, sources);
+    let states = admitted(&db, "project_environments", "state").await;
+    let read = states.iter().filter_map(|name| EnvironmentState::from_name(name));
+    assert_eq!(read.map(EnvironmentState::as_str).collect::<Vec<_>>(), states);
+    let origins = admitted(&db, "project_environments", "origin").await;
+    let read = origins.iter().filter_map(|name| EnvironmentOrigin::from_name(name));
+    assert_eq!(read.map(EnvironmentOrigin::as_str).collect::<Vec<_>>(), origins);
 }
 
 /// The tables whose exact shape the page of the contract must say.

@@ -114,6 +114,7 @@ impl Set {
             acceptance_criteria: Vec::new(),
             preferences: BTreeMap::new(),
             trace_id: "1".repeat(32),
+            plan: None,
         };
         let position = WorkflowPosition {
             evidence: Vec::new(),

@@ -7,7 +7,7 @@ use cynode_api::AppState;
 use cynode_app::{
     App,
     background::{maintenance, reconciler},
-    delivery::forges,
+    delivery::{environments, forges},
     platform::wakeups,
     workflow::schedules,
 };
@@ -129,6 +129,7 @@ pub(crate) async fn serve_requests(
         );
     }
     tasks.spawn(forges::issue_sync::run_issue_sync(app.clone(), stop.clone()));
+    tasks.spawn(environments::run_repository_scan(app.clone(), stop.clone()));
     tasks.spawn(schedules::run_scheduler(app.clone(), stop.clone()));
     tasks.spawn(wakeups::run_wakeups(app.clone(), config.engine.pace, stop.clone()));
     tasks.spawn(reconciler::run_reconciler(app.clone(), engine, config.engine.pace, stop.clone()));

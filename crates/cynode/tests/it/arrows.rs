@@ -32,9 +32,10 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "cynode-models",
             "cynode-notify",
             "cynode-forge",
+            "cynode-detection",
         ],
     ),
-    ("cynork", &["cynode-core", "cynode-net", "cynode-wire"]),
+    ("cynork", &["cynode-core", "cynode-net", "cynode-wire", "cynode-detection"]),
     (
         "cynode-gateway",
         &[

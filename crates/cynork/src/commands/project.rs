@@ -1,4 +1,4 @@
-//! `cynork project`: projects, their members and repositories.
+//! `cynork project`: projects, their members, repositories and environments.
 
 use clap::{Args, Subcommand};
 use cynode_wire::{
@@ -19,8 +19,11 @@ use crate::{
     operations,
 };
 
+mod environment;
 mod import;
+mod packages;
 mod pull;
+mod secret;
 
 #[derive(Subcommand)]
 pub(crate) enum ProjectCommand {
@@ -118,6 +121,15 @@ pub(crate) enum ProjectCommand {
     /// Clone a project's repository, with git.
     #[command(after_help = "Example: cynork project clone web")]
     Clone(pull::CloneArgs),
+    /// Manage the environment of a project: what its build and its tests need.
+    #[command(subcommand)]
+    Environment(environment::EnvironmentCommand),
+    /// Manage the secrets that the set-up of an environment may use.
+    #[command(subcommand)]
+    Secret(secret::SecretCommand),
+    /// List the packages that jobs of a project fetched or were refused.
+    #[command(after_help = "Example: cynork project packages --project web --refused")]
+    Packages(packages::PackagesArgs),
     /// Set the default project, used when none is named and the current repository has none.
     #[command(after_help = "Example: cynork project use web")]
     Use {
@@ -208,6 +220,9 @@ impl ProjectCommand {
             Self::Import(import) => import.run(context).await,
             Self::Pull(pull) => pull.run(context).await,
             Self::Clone(clone) => clone.run(context).await,
+            Self::Environment(command) => command.run(context).await,
+            Self::Secret(command) => command.run(context).await,
+            Self::Packages(packages) => packages.run(context).await,
             Self::Use { project } => select_default_project(context, &project).await,
         }
     }

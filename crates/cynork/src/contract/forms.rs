@@ -60,6 +60,21 @@ pub(super) fn clone_schema() -> Value {
     )
 }
 
+pub(super) fn trial_schema() -> Value {
+    let count = || json!({ "type": ["integer", "null"] });
+    let setup = strict_object_schema(&json!({
+        "step": string_schema(), "succeeded": { "type": ["boolean", "null"] }, "milliseconds": { "type": "integer" }, "fix": nullable_string_schema(),
+    }));
+    let check = strict_object_schema(&json!({
+        "command": string_schema(), "exit_code": count(), "milliseconds": { "type": "integer" }, "passed": count(), "failed": count(),
+        "skipped": count(), "fix": nullable_string_schema(),
+    }));
+    strict_object_schema(&json!({
+        "task_id": string_schema(), "version": { "type": "integer" }, "succeeded": { "type": "boolean" }, "setup": array_schema(&setup),
+        "checks": array_schema(&check), "failure": nullable_string_schema(),
+    }))
+}
+
 pub(super) fn run_schema() -> Value {
     serde_json::from_str(crate::RUN_SCHEMA).unwrap_or(Value::Null)
 }

@@ -21,7 +21,7 @@ use cynode_core::{
 };
 use cynode_db::{
     Conn, Pool,
-    delivery::forges,
+    delivery::{environments, forges},
     models::{budgets::LoopGuardLimits, registry},
     notifications,
     platform::settings,
@@ -349,7 +349,7 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
     })
 }
 
-/// Loads secrets of tool servers, forges and notification channels for redaction. One that cannot be unsealed does
+/// Loads secrets of tool servers, forges, projects and notification channels for redaction. One that cannot be unsealed does
 /// not affect the others.
 async fn load_known_secrets(
     conn: &mut Conn,
@@ -375,6 +375,9 @@ async fn load_known_secrets(
     for remote in forges::list_remotes(conn).await? {
         know("forge-credential".into(), keys.forge_credential(&remote));
         know("forge-webhook".into(), keys.webhook_secret(&remote));
+    }
+    for secret in environments::list_sealed_secrets(conn, None).await? {
+        know(format!("project-secret-{}", secret.name), keys.project_secret(&secret));
     }
     for channel in notifications::list_sealed_channels(conn).await? {
         match keys.unseal_channel_secrets(&channel) {
