@@ -126,7 +126,9 @@ pub fn choose_node(
     for label in needs.labels {
         let words = |nearest: &NodeCandidate| {
             let (name, labels) = (&nearest.name, quote_names(&nearest.labels));
-            PlacementError::Unable(format!("the label `{label}`: the nearest, `{name}`, has {labels}"))
+            PlacementError::Unable(format!(
+                "the label `{label}`: the nearest, `{name}`, has {labels}"
+            ))
         };
         keep(&|node| node.labels.contains(label), &words)?;
     }
@@ -139,9 +141,8 @@ pub fn choose_node(
         };
         keep(&|node| node.backends.iter().any(|there| there == backend), &words)?;
     } else {
-        let words = |_: &NodeCandidate| {
-            PlacementError::Unable("a sandbox backend that works".to_owned())
-        };
+        let words =
+            |_: &NodeCandidate| PlacementError::Unable("a sandbox backend that works".to_owned());
         keep(&|node| !node.backends.is_empty(), &words)?;
     }
     if let Some(agent) = needs.agent {
@@ -247,10 +248,7 @@ mod tests {
                     given_mib: 10_240,
                 })),
             ),
-            (
-                PlacementRequirements { memory_mib: 5000, ..PlacementRequirements::default() },
-                Ok(1),
-            ),
+            (PlacementRequirements { memory_mib: 5000, ..PlacementRequirements::default() }, Ok(1)),
         ];
         for (needs, expected) in cases {
             assert_eq!(choose_node(needs, &nodes), expected, "{needs:?}");
@@ -262,7 +260,8 @@ mod tests {
         );
         let busy = [NodeCandidate { free: 0, ..node("a", 1) }];
         assert_eq!(choose_node(PlacementRequirements::default(), &busy), Err(PlacementError::Busy));
-        let too_much = PlacementRequirements { memory_mib: 8192, ..PlacementRequirements::default() };
+        let too_much =
+            PlacementRequirements { memory_mib: 8192, ..PlacementRequirements::default() };
         assert_eq!(
             choose_node(too_much, &nodes).unwrap_err().to_string(),
             "it needs 8192 MiB of memory; the largest allowed node `b` gives a job 6144 MiB"

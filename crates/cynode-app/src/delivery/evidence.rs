@@ -212,8 +212,7 @@ pub(crate) async fn schedule_base_checks(
     }
     let environment =
         task_environments::environment_of_task(ctx.conn(), found.project, task).await?;
-    let sandbox =
-        environment.map_or_else(SandboxNeeds::plain_sandbox, |it| it.sandbox_needs());
+    let sandbox = environment.map_or_else(SandboxNeeds::plain_sandbox, |it| it.sandbox_needs());
     let payload = trial_payload(&known, &numbers, sandbox);
     let job = NewEvidenceJob { id: ctx.new_uuid(), evidence: known.id, payload: &payload };
     evidence::queue_evidence_job(ctx.conn(), &job).await?;

@@ -34,8 +34,7 @@ use crate::{
 /// must not keep the work from beginning.
 pub(crate) async fn propose_for_task(app: &App, request: &OperationRequest, task: TaskId) {
     let detect = async {
-        let subject =
-            app.read(request, |ctx| Box::pin(find_detection_subject(ctx, task))).await?;
+        let subject = app.read(request, |ctx| Box::pin(find_detection_subject(ctx, task))).await?;
         if let Some(project) = subject {
             super::environments::propose_detected(app, project).await?;
         }
@@ -111,9 +110,8 @@ pub(crate) async fn load_environment_facts(
     }
     let proposal = environments::get_newest_proposal(conn, task.project).await?;
     let proposal = proposal.filter(|record| record.spec.needs_setup());
-    let proposed = proposal.map(|record| {
-        EnvironmentOffer::new(record.reference(), &record.reasons, &record.warnings)
-    });
+    let proposed = proposal
+        .map(|record| EnvironmentOffer::new(record.reference(), &record.reasons, &record.warnings));
     let told = |proposed| EnvironmentFacts { accepted: None, proposed: Some(proposed) };
     Ok(proposed.map(told))
 }

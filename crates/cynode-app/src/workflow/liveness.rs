@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     ids::TaskId,
-    placement::{
-        self, NodeCandidate, PlacementError, PlacementRequirements, ResourceShortage,
-    },
+    placement::{self, NodeCandidate, PlacementError, PlacementRequirements, ResourceShortage},
     policies::PlacementBounds,
 };
 use cynode_db::{

@@ -97,11 +97,7 @@ pub struct EnvironmentOffer {
 
 impl EnvironmentOffer {
     /// Creates the offer of a proposed version.
-    pub fn new(
-        reference: EnvironmentRef,
-        reasons: &[ProposalReason],
-        warnings: &[String],
-    ) -> Self {
+    pub fn new(reference: EnvironmentRef, reasons: &[ProposalReason], warnings: &[String]) -> Self {
         let lines = reasons.iter().take(MAX_SHOWN_LINES).map(|line| ProposalReason {
             line: shorten_line(&line.line),
             file: shorten_line(&line.file),
@@ -206,7 +202,8 @@ mod tests {
             }
         );
         let host = EnvironmentBrief::new(reference(), &EnvironmentSpec::default());
-        let plain = SandboxNeeds { environment: Some(reference()), ..SandboxNeeds::plain_sandbox() };
+        let plain =
+            SandboxNeeds { environment: Some(reference()), ..SandboxNeeds::plain_sandbox() };
         assert_eq!(host.sandbox_needs(), plain);
     }
 

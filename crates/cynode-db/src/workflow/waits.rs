@@ -177,10 +177,7 @@ pub async fn find_ended_wait(conn: &mut Conn, task: TaskId) -> Result<Option<End
 
 /// The person who last answered a question of the task.
 #[tracing::instrument(name = "db.waits.last_answering_user", skip_all, fields(task.id = %task))]
-pub async fn last_answering_user(
-    conn: &mut Conn,
-    task: TaskId,
-) -> Result<Option<UserId>, DbError> {
+pub async fn last_answering_user(conn: &mut Conn, task: TaskId) -> Result<Option<UserId>, DbError> {
     let user = sqlx::query_scalar!(
         r#"
         SELECT resolved_by AS "resolved_by!" FROM waits

@@ -19,8 +19,9 @@ use cynode_wire::{
 use serde_json::Value;
 
 use super::{
-    CheckpointDraft, StepContext, ask_about_unit, attempts_left, await_answer, hand_off, may_retry,
-    open_ended_wait,
+    CheckpointDraft, StepContext, ask_about_unit, attempts_left, await_answer,
+    environment::handle_failed_setup,
+    hand_off, may_retry, open_ended_wait,
     pending_checks::{CheckProgress, check_progress, gather_evidence},
     unit_answer,
 };
@@ -37,9 +38,23 @@ struct CollectInput<'a> {
 
 #[derive(Debug, PartialEq)]
 enum CollectOutput {
-    Result { unit: UnitKey, attempt: u32, output: Value },
+    Result {
+        unit: UnitKey,
+        attempt: u32,
+        output: Value,
+    },
     Nothing(FailedAttempt),
-    Apart { unit: UnitKey, attempt: u32, conflict: UnitsConflict },
+    /// The environment of the job could not be set up: the work did not begin.
+    NoEnvironment {
+        unit: UnitKey,
+        attempt: u32,
+        why: String,
+    },
+    Apart {
+        unit: UnitKey,
+        attempt: u32,
+        conflict: UnitsConflict,
+    },
     Await,
     NothingOut,
 }
@@ -79,6 +94,10 @@ fn find_result(
                     Some(conflict) => return CollectOutput::Apart { unit, attempt, conflict },
                     None => format!("the job failed: {}", excerpt_output(&output)),
                 }
+            }
+            JobState::Failed if output["stop_reason"] == WorkStopReason::Environment.as_str() => {
+                let why = output["summary"].as_str().unwrap_or_default().trim().to_owned();
+                return CollectOutput::NoEnvironment { unit, attempt, why };
             }
             JobState::Failed => format!("the job failed: {}", excerpt_output(&output)),
             JobState::Lost => "nothing was heard of the job any more".to_owned(),
@@ -135,7 +154,9 @@ pub(super) async fn run_collect_step(
     let input = CollectInput { units: &scene.position.units, asked };
     let output = find_result(&input, |unit, attempt, output| {
         match check_progress(scene, unit, attempt, output) {
-            CheckProgress::Known(_) | CheckProgress::Unable(_) => true,
+            CheckProgress::Known(_) | CheckProgress::SetupFailed(_) | CheckProgress::Unable(_) => {
+                true
+            }
             CheckProgress::Gathering => false,
             CheckProgress::Missing(due) => {
                 checks.push(gather_evidence(scene, unit, attempt, due));
@@ -157,6 +178,9 @@ async fn apply_collect_output(
             Ok(accept_result(state, unit, attempt, output))
         }
         CollectOutput::Nothing(failed) => handle_failed_attempt(scene, state, failed).await,
+        CollectOutput::NoEnvironment { unit, attempt, why } => {
+            Ok(handle_failed_setup(scene, state, unit, attempt, &why))
+        }
         CollectOutput::Apart { unit, attempt, conflict } => {
             Ok(revise_for_conflict(state, unit, attempt, conflict))
         }
