@@ -22,6 +22,13 @@ const MAX_SHOWN_CHARS: usize = 200;
 /// Maximum number of checks of an environment that a project manager is told.
 const MAX_TOLD_CHECKS: usize = 20;
 
+/// Beginning of the question about a proposed environment, by which clients know it.
+pub const PROPOSAL_QUESTION_START: &str =
+    "The project has no environment, and its files say that it needs one to be built and tested.";
+
+/// Answer that goes on without a proposed environment.
+pub const GO_ON_WITHOUT_PROPOSAL: &str = "go on";
+
 /// Beginning of the error of checks whose environment could not be set up. No other machine and no agent can mend that.
 pub const SETUP_FAILURE_PREFIX: &str = "the environment could not be set up: ";
 

@@ -7,7 +7,10 @@ use cynode_core::{
     environments::EnvironmentRef,
     workflow::{
         StepVerdict,
-        environments::{EnvironmentChoice, EnvironmentOffer, SETUP_FAILURE_PREFIX},
+        environments::{
+            EnvironmentChoice, EnvironmentOffer, GO_ON_WITHOUT_PROPOSAL, PROPOSAL_QUESTION_START,
+            SETUP_FAILURE_PREFIX,
+        },
         findings::{FindingSeverity, VerificationFinding},
         plan::UnitKey,
         waits::{ANSWER_STOP, EndedWait, WaitReason},
@@ -22,9 +25,6 @@ use super::{
 
 /// Answer that accepts a proposed environment.
 const ACCEPT_ANSWER: &str = "accept";
-
-/// Answer that goes on without a proposed environment.
-const GO_ON_ANSWER: &str = "go on";
 
 /// Answer that goes on without an environment whose set-up failed.
 const GO_ON_WITHOUT_ANSWER: &str = "go on without";
@@ -94,7 +94,7 @@ fn apply_proposal_answer(
     let facts = scene.position.environment.as_ref();
     let accepted = facts.is_some_and(|facts| facts.accepted.is_some());
     match normalize_answer(words).as_str() {
-        GO_ON_ANSWER | GO_ON_WITHOUT_ANSWER => {
+        GO_ON_WITHOUT_PROPOSAL | GO_ON_WITHOUT_ANSWER => {
             state.environment = Some(EnvironmentChoice::without_environment());
             repeat_step(state, None, "a person goes on without an environment".to_owned())
         }
@@ -143,8 +143,8 @@ fn ask_about_proposal(
 ) -> CheckpointDraft {
     let version = offer.reference.version;
     let question = format!(
-        "{before}The project has no environment, and its files say that it needs one to be built and tested. Version {version} is proposed:{}\n\
-         Answer `{ACCEPT_ANSWER}` to use it for the project from now on, `{GO_ON_ANSWER}` to work without it in this task, or `{ANSWER_STOP}` \
+        "{before}{PROPOSAL_QUESTION_START} Version {version} is proposed:{}\n\
+         Answer `{ACCEPT_ANSWER}` to use it for the project from now on, `{GO_ON_WITHOUT_PROPOSAL}` to work without it in this task, or `{ANSWER_STOP}` \
          to give the task up. To see all of it: `cynork project environment show {version}`; to try it first: `cynork project environment try`.",
         offer.describe_lines()
     );
@@ -171,7 +171,7 @@ pub(super) fn parse_setup_answer(answer: Option<&EndedWait>) -> SetupAnswer {
     let Some(wait) = answer else { return SetupAnswer::Unasked };
     match normalize_answer(wait.answer.as_deref().unwrap_or_default()).as_str() {
         ANSWER_RETRY => SetupAnswer::Again,
-        GO_ON_WITHOUT_ANSWER | GO_ON_ANSWER => SetupAnswer::Without,
+        GO_ON_WITHOUT_ANSWER | GO_ON_WITHOUT_PROPOSAL => SetupAnswer::Without,
         _ => SetupAnswer::Unclear,
     }
 }
