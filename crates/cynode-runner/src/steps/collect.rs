@@ -4,6 +4,7 @@ use cynode_core::{
     nodes::WorkStopReason,
     workflow::{
         StepVerdict,
+        environments::SETUP_FAILURE_PREFIX,
         findings::{FindingSeverity, VerificationFinding},
         handoffs::FailureDecision,
         instructions::InstructionKind,
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 use super::{
     CheckpointDraft, StepContext, ask_about_unit, attempts_left, await_answer,
+    dispatch::unit_payload,
     environment::handle_failed_setup,
     hand_off, may_retry, open_ended_wait,
     pending_checks::{CheckProgress, check_progress, gather_evidence},
@@ -178,6 +180,14 @@ async fn apply_collect_output(
             Ok(accept_result(state, unit, attempt, output))
         }
         CollectOutput::Nothing(failed) => handle_failed_attempt(scene, state, failed).await,
+        // A worker that the plan names runs in the environment that the plan names: nobody can choose another one.
+        CollectOutput::NoEnvironment { unit, attempt, why }
+            if unit_payload(scene, &unit).get("work").is_some() =>
+        {
+            let why = format!("{SETUP_FAILURE_PREFIX}{why}");
+            let failed = FailedAttempt { unit, attempt, why, lost: false };
+            handle_failed_attempt(scene, state, failed).await
+        }
         CollectOutput::NoEnvironment { unit, attempt, why } => {
             Ok(handle_failed_setup(scene, state, unit, attempt, &why))
         }
@@ -337,7 +347,7 @@ async fn request_remedy(
     };
     let request = FailureRequest {
         unit,
-        payload: super::dispatch::unit_payload(scene, key),
+        payload: unit_payload(scene, key),
         attempt,
         attempts_left: attempts_left(scene, attempt),
         why,

@@ -152,6 +152,19 @@ async fn a_set_up_that_fails_is_put_before_a_person_and_no_model_is_asked() {
     answered_with(&mut set, "stop");
     assert_eq!(set.play(WorkflowStep::CollectResult).await.verdict, StepVerdict::Fail);
 
+    // A plan that names the worker itself has nobody to ask: it fails as any other.
+    let mut given = not_set_up();
+    let unit = PlannedUnit {
+        payload: json!({ "work": { "role": "tester" } }),
+        ..one_unit().planned_units()[0].clone()
+    };
+    let text = PlanText { steps: vec![unit], assumptions: Vec::new() };
+    given.state.plan = Some(Plan::try_from(text).unwrap());
+    assert_ne!(
+        asked_of(&given.play(WorkflowStep::CollectResult).await).0,
+        Some(WaitReason::HumanInput)
+    );
+
     // Another unit failed for the same reason: a person has answered already.
     let mut other = not_set_up();
     other.state.environment = Some(EnvironmentChoice::without_environment());
