@@ -16,6 +16,7 @@ use time::Duration;
 use crate::workflow::{Drive, create_job};
 
 mod base_checks;
+mod environments;
 mod evidence;
 mod policies;
 mod storage;
