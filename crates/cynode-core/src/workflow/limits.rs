@@ -17,6 +17,10 @@ pub const MAX_PARALLEL_UNITS: BoundedNumber<i64> =
 /// The preference that says whether a person is asked about a plan.
 pub const APPROVE_PLAN_PREFERENCE: &str = "workflow.approve_plan";
 
+/// The preference that says whether a person is asked about a proposed environment. Only the workflow goes by it, so that models are not
+/// told it.
+pub const ASK_ENVIRONMENT_PREFERENCE: &str = "workflow.ask_environment";
+
 const BACKOFF_INITIAL_DELAY: Duration = Duration::from_secs(1);
 const BACKOFF_MAX_DELAY: Duration = Duration::from_secs(30);
 
