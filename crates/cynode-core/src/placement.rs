@@ -264,7 +264,8 @@ mod tests {
             PlacementRequirements { memory_mib: 8192, ..PlacementRequirements::default() };
         assert_eq!(
             choose_node(too_much, &nodes).unwrap_err().to_string(),
-            "it needs 8192 MiB of memory; the largest allowed node `b` gives a job 6144 MiB"
+            "it needs 8192 MiB of memory; the largest allowed node `b` gives a job 6144 MiB",
+            "S000-022: it is refused, and no smaller one takes its place"
         );
     }
 

@@ -206,7 +206,8 @@ mod tests {
                 disk_mib: Some(8192),
                 egress_hosts: Vec::new(),
                 environment: Some(reference()),
-            }
+            },
+            "B001-17"
         );
         let host = EnvironmentBrief::new(reference(), &EnvironmentSpec::default());
         let plain =

@@ -100,7 +100,11 @@ async fn a_unit_runs_in_the_environment_with_its_resources_and_what_it_needs_bey
         environment: Some(reference()),
         ..SandboxNeeds::plain_sandbox()
     };
-    assert_eq!(sandbox_of(payload("implementation", Value::Null), facts()).await, own);
+    assert_eq!(
+        sandbox_of(payload("implementation", Value::Null), facts()).await,
+        own,
+        "S000-022, B001-17"
+    );
     let more = json!({ "memory_mib": 8192, "disk_mib": 1024, "minutes": 30 });
     let larger = SandboxNeeds { memory_mib: Some(8192), ..own.clone() };
     assert_eq!(sandbox_of(payload("review", more.clone()), facts()).await, larger);
