@@ -89,7 +89,7 @@ fn apply_answer(
     if is_setup_failure(base.error.as_deref()) {
         let parsed = parse_setup_answer(Some(wait));
         return match parsed {
-            SetupAnswer::Unasked | SetupAnswer::Unclear => {
+            SetupAnswer::Unasked | SetupAnswer::Redo | SetupAnswer::Unclear => {
                 ask_about_setup(state, trial, &base, parsed)
             }
             SetupAnswer::Again | SetupAnswer::Without => {

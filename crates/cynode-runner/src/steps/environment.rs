@@ -29,6 +29,9 @@ const ACCEPT_ANSWER: &str = "accept";
 /// Answer that goes on without an environment whose set-up failed.
 const GO_ON_WITHOUT_ANSWER: &str = "go on without";
 
+/// Answer that sends work back whose change broke the set-up, such as a dependency that does not exist.
+const REDO_ANSWER: &str = "redo";
+
 /// Maximum number of characters of a failed set-up that a question quotes.
 const MAX_QUOTED_CHARS: usize = 3000;
 
@@ -41,6 +44,8 @@ pub(super) enum SetupAnswer {
     Again,
     /// The task goes on without an environment.
     Without,
+    /// The change broke the set-up: the work is sent back.
+    Redo,
     /// It is none of the answers.
     Unclear,
 }
@@ -172,6 +177,7 @@ pub(super) fn parse_setup_answer(answer: Option<&EndedWait>) -> SetupAnswer {
     match normalize_answer(wait.answer.as_deref().unwrap_or_default()).as_str() {
         ANSWER_RETRY => SetupAnswer::Again,
         GO_ON_WITHOUT_ANSWER | GO_ON_WITHOUT_PROPOSAL => SetupAnswer::Without,
+        REDO_ANSWER => SetupAnswer::Redo,
         _ => SetupAnswer::Unclear,
     }
 }
@@ -179,7 +185,7 @@ pub(super) fn parse_setup_answer(answer: Option<&EndedWait>) -> SetupAnswer {
 /// Builds the question about a set-up that failed.
 pub(super) fn setup_question(why: &str, answer: SetupAnswer) -> String {
     let before = match answer {
-        SetupAnswer::Unclear => "That is none of the answers.\n",
+        SetupAnswer::Unclear | SetupAnswer::Redo => "That is none of the answers.\n",
         SetupAnswer::Unasked | SetupAnswer::Again | SetupAnswer::Without => "",
     };
     let why = why.strip_prefix(SETUP_FAILURE_PREFIX).unwrap_or(why);
@@ -188,7 +194,7 @@ pub(super) fn setup_question(why: &str, answer: SetupAnswer) -> String {
     let why = why.get(from..).unwrap_or_default().trim();
     format!(
         "{before}The project's environment could not be set up: {why}\n\
-         No agent can mend that. Answer `{ANSWER_RETRY}` when the environment is changed (`cynork project environment set`, `try` and `accept`) \
+         Answer `{ANSWER_RETRY}` when the environment is changed (`cynork project environment set`, `try` and `accept`) \
          or the node is mended: the version that is accepted then is used. Answer `{GO_ON_WITHOUT_ANSWER}` to work without an environment in \
          this task, or `{ANSWER_STOP}` to give it up."
     )
@@ -219,7 +225,7 @@ pub(super) fn handle_failed_setup(
         return CheckpointDraft { effects, unit: Some(unit), ..step };
     }
     match parsed {
-        SetupAnswer::Unasked | SetupAnswer::Unclear => {
+        SetupAnswer::Unasked | SetupAnswer::Redo | SetupAnswer::Unclear => {
             ask_about_unit(state, &unit, setup_question(why, parsed), 0)
         }
         SetupAnswer::Again | SetupAnswer::Without => {
@@ -236,31 +242,53 @@ pub(super) fn handle_failed_setup(
     }
 }
 
-/// Decides about checks of a unit that were not run because the environment could not be set up. `gather` runs them again.
+/// Checks of a unit that were not run because the environment could not be set up for its commit.
+pub(super) struct UnrunChecks<'a> {
+    /// The unit.
+    pub(super) unit: &'a UnitKey,
+    /// The attempt that can be sent back; none once the unit is done.
+    pub(super) attempt: Option<u32>,
+    /// Why the set-up failed.
+    pub(super) why: &'a str,
+    /// Runs the checks again.
+    pub(super) gather: StepEffect,
+}
+
+/// Decides about checks that were not run. The change may have broken the set-up, so that the work can be sent back too.
 pub(super) fn handle_unrun_checks(
     scene: &StepContext<'_>,
     mut state: RunState,
-    unit: &UnitKey,
-    why: &str,
-    gather: StepEffect,
+    checks: UnrunChecks<'_>,
 ) -> CheckpointDraft {
+    let UnrunChecks { unit, attempt, why, gather } = checks;
     let answer = unit_answer(scene, unit);
     if let Some(reason) = answer.and_then(|_| abandonment_reason(scene)) {
         let step = CheckpointDraft::fail_task(state, format!("unit `{unit}`: {reason}"));
         return CheckpointDraft { unit: Some(unit.clone()), ..step };
     }
     let parsed = parse_setup_answer(answer);
-    match parsed {
-        SetupAnswer::Unasked | SetupAnswer::Unclear => {
-            ask_about_unit(state, unit, setup_question(why, parsed), 0)
+    match (parsed, attempt) {
+        (SetupAnswer::Redo, Some(attempt)) => {
+            let note = why.to_owned();
+            let findings = vec![VerificationFinding::new(FindingSeverity::Critical, why)];
+            let effects = vec![StepEffect::RetryUnit { unit: unit.clone(), attempt, findings }];
+            let step = CheckpointDraft::new(StepVerdict::Redo, state);
+            CheckpointDraft { effects, unit: Some(unit.clone()), note: Some(note), ..step }
         }
-        SetupAnswer::Again | SetupAnswer::Without => {
+        (SetupAnswer::Again | SetupAnswer::Without, _) => {
             if parsed == SetupAnswer::Without {
                 state.environment = Some(EnvironmentChoice::without_environment());
             }
             let wait = open_ended_wait(WaitReason::Job);
             let step = CheckpointDraft::with_wait(state, wait, None);
             CheckpointDraft { effects: vec![gather], unit: Some(unit.clone()), ..step }
+        }
+        (SetupAnswer::Unasked | SetupAnswer::Unclear | SetupAnswer::Redo, _) => {
+            let mut question = setup_question(why, parsed);
+            if attempt.is_some() {
+                question.push_str(" If the change itself broke it, answer `redo`: the work is sent back with this as a finding.");
+            }
+            ask_about_unit(state, unit, question, 0)
         }
     }
 }

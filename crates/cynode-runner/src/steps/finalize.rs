@@ -14,7 +14,7 @@ use cynode_wire::{manager::handoffs::PlanRevision, workflow::RunState};
 
 use super::{
     CheckpointDraft, StepContext, abandonment_reason, ask_person, await_answer,
-    environment::handle_unrun_checks,
+    environment::{UnrunChecks, handle_unrun_checks},
     hand_off, open_ended_wait,
     pending_checks::{
         CheckProgress, check_progress, due_checks, final_units, gather_evidence, regather_evidence,
@@ -143,7 +143,8 @@ fn check_final_units(scene: &StepContext<'_>) -> Result<Option<CheckpointDraft>,
             CheckProgress::SetupFailed(why) => {
                 let gather = regather_evidence(scene, key, attempt);
                 let state = scene.state.clone();
-                return Ok(Some(handle_unrun_checks(scene, state, key, &why, gather)));
+                let checks = UnrunChecks { unit: key, attempt: None, why: &why, gather };
+                return Ok(Some(handle_unrun_checks(scene, state, checks)));
             }
             CheckProgress::Unable(why) => return Err(StepError::Permanent(why)),
         }

@@ -16,7 +16,7 @@ use cynode_wire::{
 
 use super::{
     CheckpointDraft, StepContext, ask_about_unit, attempts_left, await_answer,
-    environment::handle_unrun_checks,
+    environment::{UnrunChecks, handle_unrun_checks},
     hand_off, may_retry, open_ended_wait,
     pending_checks::{CheckProgress, check_progress, gather_evidence, regather_evidence},
     requests_retry, unit_answer,
@@ -112,7 +112,8 @@ pub(super) async fn run_verify_step(scene: &StepContext<'_>) -> Result<Checkpoin
     let (unit, attempt) = (result.unit.clone(), result.attempt);
     if let CheckProgress::SetupFailed(why) = check_progress(scene, &unit, attempt, &result.output) {
         let gather = regather_evidence(scene, &unit, attempt);
-        return Ok(handle_unrun_checks(scene, state, &unit, &why, gather));
+        let (unit, attempt, why) = (&unit, Some(attempt), why.as_str());
+        return Ok(handle_unrun_checks(scene, state, UnrunChecks { unit, attempt, why, gather }));
     }
     let (judgement, listed, cost_micros) = match request_verification(VerifyInput { result }, scene)
         .await?

@@ -126,7 +126,7 @@ async fn a_set_up_that_fails_is_put_before_a_person_and_no_model_is_asked() {
     let step = set.play(WorkflowStep::CollectResult).await;
     let question = format!(
         "The project's environment could not be set up: {FAILED}\n\
-         No agent can mend that. Answer `again` when the environment is changed (`cynork project environment set`, `try` and `accept`) or the \
+         Answer `again` when the environment is changed (`cynork project environment set`, `try` and `accept`) or the \
          node is mended: the version that is accepted then is used. Answer `go on without` to work without an environment in this task, or \
          `stop` to give it up."
     );
@@ -185,7 +185,16 @@ async fn checks_whose_environment_cannot_be_set_up_are_run_again_only_when_a_per
         question.starts_with(&format!("The project's environment could not be set up: {FAILED}\n")),
         "{question}"
     );
+    assert!(question.ends_with("answer `redo`: the work is sent back with this as a finding."));
     set.state = step.state;
+    answered_with(&mut set, "redo");
+    let step = set.play(WorkflowStep::VerifyStepResult).await;
+    let found = VerificationFinding::new(
+        FindingSeverity::Critical,
+        format!("the environment could not be set up: {FAILED}"),
+    );
+    let back = StepEffect::RetryUnit { unit: key(), attempt: 1, findings: vec![found] };
+    assert_eq!((step.verdict, step.effects), (StepVerdict::Redo, vec![back]));
     answered_with(&mut set, "go on without");
     let step = set.play(WorkflowStep::VerifyStepResult).await;
     let again = StepEffect::GatherEvidence {
