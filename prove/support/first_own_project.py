@@ -31,6 +31,9 @@ def follow_the_page(session, quick):
     found = blocks(PAGE, None)
     if not (session.type("cynode up", "server") and session.type(f"cynork setup --link-file {STATE}/setup-link --handle ada")):
         return False
+    # There is no network that a set-up could fetch packages from: nobody is asked about an environment.
+    if not session.type("cynork prefs set workflow.ask_environment false"):
+        return False
     lines = [(line, kind) for kind, lines in found[1:] for line in lines]
     if quick:
         lines = lines[: next(at for at, (line, _) in enumerate(lines) if line.startswith("cp -r"))]

@@ -5,3 +5,4 @@ pub mod evidence;
 pub mod forges;
 pub mod pull_requests;
 pub mod repositories;
+pub(crate) mod task_environments;

@@ -48,6 +48,7 @@ use serde_json::json;
 
 use crate::{
     App, Ctx, Error, OperationAnswer, OperationRequest,
+    delivery::task_environments,
     platform::{
         context::EventDraft,
         operation,
@@ -74,6 +75,8 @@ pub async fn start_workflow(
     request: &OperationRequest,
     body: &StartWorkflow,
 ) -> Result<OperationAnswer, Error> {
+    // Reading a repository takes its time, so that it happens before the transaction.
+    task_environments::propose_for_task(app, request, body.task_id).await;
     let mut ctx = app.begin_transaction(request).await?;
     let outcome = claim_run(&mut ctx, body).await?;
     // A refusal because the task is not runnable is committed too: no driver is dispatched again before something
@@ -316,6 +319,11 @@ async fn build_position(
     );
     let base_checks =
         if plans && sequence > 1 { evidence::get_base_checks(ctx.conn(), id).await? } else { None };
+    let environment = if matches!(&next, NextStep::Run { node: WorkflowStep::PlanSteps }) {
+        task_environments::load_environment_facts(ctx.conn(), id).await?
+    } else {
+        None
+    };
     Ok(WorkflowPosition {
         task_id: id,
         run_id: counters.run,
@@ -329,6 +337,7 @@ async fn build_position(
         handoff: None,
         evidence,
         base_checks,
+        environment,
     })
 }
 

@@ -32,8 +32,25 @@ pub struct NodeReport {
     /// What is wrong with its configuration, in a sentence each: it works without what they name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// What it gives a job at most; unknown for a node that does not say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_limits: Option<JobLimitsReport>,
     /// The kernel, the control groups (`v1` or `v2`) and other facts for people.
     pub facts: BTreeMap<String, String>,
+}
+
+/// What a node gives one job at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobLimitsReport {
+    /// Memory, in MiB.
+    pub memory_mib: u32,
+    /// CPU, in hundredths of a core.
+    pub cpu_percent: u32,
+    /// Number of processes.
+    pub processes: u32,
+    /// Disk space for workspace and home together, in MiB.
+    pub disk_mib: u32,
 }
 
 /// A backend that works on a node.

@@ -19,6 +19,8 @@ pub struct PlacementRequirements<'a> {
     pub agent: Option<&'a str>,
     /// Memory, in MiB.
     pub memory_mib: u64,
+    /// Disk space, in MiB.
+    pub disk_mib: u64,
     /// The nodes that admins allow; none bounds nothing.
     pub bounds: Option<&'a PlacementBounds>,
     /// Names of nodes that get it only when no other free node can do it.
@@ -36,8 +38,10 @@ pub struct NodeCandidate {
     pub backends: Vec<String>,
     /// The coding agents that are there.
     pub agents: Vec<String>,
-    /// Its memory, in MiB.
+    /// Memory that it gives a job, in MiB.
     pub memory_mib: u64,
+    /// Disk space that it gives a job, in MiB.
+    pub disk_mib: u64,
     /// How many more jobs it takes.
     pub free: u32,
     /// When it was given a job last; the smallest is next.
@@ -61,9 +65,30 @@ pub enum PlacementError {
     /// None can do it.
     #[error("no connected node has {0}")]
     Unable(String),
+    /// None gives a job that much.
+    #[error("{0}")]
+    TooSmall(ResourceShortage),
     /// All that could are busy.
     #[error("every node that can do it is busy")]
     Busy,
+}
+
+/// Resource that every allowed node has too little of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it needs {needed_mib} MiB of {resource}; the largest allowed node `{node}` gives a job {given_mib} MiB"
+)]
+pub struct ResourceShortage {
+    /// The resource, for people: `memory` or `disk`.
+    pub resource: &'static str,
+    /// Key of the limit in the configuration of a node.
+    pub config_key: &'static str,
+    /// What the job needs, in MiB.
+    pub needed_mib: u64,
+    /// The node that gives most.
+    pub node: String,
+    /// What that node gives a job, in MiB.
+    pub given_mib: u64,
 }
 
 /// The place of the node in `candidates` that gets the job.
@@ -89,31 +114,72 @@ pub fn choose_node(
             return Err(PlacementError::NotThere(name.to_owned()));
         }
     }
-    let mut keep = |what: &dyn Fn(&NodeCandidate) -> bool, words: &dyn Fn() -> String| {
+    let mut keep = |what: &dyn Fn(&NodeCandidate) -> bool,
+                    words: &dyn Fn(&NodeCandidate) -> PlacementError| {
+        let nearest = left.first().map(|(_, node)| *node);
         left.retain(|(_, node)| what(node));
-        if left.is_empty() { Err(PlacementError::Unable(words())) } else { Ok(()) }
+        match nearest {
+            Some(nearest) if left.is_empty() => Err(words(nearest)),
+            Some(_) | None => Ok(()),
+        }
     };
     for label in needs.labels {
-        keep(&|node| node.labels.contains(label), &|| format!("the label `{label}`"))?;
+        let words = |nearest: &NodeCandidate| {
+            let (name, labels) = (&nearest.name, quote_names(&nearest.labels));
+            PlacementError::Unable(format!(
+                "the label `{label}`: the nearest, `{name}`, has {labels}"
+            ))
+        };
+        keep(&|node| node.labels.contains(label), &words)?;
     }
     if let Some(backend) = needs.backend {
-        let words = || format!("the sandbox backend `{backend}`");
+        let words = |nearest: &NodeCandidate| {
+            let (name, backends) = (&nearest.name, quote_names(&nearest.backends));
+            PlacementError::Unable(format!(
+                "the sandbox backend `{backend}`: the nearest, `{name}`, has {backends}"
+            ))
+        };
         keep(&|node| node.backends.iter().any(|there| there == backend), &words)?;
     } else {
-        keep(&|node| !node.backends.is_empty(), &|| "a sandbox backend that works".to_owned())?;
+        let words =
+            |_: &NodeCandidate| PlacementError::Unable("a sandbox backend that works".to_owned());
+        keep(&|node| !node.backends.is_empty(), &words)?;
     }
     if let Some(agent) = needs.agent {
-        let words = || {
-            format!("the coding agent `{agent}`: run `cynode-node agents install {agent}` on one")
+        let words = |_: &NodeCandidate| {
+            PlacementError::Unable(format!(
+                "the coding agent `{agent}`: run `cynode-node agents install {agent}` on one"
+            ))
         };
         keep(&|node| node.agents.iter().any(|there| there == agent), &words)?;
     }
-    let words = || format!("{} MiB of memory", needs.memory_mib);
-    keep(&|node| node.memory_mib >= needs.memory_mib, &words)?;
+    let resources: [(&'static str, &'static str, u64, fn(&NodeCandidate) -> u64); 2] = [
+        ("memory", "memory_mib", needs.memory_mib, |node| node.memory_mib),
+        ("disk", "disk_mib", needs.disk_mib, |node| node.disk_mib),
+    ];
+    for (resource, config_key, needed_mib, gives) in resources {
+        let largest = left.iter().map(|(_, node)| *node).max_by_key(|node| gives(node));
+        left.retain(|(_, node)| gives(node) >= needed_mib);
+        if let Some(node) = largest.filter(|_| left.is_empty()) {
+            return Err(PlacementError::TooSmall(ResourceShortage {
+                resource,
+                config_key,
+                needed_mib,
+                node: node.name.clone(),
+                given_mib: gives(node),
+            }));
+        }
+    }
     left.retain(|(_, node)| node.free > 0);
     let next =
         left.into_iter().min_by_key(|(_, node)| (needs.avoid.contains(&node.name), node.turn));
     next.map(|(place, _)| place).ok_or(PlacementError::Busy)
+}
+
+/// Lists names for people.
+fn quote_names(names: &[String]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    if quoted.is_empty() { "none".to_owned() } else { quoted.join(", ") }
 }
 
 #[cfg(test)]
@@ -129,6 +195,7 @@ mod tests {
             backends: vec!["bubblewrap".into()],
             agents: vec!["goose".into()],
             memory_mib: 4096,
+            disk_mib: 10_240,
             free: 1,
             turn,
         }
@@ -136,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_job_goes_only_where_it_can_be_done_and_says_what_is_missing() {
-        let nodes = [node("a", 1), node("b", 2)];
+        let nodes = [node("a", 1), NodeCandidate { memory_mib: 6144, ..node("b", 2) }];
         let labels = ["gpu".to_owned()];
         let unable = |words: &str| Err(PlacementError::Unable(words.to_owned()));
         let cases = [
@@ -148,14 +215,14 @@ mod tests {
             ),
             (
                 PlacementRequirements { labels: &labels, ..PlacementRequirements::default() },
-                unable("the label `gpu`"),
+                unable("the label `gpu`: the nearest, `a`, has `linux`"),
             ),
             (
                 PlacementRequirements {
                     backend: Some("podman"),
                     ..PlacementRequirements::default()
                 },
-                unable("the sandbox backend `podman`"),
+                unable("the sandbox backend `podman`: the nearest, `a`, has `bubblewrap`"),
             ),
             (
                 PlacementRequirements { agent: Some("codex"), ..PlacementRequirements::default() },
@@ -163,8 +230,25 @@ mod tests {
             ),
             (
                 PlacementRequirements { memory_mib: 8192, ..PlacementRequirements::default() },
-                unable("8192 MiB of memory"),
+                Err(PlacementError::TooSmall(ResourceShortage {
+                    resource: "memory",
+                    config_key: "memory_mib",
+                    needed_mib: 8192,
+                    node: "b".to_owned(),
+                    given_mib: 6144,
+                })),
             ),
+            (
+                PlacementRequirements { disk_mib: 10_241, ..PlacementRequirements::default() },
+                Err(PlacementError::TooSmall(ResourceShortage {
+                    resource: "disk",
+                    config_key: "disk_mib",
+                    needed_mib: 10_241,
+                    node: "b".to_owned(),
+                    given_mib: 10_240,
+                })),
+            ),
+            (PlacementRequirements { memory_mib: 5000, ..PlacementRequirements::default() }, Ok(1)),
         ];
         for (needs, expected) in cases {
             assert_eq!(choose_node(needs, &nodes), expected, "{needs:?}");
@@ -176,6 +260,13 @@ mod tests {
         );
         let busy = [NodeCandidate { free: 0, ..node("a", 1) }];
         assert_eq!(choose_node(PlacementRequirements::default(), &busy), Err(PlacementError::Busy));
+        let too_much =
+            PlacementRequirements { memory_mib: 8192, ..PlacementRequirements::default() };
+        assert_eq!(
+            choose_node(too_much, &nodes).unwrap_err().to_string(),
+            "it needs 8192 MiB of memory; the largest allowed node `b` gives a job 6144 MiB",
+            "S000-022: it is refused, and no smaller one takes its place"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! is named. [`render_mermaid`] draws the graph from that function, so the drawing is always correct.
 
 pub mod decisions;
+pub mod environments;
 pub mod evidence;
 pub mod findings;
 pub mod handoffs;

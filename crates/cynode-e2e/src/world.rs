@@ -419,6 +419,9 @@ impl World {
         project["id"].as_str().unwrap().clone_into(&mut self.project);
         // There is no person in a world: plans need no approval unless a proof says otherwise.
         self.ask_about_plans(false, 0).await;
+        // Nor is anybody asked about environments: what a proof's repository needs, its node has.
+        let value = json!({ "value": false, "expected_version": 0 });
+        self.put("/v1/preferences/workflow.ask_environment?scope_type=system", &value).await;
     }
 
     /// Sets whether a person must approve plans, everywhere; the preference has that version now.

@@ -297,9 +297,9 @@ impl CommandContext {
             backend: tried.backend.backend_kind(),
             version: tried.version.clone(),
         });
-        let (slots, warnings) = (self.settings.slots, &self.shown.warnings);
+        let (settings, warnings) = (&self.settings, &self.shown.warnings);
         let report =
-            report::build_node_report(&self.store, slots, backends.collect(), agents, warnings);
+            report::build_node_report(&self.store, settings, backends.collect(), agents, warnings);
         let url = flags.url.trim_end_matches('/');
         let identity = join::join_installation(&self.store, url, &token, name, report).await?;
         print_line(&format!(

@@ -2,14 +2,17 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use cynode_core::nodes::{AgentReport, BackendReport, NodeReport};
+use cynode_core::nodes::{AgentReport, BackendReport, JobLimitsReport, NodeReport};
 
-use crate::store::NodeStore;
+use crate::{
+    node::{JobResourceLimits, NodeSettings},
+    store::NodeStore,
+};
 
 /// Builds the node report from measurements of the machine.
 pub(crate) fn build_node_report(
     store: &NodeStore,
-    slots: u16,
+    settings: &NodeSettings,
     backends: Vec<BackendReport>,
     agents: Vec<AgentReport>,
     warnings: &[String],
@@ -19,12 +22,19 @@ pub(crate) fn build_node_report(
         cores: available_cores(),
         memory_mib: memory_mib(),
         disk_free_mib: store.free_bytes().unwrap_or_default() / (1024 * 1024),
-        slots: slots.into(),
+        slots: settings.slots.into(),
         backends,
         agents,
         warnings: warnings.to_vec(),
+        job_limits: Some(report_job_limits(settings.job_limits)),
         facts: collect_host_facts(),
     }
+}
+
+/// Returns what the node gives one job at most.
+const fn report_job_limits(limits: JobResourceLimits) -> JobLimitsReport {
+    let JobResourceLimits { memory_mib, cpu_percent, processes, disk_mib, bundle_mib: _ } = limits;
+    JobLimitsReport { memory_mib, cpu_percent, processes, disk_mib }
 }
 
 /// Returns the number of cores that this process may use.
@@ -81,6 +91,24 @@ mod tests {
         let text = "MemTotal:       24682496 kB\nMemFree:          311296 kB\n";
         assert_eq!(total_mib(text), Some(24104));
         assert_eq!(total_mib("MemFree: 1 kB"), None);
+    }
+
+    #[test]
+    fn the_limits_of_a_job_are_reported() {
+        let limits = JobResourceLimits {
+            memory_mib: 4096,
+            cpu_percent: 200,
+            processes: 512,
+            disk_mib: 10_240,
+            bundle_mib: 256,
+        };
+        let reported = JobLimitsReport {
+            memory_mib: 4096,
+            cpu_percent: 200,
+            processes: 512,
+            disk_mib: 10_240,
+        };
+        assert_eq!(report_job_limits(limits), reported);
     }
 
     #[test]

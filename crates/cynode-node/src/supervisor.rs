@@ -457,7 +457,7 @@ impl NodeSupervisor {
         }
         report::build_node_report(
             &node.store,
-            node.settings.slots,
+            &node.settings,
             backends.collect(),
             agents,
             &warnings,

@@ -10,7 +10,10 @@ use std::fmt::Write as _;
 
 use cynode_core::{
     preferences,
-    workflow::handoffs::{ChatMessage, ChatRole},
+    workflow::{
+        handoffs::{ChatMessage, ChatRole},
+        limits::ASK_ENVIRONMENT_PREFERENCE,
+    },
 };
 use cynode_wire::manager::handoffs::{HandoffContext, ProjectFacts, TaskFacts};
 use serde_json::{Value, json};
@@ -107,14 +110,17 @@ fn render_task(task: &TaskFacts) -> String {
     quote_untrusted(&text, MAX_TEXT_BYTES)
 }
 
-/// Renders the additional context and the preferences for models, if there are any. Preferences under `agents.` configure the program.
+/// Renders the additional context and the preferences for models, if there are any. Preferences under `agents.` configure the program,
+/// and the question about an environment is none of a model.
 fn render_additional_context(role: PmaRole, context: &HandoffContext) -> Option<String> {
     let mut out = String::new();
     if let Some(text) = &context.additional_context {
         out.push_str(&quote_untrusted(text, MAX_TEXT_BYTES));
     }
     let spoken = context.preferences.iter().filter(|(key, _)| {
-        preferences::applies_to(key, role.agent_role()) && !key.as_str().starts_with("agents.")
+        preferences::applies_to(key, role.agent_role())
+            && !key.as_str().starts_with("agents.")
+            && key.as_str() != ASK_ENVIRONMENT_PREFERENCE
     });
     let preferences: String =
         spoken.map(|(key, value)| format!("{} = {value}\n", key.as_str())).collect();

@@ -3,6 +3,7 @@
 mod base_checks;
 mod collect;
 mod dispatch;
+mod environment;
 mod fail;
 mod finalize;
 mod load;

@@ -8,12 +8,14 @@ pub mod timeline;
 use std::collections::BTreeMap;
 
 use cynode_core::{
+    environments::EnvironmentRef,
     evidence::{ChangeAnomaly, EvidenceCheck},
     ids::{HandoffId, ProjectId, RunId, TaskId},
     names::{DottedKey, Prose, TaskName},
     tasks::Criterion,
     workflow::{
         StepVerdict, WorkflowStep,
+        environments::{EnvironmentChoice, EnvironmentFacts},
         evidence::{BaseChecks, EvidenceView},
         findings::VerificationFinding,
         handoffs::{HandoffRequest, RunHandoff},
@@ -206,6 +208,12 @@ pub enum StepEffect {
     },
     /// Checks that no node has taken need not be tried any more.
     SkipChecks,
+    /// A person wants the proposed environment of the project to be accepted. It is, if they may accept it; see
+    /// [`WorkflowPosition::environment`].
+    AcceptEnvironment {
+        /// The version that they were shown.
+        environment: EnvironmentRef,
+    },
     /// The task is done when this is shown: a person named another check.
     SetCriteria {
         /// What must be shown.
@@ -318,6 +326,9 @@ pub struct RunState {
     /// Where trying the checks on the base commit stands, once it was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_trial: Option<CheckTrial>,
+    /// What people decided about the environment of the task, once they were asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<EnvironmentChoice>,
     /// How often less was planned because a unit came to nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub scope_reductions: u32,
@@ -432,6 +443,9 @@ pub struct WorkflowPosition {
     /// What the checks came to on the base commit; for Plan Steps, once they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_checks: Option<BaseChecks>,
+    /// What is known of the project's environment; for Plan Steps, where there is one or a proposal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<EnvironmentFacts>,
 }
 
 /// What follows.

@@ -90,6 +90,23 @@ async fn a_job_that_fits_no_node_says_what_is_missing_and_one_that_waits_its_tur
     assert_eq!(stalls(&drive).await, []);
 }
 
+#[tokio::test]
+async fn a_job_that_needs_more_than_any_node_gives_is_refused_and_names_the_largest_and_its_line() {
+    let drive = Drive::new().await;
+    let mut wanted = work();
+    wanted["work"]["sandbox"] = json!({ "memory_mib": 3000 });
+    drive.dispatched_with(&["a"], &wanted).await;
+    drive.app.db.execute("UPDATE jobs SET queued_at = now() - interval '11 seconds'").await;
+    let node = Machine::join(&drive.app, &drive.admin, 1, 1).await;
+    let limits = r#"UPDATE nodes SET report = jsonb_set(report, '{job_limits}',
+        '{"memory_mib": 2048, "cpu_percent": 200, "processes": 512, "disk_mib": 4096}')"#;
+    drive.app.db.execute(limits).await;
+    assert_eq!(node.claim(1, 1).await.len(), 0, "the machine has 4096 MiB, a job gets 2048");
+    let small = "no machine takes the job: it needs 3000 MiB of memory; the largest allowed node `node-1` gives a job 2048 MiB";
+    let line = "memory_mib = 3000  # in node.toml of node-1, or of a larger machine; then start its node again";
+    assert_eq!(stalls(&drive).await, one(StallKind::UnplacedJob, small, line));
+}
+
 /// Asks the project manager for a plan, eleven seconds ago.
 async fn asked(drive: &Drive) {
     let mut held = drive.start().await;

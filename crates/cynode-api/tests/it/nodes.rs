@@ -16,6 +16,7 @@ use time::Duration;
 use crate::workflow::{Drive, create_job};
 
 mod base_checks;
+mod environments;
 mod evidence;
 mod policies;
 mod storage;
@@ -34,7 +35,10 @@ fn key(number: u8) -> SigningKey {
 fn report(slots: u32) -> Value {
     json!({
         "version": "0.1.0", "cores": 2, "memory_mib": 4096, "disk_free_mib": 9000, "slots": slots,
-        "backends": [{ "backend": "bubblewrap", "version": "0.8.0" }],
+        "backends": [
+            { "backend": "bubblewrap", "version": "0.8.0" },
+            { "backend": "podman", "version": "4.3.1" },
+        ],
         "agents": [{ "agent": "goose", "version": "1.37.0" }],
         "facts": { "cgroups": "v1" },
     })

@@ -14,9 +14,10 @@ use cynode_core::{
         find_script_paths, is_script_path, is_test_file,
     },
     ids::{EvidenceId, JobId, ProjectId, TaskId},
-    nodes::CommandOutcome,
+    nodes::{CommandOutcome, WorkStopReason},
     tasks::Criterion,
     workflow::{
+        environments::SETUP_FAILURE_PREFIX,
         evidence::{Evidence, EvidenceState, EvidenceView},
         findings::{ReviewFeedback, VerificationFinding},
         jobs::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
@@ -34,7 +35,7 @@ use cynode_wire::{
 };
 use serde_json::{Value, json};
 
-use crate::{Ctx, Error, platform::operation};
+use crate::{Ctx, Error, delivery::task_environments, platform::operation};
 
 /// Returns the evidence of a task and all findings about its current units.
 #[tracing::instrument(name = "app.evidence.get_evidence", skip_all, fields(task.id = %task))]
@@ -87,7 +88,7 @@ pub(crate) async fn schedule_checks(
         return Err(Error::Invalid(why));
     }
     let subject = evidence::find_evidence_subject(ctx.conn(), task, unit, attempt).await?;
-    let subject = subject.filter(|subject| subject.open).ok_or_else(|| {
+    let mut subject = subject.filter(|subject| subject.open).ok_or_else(|| {
         Error::Invalid(format!("unit `{unit}` has no result of that attempt to be checked"))
     })?;
     if subject.commit.is_none() {
@@ -95,6 +96,10 @@ pub(crate) async fn schedule_checks(
             format!("unit `{unit}` has no commit, and started from none: nothing can be checked");
         return Err(Error::Invalid(why));
     }
+    let own = subject.sandbox.take().and_then(|it| serde_json::from_value(it).ok());
+    let own = own.unwrap_or_else(SandboxNeeds::plain_sandbox);
+    let sandbox = task_environments::sandbox_of_checks(ctx.conn(), task, own).await?;
+    subject.sandbox = serde_json::to_value(&sandbox).ok();
     let id = EvidenceId::from_uuid(ctx.new_uuid());
     let mut known = evidence::open_evidence(ctx.conn(), id, task, attempt, &subject).await?;
     let fresh = known.checks.is_empty();
@@ -205,7 +210,10 @@ pub(crate) async fn schedule_base_checks(
         ctx.wake_task(task);
         return Ok(());
     }
-    let payload = trial_payload(&known, &numbers);
+    let environment =
+        task_environments::environment_of_task(ctx.conn(), found.project, task).await?;
+    let sandbox = environment.map_or_else(SandboxNeeds::plain_sandbox, |it| it.sandbox_needs());
+    let payload = trial_payload(&known, &numbers, sandbox);
     let job = NewEvidenceJob { id: ctx.new_uuid(), evidence: known.id, payload: &payload };
     evidence::queue_evidence_job(ctx.conn(), &job).await?;
     ctx.mark_job_queued();
@@ -213,7 +221,7 @@ pub(crate) async fn schedule_base_checks(
 }
 
 /// Returns the payload of the job that runs checks on the base commit.
-fn trial_payload(known: &LockedEvidence, numbers: &[usize]) -> Value {
+fn trial_payload(known: &LockedEvidence, numbers: &[usize], sandbox: SandboxNeeds) -> Value {
     let checks: Vec<EvidenceCheck> = numbers
         .iter()
         .filter_map(|number| known.checks.get(*number))
@@ -230,7 +238,7 @@ fn trial_payload(known: &LockedEvidence, numbers: &[usize]) -> Value {
         context: StructuredContext::default(),
         models: Vec::new(),
         tools: Some(Vec::new()),
-        sandbox: SandboxNeeds::default(),
+        sandbox,
         placement: PlacementSpec::default(),
         commit: CommitRule::Never,
     };
@@ -283,6 +291,14 @@ pub(crate) async fn skip_base_checks(ctx: &mut Ctx, task: TaskId) -> Result<(), 
     .await?)
 }
 
+/// Describes why checks were not run. A failed set-up of the environment is marked: a repeat would fail too.
+fn describe_unrun_checks(result: &Value) -> String {
+    let said = result["summary"].as_str().filter(|said| !said.is_empty());
+    let said = said.unwrap_or("the checks were not run to an end");
+    let setup_failed = result["stop_reason"] == WorkStopReason::Environment.as_str();
+    if setup_failed { format!("{SETUP_FAILURE_PREFIX}{said}") } else { said.to_owned() }
+}
+
 /// Records the results of checks on the base commit.
 async fn record_base_checks(
     conn: &mut Conn,
@@ -294,15 +310,14 @@ async fn record_base_checks(
     let steps: Vec<CommandOutcome> =
         serde_json::from_value(result["steps"].clone()).unwrap_or_default();
     if steps.is_empty() {
-        let said = result["summary"].as_str().filter(|said| !said.is_empty());
-        let error = said.unwrap_or("the checks were not run to an end");
+        let error = describe_unrun_checks(result);
         let state = EvidenceState::Unable;
         return Ok(evidence::update_evidence(
             conn,
             known.id,
             &known.checks,
             state,
-            Some(error),
+            Some(&error),
             known.attempts,
         )
         .await?);
@@ -397,7 +412,7 @@ async fn plan_next_check(
         models: Vec::new(),
         tools: Some(Vec::new()),
         sandbox: serde_json::from_value::<SandboxNeeds>(read(&scene.subject.sandbox))
-            .unwrap_or_default(),
+            .unwrap_or_else(|_| SandboxNeeds::plain_sandbox()),
         placement: serde_json::from_value::<PlacementSpec>(read(&scene.subject.placement))
             .unwrap_or_default(),
         commit: CommitRule::Never,
@@ -450,10 +465,9 @@ pub(crate) async fn record_check_result(
     let steps: Vec<CommandOutcome> =
         serde_json::from_value(result["steps"].clone()).unwrap_or_default();
     if outcome == JobOutcome::Failed || steps.len() != numbers.len() {
-        let said = result["summary"].as_str().filter(|said| !said.is_empty());
-        let error = said.unwrap_or("the checks were not run to an end");
+        let error = describe_unrun_checks(result);
         let state = EvidenceState::Unable;
-        evidence::update_evidence(conn, id, &known.checks, state, Some(error), known.attempts)
+        evidence::update_evidence(conn, id, &known.checks, state, Some(&error), known.attempts)
             .await?;
         return Ok(false);
     }

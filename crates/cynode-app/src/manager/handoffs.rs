@@ -346,6 +346,10 @@ async fn build_handoff_context(
         context.preferences_applied.insert(key.clone(), applied);
         context.preferences.insert(key, held.value);
     }
+    if let (HandoffKind::Plan | HandoffKind::Dispatch, Some(task)) = (kept.kind, kept.task) {
+        context.environment =
+            crate::delivery::task_environments::load_environment_facts(ctx.conn(), task).await?;
+    }
     if let (HandoffRequest::Verify(judge) | HandoffRequest::Analyse(judge), Some(task)) =
         (&kept.request, kept.task)
     {

@@ -19,7 +19,11 @@ use cynode_db::{
 };
 use cynode_wire::workflow::StepEffect;
 
-use crate::{Ctx, Error, delivery::evidence, manager::handoffs};
+use crate::{
+    Ctx, Error,
+    delivery::{evidence, task_environments},
+    manager::handoffs,
+};
 
 /// Applies all effects or none.
 pub(super) async fn apply_effects(
@@ -87,6 +91,9 @@ async fn apply_effect(
         }
         StepEffect::TryChecks { checks } => evidence::schedule_base_checks(ctx, task, checks).await,
         StepEffect::SkipChecks => evidence::skip_base_checks(ctx, task).await,
+        StepEffect::AcceptEnvironment { environment } => {
+            task_environments::accept_as_answered(ctx, task, environment).await
+        }
         StepEffect::SetCriteria { criteria } => set_criteria(ctx, task, criteria).await,
         StepEffect::AcceptUnit { unit, attempt, findings, waived, by_person, shown_anomalies } => {
             let shown = if *by_person { shown_anomalies.as_slice() } else { &[] };

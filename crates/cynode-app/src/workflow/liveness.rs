@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     ids::TaskId,
-    placement::{self, NodeCandidate, PlacementError, PlacementRequirements},
+    placement::{self, NodeCandidate, PlacementError, PlacementRequirements, ResourceShortage},
     policies::PlacementBounds,
 };
 use cynode_db::{
@@ -184,6 +184,14 @@ fn unplaced_commands(why: &PlacementError, agent: Option<&str>) -> Option<Vec<St
             vec![format!(
                 "cynode-node agents install {agent}  # on a node; with `cynode up`: cynode-node --state DATA/node agents install {agent}"
             )]
+        }
+        (PlacementError::TooSmall(ResourceShortage { config_key, needed_mib, node, .. }), _) => {
+            vec![
+                format!(
+                    "{config_key} = {needed_mib}  # in node.toml of {node}, or of a larger machine; then start its node again"
+                ),
+                "cynork project environment show  # or ask for less there: `limits`".to_owned(),
+            ]
         }
         (PlacementError::Unable(_), _) => {
             vec!["cynork node list".to_owned(), "cynode-node doctor  # on each node".to_owned()]

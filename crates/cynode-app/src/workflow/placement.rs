@@ -3,7 +3,7 @@
 use cynode_core::{
     nodes::NodeState,
     placement::{NODE_SILENCE_TIMEOUT_MS, NodeCandidate, PlacementRequirements},
-    workflow::jobs::{JobSpec, SandboxBackend, WorkerChoice},
+    workflow::jobs::{JobSpec, SandboxBackend, SandboxNeeds, WorkerChoice},
 };
 use cynode_db::nodes::NodeRecord;
 
@@ -26,13 +26,16 @@ pub(crate) fn placement_candidates(there: &[NodeRecord]) -> Vec<NodeCandidate> {
 
 pub(crate) fn to_candidate(node: &NodeRecord) -> NodeCandidate {
     let report = &node.report;
+    let limits = report.job_limits;
     let backends = report.backends.iter().map(|there| backend_name(there.backend).to_owned());
     NodeCandidate {
         name: node.name.clone(),
         labels: node.labels.clone(),
         backends: backends.collect(),
         agents: report.agents.iter().map(|there| there.agent.clone()).collect(),
-        memory_mib: report.memory_mib,
+        memory_mib: limits.map_or(report.memory_mib, |limits| limits.memory_mib.into()),
+        // A node that does not say what it gives a job is not refused for it.
+        disk_mib: limits.map_or(u64::MAX, |limits| limits.disk_mib.into()),
         free: report.slots.saturating_sub(node.jobs),
         turn: node.turn,
     }
@@ -43,7 +46,7 @@ pub(crate) fn placement_needs(work: &JobSpec) -> PlacementRequirements<'_> {
     PlacementRequirements {
         node: work.placement.node.as_deref(),
         labels: &work.placement.labels,
-        backend: work.sandbox.backend.map(backend_name),
+        backend: needed_backend(&work.sandbox).map(backend_name),
         agent: match &work.worker {
             WorkerChoice::Acp { agent } => Some(agent),
             WorkerChoice::Command { .. }
@@ -52,8 +55,18 @@ pub(crate) fn placement_needs(work: &JobSpec) -> PlacementRequirements<'_> {
             | WorkerChoice::Merge => None,
         },
         memory_mib: work.sandbox.memory_mib.unwrap_or_default().into(),
+        disk_mib: work.sandbox.disk_mib.unwrap_or_default().into(),
         bounds: None,
         avoid: &[],
+    }
+}
+
+/// Returns the backend that a sandbox needs: only containers have images.
+const fn needed_backend(needs: &SandboxNeeds) -> Option<SandboxBackend> {
+    match (needs.backend, &needs.image) {
+        (Some(backend), _) => Some(backend),
+        (None, Some(_)) => Some(SandboxBackend::Podman),
+        (None, None) => None,
     }
 }
 

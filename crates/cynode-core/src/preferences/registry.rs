@@ -97,6 +97,8 @@ preferences! {
         "The longest line of Markdown that agents are told to write. Advice: nothing enforces it.";
     "workflow.approve_plan" Kind::Boolean, "true", "",
         "Whether a person is asked about a plan before anything is done.";
+    "workflow.ask_environment" Kind::Boolean, "true", "",
+        "Whether a person is asked about a proposed environment before the plan, where the project has none and its files need one.";
     "workflow.max_node_retries" Kind::Count, "3", "from 1 up, else the default",
         "How often a step of the workflow is tried when its failure may pass.";
     "workflow.max_parallel_units" Kind::Count, "4", "1 to 32, else the nearest",

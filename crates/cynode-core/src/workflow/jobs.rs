@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::{
     agents::AgentRole,
-    environments::EnvironmentRef,
+    environments::{EnvironmentBase, EnvironmentLimits, EnvironmentRef},
     evidence::EvidenceCheck,
     ids::{JobId, TaskId},
     workflow::{findings::VerificationFinding, plan::UnitKey},
@@ -235,6 +235,92 @@ pub struct SandboxNeeds {
     /// The version of the project's environment that it runs in; a plain sandbox when it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<EnvironmentRef>,
+}
+
+impl SandboxNeeds {
+    /// Returns the needs of a job that runs in the node's own system with the node's limits and without an environment.
+    pub const fn plain_sandbox() -> Self {
+        Self {
+            backend: None,
+            image: None,
+            memory_mib: None,
+            cpu_percent: None,
+            processes: None,
+            disk_mib: None,
+            egress_hosts: Vec::new(),
+            environment: None,
+        }
+    }
+
+    /// Returns the needs of a job that runs in an environment: its base, its resources and the version itself.
+    pub fn in_environment(
+        reference: EnvironmentRef,
+        base: &EnvironmentBase,
+        limits: EnvironmentLimits,
+    ) -> Self {
+        let image = match base {
+            EnvironmentBase::Image(name) => Some(name.clone()),
+            EnvironmentBase::Host | EnvironmentBase::Debian(_) => None,
+        };
+        Self {
+            backend: image.is_some().then_some(SandboxBackend::Podman),
+            image,
+            memory_mib: limits.memory_mib,
+            cpu_percent: limits.cpu_percent,
+            processes: limits.processes,
+            disk_mib: limits.disk_mib,
+            egress_hosts: Vec::new(),
+            environment: Some(reference),
+        }
+    }
+
+    /// Adds what a unit says it needs. A unit can only ask for more than its environment has.
+    #[must_use]
+    pub fn with_unit_needs(mut self, needs: UnitNeeds) -> Self {
+        let larger = |own: Option<u32>, asked: Option<u32>, max: u32| {
+            own.max(asked.map(|asked| asked.clamp(1, max)))
+        };
+        self.memory_mib = larger(self.memory_mib, needs.memory_mib, MAX_UNIT_MIB);
+        self.disk_mib = larger(self.disk_mib, needs.disk_mib, MAX_UNIT_MIB);
+        self
+    }
+}
+
+/// Maximum memory and maximum disk space that a unit can ask for, in MiB: 1 TiB.
+const MAX_UNIT_MIB: u32 = 1024 * 1024;
+
+/// Maximum time that a unit can ask for, in minutes: a day.
+const MAX_UNIT_MINUTES: u32 = 24 * 60;
+
+/// What a unit says it needs; the field `needs` of its payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct UnitNeeds {
+    /// Memory, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u32>,
+    /// Disk space, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_mib: Option<u32>,
+    /// Time from claim to result, in minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minutes: Option<u32>,
+}
+
+impl UnitNeeds {
+    /// Reads the needs of a unit from its payload. Needs that cannot be read are none.
+    pub fn of_payload(payload: &Value) -> Self {
+        payload
+            .get("needs")
+            .and_then(|needs| serde_json::from_value(needs.clone()).ok())
+            .unwrap_or_default()
+    }
+
+    /// Returns the timeout of a job: the given one, or more where the unit asks for more.
+    pub fn timeout_seconds(self, at_least: u32) -> u32 {
+        let asked = self.minutes.unwrap_or_default().min(MAX_UNIT_MINUTES) * 60;
+        at_least.max(asked)
+    }
 }
 
 /// What makes the sandbox.

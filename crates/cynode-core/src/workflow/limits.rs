@@ -17,6 +17,10 @@ pub const MAX_PARALLEL_UNITS: BoundedNumber<i64> =
 /// The preference that says whether a person is asked about a plan.
 pub const APPROVE_PLAN_PREFERENCE: &str = "workflow.approve_plan";
 
+/// The preference that says whether a person is asked about a proposed environment. Only the workflow goes by it, so that models are not
+/// told it.
+pub const ASK_ENVIRONMENT_PREFERENCE: &str = "workflow.ask_environment";
+
 const BACKOFF_INITIAL_DELAY: Duration = Duration::from_secs(1);
 const BACKOFF_MAX_DELAY: Duration = Duration::from_secs(30);
 
@@ -35,6 +39,8 @@ pub struct RunLimits {
     pub approve_plan: bool,
     /// Whether the checks are tried on the base commit before anybody works.
     pub try_checks: bool,
+    /// Whether a person is asked about a proposed environment where the project has none.
+    pub ask_environment: bool,
     timeouts: BTreeMap<WorkflowStep, Duration>,
 }
 
@@ -47,6 +53,7 @@ impl Default for RunLimits {
             retry_budget: 30,
             approve_plan: true,
             try_checks: true,
+            ask_environment: true,
             timeouts: BTreeMap::new(),
         }
     }
@@ -75,6 +82,7 @@ impl RunLimits {
                 }
                 "retry_budget" => apply_positive(key, value, &mut limits.retry_budget, &mut notes),
                 "try_checks" => limits.try_checks = value.as_bool().unwrap_or(true),
+                "ask_environment" => limits.ask_environment = value.as_bool().unwrap_or(true),
                 "approve_plan" => limits.approve_plan = value.as_bool().unwrap_or(true),
                 other => {
                     let node =
@@ -194,6 +202,15 @@ mod tests {
             let (limits, _) = read(&[("workflow.approve_plan", value.clone())]);
             assert_eq!(limits.approve_plan, asked, "{value}");
         }
+    }
+
+    #[test]
+    fn only_a_clear_no_keeps_a_person_from_being_asked_about_an_environment() {
+        for (value, asked) in [(json!(false), false), (json!(true), true), (json!("no"), true)] {
+            let (limits, _) = read(&[("workflow.ask_environment", value.clone())]);
+            assert_eq!(limits.ask_environment, asked, "{value}");
+        }
+        assert!(read(&[]).0.ask_environment);
     }
 
     #[test]

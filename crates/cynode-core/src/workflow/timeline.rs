@@ -90,6 +90,9 @@ pub struct JobEntry {
     /// Who works or worked on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
+    /// Step of the set-up of its environment that runs now, such as `2 of 5: npm ci`; empty before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup_step: Option<String>,
     /// Since when it waits or waited.
     #[serde(with = "time::serde::rfc3339")]
     pub queued_at: OffsetDateTime,

@@ -98,7 +98,11 @@ pub async fn list_wait_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<Wait
 pub async fn list_job_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<JobEntry>, DbError> {
     let rows = sqlx::query!(
         r#"
-        SELECT j.job_id, coalesce(u.key, 'base-check') AS "key!", j.attempt, j.state, j.worker, j.queued_at, j.started_at, j.ended_at
+        SELECT j.job_id, coalesce(u.key, 'base-check') AS "key!", j.attempt, j.state, j.worker, j.queued_at, j.started_at, j.ended_at,
+            CASE WHEN j.state = 'running' AND j.phase = 'setting_up' THEN coalesce((
+                SELECT concat(e.data ->> 'number', ' of ', e.data ->> 'of', ': ', left(e.data ->> 'step', 200)) FROM job_events e
+                WHERE e.job_id = j.job_id AND e.event = 'setup'
+                ORDER BY e.number DESC LIMIT 1), '') END AS setup_step
         FROM jobs j LEFT JOIN work_units u ON u.unit_id = j.unit_id
         WHERE j.task_id = $1
         ORDER BY j.queued_at DESC, u.position DESC NULLS LAST
@@ -116,6 +120,7 @@ pub async fn list_job_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<JobEn
             attempt: u32::try_from(row.attempt).map_err(corrupt_column("jobs", "attempt"))?,
             state: row.state,
             worker: row.worker,
+            setup_step: row.setup_step,
             queued_at: row.queued_at,
             started_at: row.started_at,
             ended_at: row.ended_at,

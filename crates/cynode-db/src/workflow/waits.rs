@@ -175,6 +175,21 @@ pub async fn find_ended_wait(conn: &mut Conn, task: TaskId) -> Result<Option<End
     .transpose()
 }
 
+/// The person who last answered a question of the task.
+#[tracing::instrument(name = "db.waits.last_answering_user", skip_all, fields(task.id = %task))]
+pub async fn last_answering_user(conn: &mut Conn, task: TaskId) -> Result<Option<UserId>, DbError> {
+    let user = sqlx::query_scalar!(
+        r#"
+        SELECT resolved_by AS "resolved_by!" FROM waits
+        WHERE task_id = $1 AND reason = 'human_input' AND resolution = 'answered' AND resolved_by IS NOT NULL
+        ORDER BY opened_at DESC
+        LIMIT 1
+        "#,
+        task.as_uuid(),
+    );
+    Ok(user.fetch_optional(conn).await?.map(UserId::from_uuid))
+}
+
 /// What a person last answered, since the last job of the task was queued.
 #[tracing::instrument(name = "db.waits.last_wait_answer", skip_all, fields(task.id = %task))]
 pub async fn last_wait_answer(conn: &mut Conn, task: TaskId) -> Result<Option<String>, DbError> {

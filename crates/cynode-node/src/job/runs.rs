@@ -48,7 +48,7 @@ impl JobSandboxRunner {
         Self::new(
             backend,
             job,
-            most.run_limits(&cynode_core::workflow::jobs::SandboxNeeds::default(), wall),
+            most.run_limits(&cynode_core::workflow::jobs::SandboxNeeds::plain_sandbox(), wall),
             until,
         )
     }

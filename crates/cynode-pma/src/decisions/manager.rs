@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     agents::AgentRole,
+    environments::EnvironmentCheck,
+    evidence::EvidenceCheck,
     names::DottedKey,
     workflow::{
         decisions::review::ReviewOptions,
+        environments::EnvironmentBrief,
         handoffs::{HandoffAnswer, HandoffRequest, ProjectContext},
         reports::{ReportKind, ReportView},
     },
@@ -90,6 +93,30 @@ pub(super) fn criterion_texts(task: &TaskFacts) -> Vec<String> {
 /// Returns the project context that was stored with the plan.
 fn planned_project(desk: &DecisionContext<'_>) -> ProjectContext {
     desk.handoff.context.planned.as_ref().map(|planned| planned.project.clone()).unwrap_or_default()
+}
+
+/// Returns the accepted environment of the project, if the task uses one.
+fn accepted_environment<'a>(desk: &DecisionContext<'a>) -> Option<&'a EnvironmentBrief> {
+    desk.handoff.context.environment.as_ref()?.accepted.as_ref()
+}
+
+/// Returns the checks of the project's environment. Like the project's own commands they count only if they held before the change:
+/// no change answers for what was broken already.
+fn environment_checks(desk: &DecisionContext<'_>) -> Vec<EvidenceCheck> {
+    let checks = accepted_environment(desk).map_or(&[][..], |it| it.checks.as_slice());
+    let checks = checks.iter().map(EnvironmentCheck::to_evidence_check);
+    checks.map(|check| EvidenceCheck { unless_before: true, ..check }).collect()
+}
+
+/// Returns the commands that build and test the project: those of its environment, then those that its files name.
+fn join_commands(environment: &[EvidenceCheck], commands: Vec<String>) -> Vec<String> {
+    let mut joined: Vec<String> = environment.iter().map(EvidenceCheck::command_line).collect();
+    for command in commands {
+        if !joined.contains(&command) {
+            joined.push(command);
+        }
+    }
+    joined
 }
 
 /// Returns the review options. An invalid preference is logged.

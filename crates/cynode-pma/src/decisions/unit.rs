@@ -5,6 +5,7 @@ use cynode_core::{
     workflow::{
         decisions::{IssueScope, UnitKind},
         findings::VerificationFinding,
+        jobs::UnitNeeds,
         plan::{Plan, PlannedUnit, UnitKey},
     },
 };
@@ -29,12 +30,15 @@ pub struct UnitPayload {
     /// Checks that are run on its result: its own, and the project's for a final unit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<EvidenceCheck>,
+    /// Resources that it needs beyond the project's environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs: Option<UnitNeeds>,
 }
 
 impl UnitPayload {
     /// Creates the payload of a unit of the first iteration.
     pub const fn new(kind: UnitKind, scope: IssueScope, brief: UnitBrief) -> Self {
-        Self { kind, scope, brief, iteration: 0, checks: Vec::new() }
+        Self { kind, scope, brief, iteration: 0, checks: Vec::new(), needs: None }
     }
 }
 

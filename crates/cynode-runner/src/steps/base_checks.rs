@@ -13,6 +13,7 @@ use cynode_core::{
     },
     tasks::Criterion,
     workflow::{
+        environments::EnvironmentChoice,
         evidence::{BaseChecks, EvidenceState},
         plan::{Plan, PlanText},
         waits::{ANSWER_STOP, EndedWait, WaitReason},
@@ -23,8 +24,9 @@ use cynode_wire::workflow::{CheckTrial, NewWait, RunState, StepEffect};
 use serde_json::Value;
 
 use super::{
-    CheckpointDraft, StepContext, abandonment_reason, ask_person, normalize_answer,
-    open_ended_wait, person_answer, plan,
+    CheckpointDraft, StepContext, abandonment_reason, ask_person,
+    environment::{SetupAnswer, is_setup_failure, parse_setup_answer, setup_question},
+    normalize_answer, open_ended_wait, person_answer, plan,
 };
 
 /// Maximum number of jobs that are started when their nodes become unreachable.
@@ -84,6 +86,20 @@ fn apply_answer(
     let Some(base) = required_base_checks(scene, &wanted) else {
         return advance_trial(scene, state, trial, wanted);
     };
+    if is_setup_failure(base.error.as_deref()) {
+        let parsed = parse_setup_answer(Some(wait));
+        return match parsed {
+            SetupAnswer::Unasked | SetupAnswer::Redo | SetupAnswer::Unclear => {
+                ask_about_setup(state, trial, &base, parsed)
+            }
+            SetupAnswer::Again | SetupAnswer::Without => {
+                if parsed == SetupAnswer::Without {
+                    state.environment = Some(EnvironmentChoice::without_environment());
+                }
+                wait_for_trial(state, trial, Some(StepEffect::TryChecks { checks: wanted }))
+            }
+        };
+    }
     let words = wait.answer.as_deref().unwrap_or_default().trim();
     let stuck: Vec<EvidenceCheck> = base
         .blocked_checks()
@@ -141,6 +157,9 @@ fn advance_trial(
             effects.push(StepEffect::SkipChecks);
         }
         EvidenceState::Gathering => return wait_for_trial(state, trial, None),
+        EvidenceState::Unable if is_setup_failure(base.error.as_deref()) => {
+            return ask_about_setup(state, trial, &base, SetupAnswer::Unasked);
+        }
         // The sandbox failed, or the node became unreachable.
         EvidenceState::Unable if base.attempts < MAX_TRIAL_ATTEMPTS && base.commit.is_some() => {
             return wait_for_trial(state, trial, Some(StepEffect::TryChecks { checks: wanted }));
@@ -187,6 +206,19 @@ fn wait_for_trial(
         effects: effect.into_iter().collect(),
         ..CheckpointDraft::with_wait(state, wait, note)
     }
+}
+
+/// Asks a person about an environment that could not be set up for the checks.
+fn ask_about_setup(
+    mut state: RunState,
+    trial: CheckTrial,
+    base: &BaseChecks,
+    answer: SetupAnswer,
+) -> CheckpointDraft {
+    let question = setup_question(base.error.as_deref().unwrap_or_default(), answer);
+    state.check_trial = Some(CheckTrial { open: true, ..trial });
+    let note = Some("the environment could not be set up".to_owned());
+    CheckpointDraft { note, ..ask_person(state, question, 0) }
 }
 
 /// Asks a person about checks that cannot run here.

@@ -4,6 +4,7 @@ use cynode_core::{
     nodes::WorkStopReason,
     workflow::{
         StepVerdict,
+        environments::SETUP_FAILURE_PREFIX,
         findings::{FindingSeverity, VerificationFinding},
         handoffs::FailureDecision,
         instructions::InstructionKind,
@@ -19,8 +20,10 @@ use cynode_wire::{
 use serde_json::Value;
 
 use super::{
-    CheckpointDraft, StepContext, ask_about_unit, attempts_left, await_answer, hand_off, may_retry,
-    open_ended_wait,
+    CheckpointDraft, StepContext, ask_about_unit, attempts_left, await_answer,
+    dispatch::unit_payload,
+    environment::handle_failed_setup,
+    hand_off, may_retry, open_ended_wait,
     pending_checks::{CheckProgress, check_progress, gather_evidence},
     unit_answer,
 };
@@ -37,9 +40,23 @@ struct CollectInput<'a> {
 
 #[derive(Debug, PartialEq)]
 enum CollectOutput {
-    Result { unit: UnitKey, attempt: u32, output: Value },
+    Result {
+        unit: UnitKey,
+        attempt: u32,
+        output: Value,
+    },
     Nothing(FailedAttempt),
-    Apart { unit: UnitKey, attempt: u32, conflict: UnitsConflict },
+    /// The environment of the job could not be set up: the work did not begin.
+    NoEnvironment {
+        unit: UnitKey,
+        attempt: u32,
+        why: String,
+    },
+    Apart {
+        unit: UnitKey,
+        attempt: u32,
+        conflict: UnitsConflict,
+    },
     Await,
     NothingOut,
 }
@@ -79,6 +96,10 @@ fn find_result(
                     Some(conflict) => return CollectOutput::Apart { unit, attempt, conflict },
                     None => format!("the job failed: {}", excerpt_output(&output)),
                 }
+            }
+            JobState::Failed if output["stop_reason"] == WorkStopReason::Environment.as_str() => {
+                let why = output["summary"].as_str().unwrap_or_default().trim().to_owned();
+                return CollectOutput::NoEnvironment { unit, attempt, why };
             }
             JobState::Failed => format!("the job failed: {}", excerpt_output(&output)),
             JobState::Lost => "nothing was heard of the job any more".to_owned(),
@@ -135,7 +156,9 @@ pub(super) async fn run_collect_step(
     let input = CollectInput { units: &scene.position.units, asked };
     let output = find_result(&input, |unit, attempt, output| {
         match check_progress(scene, unit, attempt, output) {
-            CheckProgress::Known(_) | CheckProgress::Unable(_) => true,
+            CheckProgress::Known(_) | CheckProgress::SetupFailed(_) | CheckProgress::Unable(_) => {
+                true
+            }
             CheckProgress::Gathering => false,
             CheckProgress::Missing(due) => {
                 checks.push(gather_evidence(scene, unit, attempt, due));
@@ -157,6 +180,17 @@ async fn apply_collect_output(
             Ok(accept_result(state, unit, attempt, output))
         }
         CollectOutput::Nothing(failed) => handle_failed_attempt(scene, state, failed).await,
+        // A worker that the plan names runs in the environment that the plan names: nobody can choose another one.
+        CollectOutput::NoEnvironment { unit, attempt, why }
+            if unit_payload(scene, &unit).get("work").is_some() =>
+        {
+            let why = format!("{SETUP_FAILURE_PREFIX}{why}");
+            let failed = FailedAttempt { unit, attempt, why, lost: false };
+            handle_failed_attempt(scene, state, failed).await
+        }
+        CollectOutput::NoEnvironment { unit, attempt, why } => {
+            Ok(handle_failed_setup(scene, state, unit, attempt, &why))
+        }
         CollectOutput::Apart { unit, attempt, conflict } => {
             Ok(revise_for_conflict(state, unit, attempt, conflict))
         }
@@ -313,7 +347,7 @@ async fn request_remedy(
     };
     let request = FailureRequest {
         unit,
-        payload: super::dispatch::unit_payload(scene, key),
+        payload: unit_payload(scene, key),
         attempt,
         attempts_left: attempts_left(scene, attempt),
         why,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cynode_core::workflow::{
     StepVerdict, WorkflowStep,
     handoffs::ReadyUnit,
-    jobs::JobSpec,
+    jobs::{JobSpec, UnitNeeds},
     plan::{DispatchDecision, UnitKey, UnitStatus, decide_dispatch},
     units::{UnitState, UnitView},
 };
@@ -105,7 +105,8 @@ pub(super) async fn run_dispatch_step(
             attempt,
             remedy: serde_json::json!({ "findings": unit.findings }),
             work: works.remove(&unit.key).map(Box::new),
-            timeout_seconds,
+            timeout_seconds: UnitNeeds::of_payload(unit_payload(scene, &unit.key))
+                .timeout_seconds(timeout_seconds),
         }
     });
     let effects: Vec<StepEffect> = effects.collect();

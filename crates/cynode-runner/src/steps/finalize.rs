@@ -13,8 +13,9 @@ use cynode_core::{
 use cynode_wire::{manager::handoffs::PlanRevision, workflow::RunState};
 
 use super::{
-    CheckpointDraft, StepContext, abandonment_reason, ask_person, await_answer, hand_off,
-    open_ended_wait,
+    CheckpointDraft, StepContext, abandonment_reason, ask_person, await_answer,
+    environment::{UnrunChecks, handle_unrun_checks},
+    hand_off, open_ended_wait,
     pending_checks::{
         CheckProgress, check_progress, due_checks, final_units, gather_evidence, regather_evidence,
     },
@@ -139,6 +140,12 @@ fn check_final_units(scene: &StepContext<'_>) -> Result<Option<CheckpointDraft>,
                 checks.push(Some(gather_evidence(scene, key, attempt, due)));
             }
             CheckProgress::Gathering => checks.push(None),
+            CheckProgress::SetupFailed(why) => {
+                let gather = regather_evidence(scene, key, attempt);
+                let state = scene.state.clone();
+                let checks = UnrunChecks { unit: key, attempt: None, why: &why, gather };
+                return Ok(Some(handle_unrun_checks(scene, state, checks)));
+            }
             CheckProgress::Unable(why) => return Err(StepError::Permanent(why)),
         }
     }

@@ -13,7 +13,7 @@ use cynode_core::{
 use cynode_wire::workflow::StepEffect;
 use serde_json::Value;
 
-use super::StepContext;
+use super::{StepContext, environment::is_setup_failure};
 
 /// Maximum number of times that checks are restarted when their sandbox fails.
 const MAX_CHECK_ATTEMPTS: u32 = 5;
@@ -27,6 +27,8 @@ pub(super) enum CheckProgress {
     Missing(Vec<EvidenceCheck>),
     /// Checks are running.
     Gathering,
+    /// The environment of the checks could not be set up. A person has to decide.
+    SetupFailed(String),
     /// The checks cannot be run here.
     Unable(String),
 }
@@ -112,6 +114,9 @@ pub(super) fn check_progress(
     let has = |check: &EvidenceCheck| view.checks.iter().any(|it| it.check == *check);
     match view.state {
         EvidenceState::Gathering => CheckProgress::Gathering,
+        EvidenceState::Unable if is_setup_failure(view.error.as_deref()) => {
+            CheckProgress::SetupFailed(view.error.clone().unwrap_or_default())
+        }
         EvidenceState::Unable if view.attempts < MAX_CHECK_ATTEMPTS => CheckProgress::Missing(due),
         EvidenceState::Unable => {
             let why = view.error.clone().unwrap_or_else(|| "no reason was given".to_owned());

@@ -16,7 +16,7 @@ use cynode_wire::{
 
 use super::{
     CheckpointDraft, StepContext, abandonment_reason, ask_person, await_answer, base_checks,
-    hand_off, open_ended_wait, person_answer,
+    environment, hand_off, open_ended_wait, person_answer,
 };
 use crate::agent_backend::{AgentReply, PlanRequest, StepError};
 
@@ -106,6 +106,9 @@ async fn request_plan(
 
 pub(super) async fn run_plan_step(scene: &StepContext<'_>) -> Result<CheckpointDraft, StepError> {
     let mut state = scene.state.clone();
+    if let Some(step) = environment::review_proposal(scene, &mut state) {
+        return Ok(step);
+    }
     if let Some(trial) = base_checks::open_trial(&state) {
         // Later feedback is about another plan.
         if state.feedback.is_empty() {

@@ -24,6 +24,8 @@ use crate::agent_backend::{
 };
 use crate::handoff_backend::HandoffBackend;
 
+mod environments;
+
 /// A mind that says what it is told to.
 struct Told {
     plan: Mutex<Vec<Result<AgentReply<Plan>, StepError>>>,
@@ -119,6 +121,7 @@ impl Set {
         let position = WorkflowPosition {
             evidence: Vec::new(),
             base_checks: None,
+            environment: None,
             task_id: "tsk_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse::<TaskId>().unwrap(),
             run_id: "run_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse::<RunId>().unwrap(),
             sequence: 1,

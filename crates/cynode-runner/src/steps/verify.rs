@@ -15,8 +15,9 @@ use cynode_wire::{
 };
 
 use super::{
-    CheckpointDraft, StepContext, ask_about_unit, attempts_left, await_answer, hand_off, may_retry,
-    open_ended_wait,
+    CheckpointDraft, StepContext, ask_about_unit, attempts_left, await_answer,
+    environment::{UnrunChecks, handle_unrun_checks},
+    hand_off, may_retry, open_ended_wait,
     pending_checks::{CheckProgress, check_progress, gather_evidence, regather_evidence},
     requests_retry, unit_answer,
 };
@@ -60,7 +61,9 @@ async fn request_verification(
                 checks,
             ))));
         }
-        CheckProgress::Unable(why) => return Err(StepError::Permanent(why)),
+        CheckProgress::SetupFailed(why) | CheckProgress::Unable(why) => {
+            return Err(StepError::Permanent(why));
+        }
     };
     // A person has fixed the machine: the checks run again, and no worker does.
     if evidence.first_obstacle().is_some() && requests_retry(unit_answer(scene, &unit.key)) {
@@ -107,6 +110,11 @@ pub(super) async fn run_verify_step(scene: &StepContext<'_>) -> Result<Checkpoin
         return Err(StepError::Permanent("there is no result to judge".into()));
     };
     let (unit, attempt) = (result.unit.clone(), result.attempt);
+    if let CheckProgress::SetupFailed(why) = check_progress(scene, &unit, attempt, &result.output) {
+        let gather = regather_evidence(scene, &unit, attempt);
+        let (unit, attempt, why) = (&unit, Some(attempt), why.as_str());
+        return Ok(handle_unrun_checks(scene, state, UnrunChecks { unit, attempt, why, gather }));
+    }
     let (judgement, listed, cost_micros) = match request_verification(VerifyInput { result }, scene)
         .await?
     {

@@ -11,6 +11,7 @@ use cynode_core::{
     names::DottedKey,
     tasks::Criterion,
     workflow::{
+        environments::EnvironmentFacts,
         findings::VerificationFinding,
         handoffs::{
             AnalysisAnswer, AppliedPreference, ChatMessageState, ChatRole, HandoffAnswer,
@@ -181,6 +182,9 @@ pub struct HandoffContext {
     pub planned: Option<Box<PlanAnswer>>,
     /// The skill that says how to work with this system.
     pub skill: Option<String>,
+    /// The project's environment, or the proposal of one; for plans and the dispatch of units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<EnvironmentFacts>,
 }
 
 /// A project, as agents are told of it.

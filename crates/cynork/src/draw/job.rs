@@ -3,6 +3,7 @@
 use cynode_wire::nodes::JobEventView;
 use serde_json::Value;
 
+use super::live::describe_setup;
 use crate::terminal::{Colorizer, TextStyle, first_line, sanitize_text};
 
 /// Renders an event with its whole output; the caller adds the name of the job to each line.
@@ -24,6 +25,11 @@ pub fn render_job_event(event: &JobEventView, paint: Colorizer) -> Vec<String> {
             let words = format!("permission {}: {}", text("state"), text("title"));
             vec![paint.apply_style(TextStyle::Yellow, &words)]
         }
+        "phase" if event.data["phase"] == "setting_up" => {
+            vec![paint.apply_style(TextStyle::Dim, &format!("· {}", describe_setup("")))]
+        }
+        "setup" => render_setup_step(event, paint).into_iter().collect(),
+        "packages" => render_refused_packages(event, paint),
         "phase" => vec![paint.apply_style(TextStyle::Dim, &format!("· {}", text("phase")))],
         "session" => {
             let word = if event.data["resumed"] == true { "taken up again" } else { "begun" };
@@ -36,6 +42,41 @@ pub fn render_job_event(event: &JobEventView, paint: Colorizer) -> Vec<String> {
         "plan" => render_plan_entries(&event.data["entries"], paint),
         _ => Vec::new(),
     }
+}
+
+/// Renders a step of the set-up of an environment: when it begins, and when it fails.
+fn render_setup_step(event: &JobEventView, paint: Colorizer) -> Option<String> {
+    let step = sanitize_text(event.data["step"].as_str().unwrap_or_default());
+    let place = format!("{} of {}: {step}", event.data["number"], event.data["of"]);
+    match event.data["succeeded"].as_bool() {
+        None => {
+            let words = format!("· {}", describe_setup(&place));
+            Some(paint.apply_style(TextStyle::Dim, &words))
+        }
+        Some(false) => {
+            let sign = paint.apply_style(TextStyle::Red, "✗");
+            Some(format!("{sign} {} failed", describe_setup(&place)))
+        }
+        Some(true) => None,
+    }
+}
+
+/// Renders the packages that a job was refused.
+fn render_refused_packages(event: &JobEventView, paint: Colorizer) -> Vec<String> {
+    let fetches = event.data["fetches"].as_array().map_or(&[][..], Vec::as_slice);
+    let text = |fetch: &Value, name: &str| {
+        first_line(&sanitize_text(fetch[name].as_str().unwrap_or_default()))
+    };
+    let refused = fetches.iter().filter(|fetch| fetch["refused"].is_string());
+    refused
+        .map(|fetch| {
+            let (source, package) = (text(fetch, "source"), text(fetch, "package"));
+            let (version, reason) = (text(fetch, "version"), text(fetch, "refused"));
+            let version = if version.is_empty() { version } else { format!(" {version}") };
+            let words = format!("package refused: {source}:{package}{version}: {reason}");
+            paint.apply_style(TextStyle::Yellow, &words)
+        })
+        .collect()
 }
 
 /// Renders a tool call of an agent: when it begins, and when it fails.
@@ -82,7 +123,7 @@ fn render_plan_entries(entries: &Value, paint: Colorizer) -> Vec<String> {
 /// Renders the events that deserve a permanent line: messages of agents, and the actions they begin.
 pub fn render_job_highlight(event: &JobEventView, paint: Colorizer) -> Vec<String> {
     match event.event.as_str() {
-        "message" | "note" | "permission" => render_job_event(event, paint),
+        "message" | "note" | "permission" | "setup" | "packages" => render_job_event(event, paint),
         "tool" if event.data["status"] != "completed" => render_job_event(event, paint),
         _ => Vec::new(),
     }

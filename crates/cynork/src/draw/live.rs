@@ -217,12 +217,25 @@ fn describe_wait_with(timeline: &TaskTimeline, words: fn(&str) -> String) -> Opt
     })
 }
 
+/// Describes the set-up of an environment with its step, such as `2 of 5: npm ci`.
+pub(super) fn describe_setup(step: &str) -> String {
+    let step = first_line(step);
+    if step.is_empty() {
+        "setting up the environment".to_owned()
+    } else {
+        format!("setting up the environment ({step})")
+    }
+}
+
 /// Describes the open jobs.
 fn describe_open_jobs(jobs: &[JobEntry]) -> String {
     let of = |state: &str| -> Vec<&str> {
         jobs.iter().filter(|job| job.state == state).map(|job| job.unit.as_str()).collect()
     };
     let (running, queued) = (of("running"), of("queued"));
+    if let Some(step) = jobs.iter().find_map(|job| job.setup_step.as_deref()) {
+        return describe_setup(step);
+    }
     match (running.is_empty(), queued.is_empty()) {
         (false, _) => format!("the work on {}", running.join(", ")),
         (true, false) => format!("a machine that takes {}", queued.join(", ")),

@@ -442,6 +442,29 @@ fn what_happens_in_a_job_is_told_by_its_kind() {
         (tool("failed"), vec!["✗ Run"]),
         (tool("completed"), vec![]),
         (event("phase", &json!({ "phase": "working" })), vec!["· working"]),
+        (event("phase", &json!({ "phase": "setting_up" })), vec!["· setting up the environment"]),
+        (
+            event("setup", &json!({ "step": "npm ci", "number": 2, "of": 5, "succeeded": null })),
+            vec!["· setting up the environment (2 of 5: npm ci)"],
+        ),
+        (
+            event("setup", &json!({ "step": "npm ci", "number": 2, "of": 5, "succeeded": true })),
+            vec![],
+        ),
+        (
+            event("setup", &json!({ "step": "npm ci", "number": 2, "of": 5, "succeeded": false })),
+            vec!["✗ setting up the environment (2 of 5: npm ci) failed"],
+        ),
+        (
+            event(
+                "packages",
+                &json!({ "fetches": [
+                { "source": "npm", "package": "a", "version": "1.0", "sha256": "0", "bytes": 1 },
+                { "source": "npm", "package": "b", "version": "2.0", "refused": "it is 1 day old" },
+            ] }),
+            ),
+            vec!["package refused: npm:b 2.0: it is 1 day old"],
+        ),
         (event("truncated", &json!({ "bytes": 12 })), vec!["· 12 bytes more were left out"]),
         (
             event("permission", &json!({ "state": "asked", "title": "rm" })),

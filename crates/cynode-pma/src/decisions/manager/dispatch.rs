@@ -8,6 +8,7 @@ use cynode_core::{
     names::DottedKey,
     workflow::{
         decisions::{UnitAssignment, UnitKind, assign_unit, review::ReviewOptions},
+        environments::EnvironmentBrief,
         findings::{FindingSeverity, VerificationFinding},
         handoffs::{HandoffAnswer, ProjectContext, ReadyUnit, WorkAssignment},
         jobs::{
@@ -73,6 +74,7 @@ pub(super) fn assign_ready_units(
         options: review_options(desk),
         preferences: &context.preferences,
         models: &desk.handoff.models,
+        environment: super::accepted_environment(desk),
     };
     let assignments = units
         .iter()
@@ -89,6 +91,8 @@ struct DispatchContext<'a> {
     preferences: &'a BTreeMap<DottedKey, Value>,
     /// Available models.
     models: &'a [String],
+    /// The project's environment, if it has one and the task uses it.
+    environment: Option<&'a EnvironmentBrief>,
 }
 
 impl DispatchContext<'_> {
@@ -104,7 +108,7 @@ impl DispatchContext<'_> {
             context: self.build_context(unit, &payload),
             models: vec![self.model_for_tier(assignment.tier)],
             tools: None,
-            sandbox: SandboxNeeds::default(),
+            sandbox: self.sandbox_needs(&payload),
             placement: self.preferred_placement(),
             commit: match payload.kind {
                 UnitKind::Review | UnitKind::Test => CommitRule::Never,
@@ -114,6 +118,18 @@ impl DispatchContext<'_> {
                 UnitKind::Init | UnitKind::Spec | UnitKind::Design => CommitRule::IfChanged,
             },
         })
+    }
+
+    /// Returns the sandbox of a unit: the project's environment with its resources, and what the unit asks for beyond them.
+    fn sandbox_needs(&self, payload: &UnitPayload) -> SandboxNeeds {
+        let needs = match self.environment {
+            // A merge runs git only, which the node's own system has.
+            Some(environment) if payload.kind != UnitKind::Integration => {
+                environment.sandbox_needs()
+            }
+            Some(_) | None => SandboxNeeds::plain_sandbox(),
+        };
+        needs.with_unit_needs(payload.needs.unwrap_or_default())
     }
 
     /// Returns the model of the tier, or the nearest available one. If none is available it returns the tier itself: a model may become

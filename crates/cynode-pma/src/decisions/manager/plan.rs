@@ -2,6 +2,7 @@
 //! findings.
 
 use cynode_core::{
+    evidence::EvidenceCheck,
     models::Tier,
     tuning::PLANNER_MAX_STEPS,
     workflow::{
@@ -71,10 +72,22 @@ struct PlanningFacts {
     class: WorkClass,
     scope: IssueScope,
     project: ProjectContext,
+    /// Checks of the project's environment.
+    environment_checks: Vec<EvidenceCheck>,
     tree: RepositoryTree,
     brief: String,
     /// What was looked up, in this order.
     observations: Vec<Observation>,
+}
+
+impl PlanningFacts {
+    /// Returns what checks the final result of a plan.
+    fn project_checks(&self) -> build::ProjectChecks<'_> {
+        build::ProjectChecks {
+            environment: &self.environment_checks,
+            commands: &self.project.build_commands,
+        }
+    }
 }
 
 enum PlanningResult {
@@ -266,7 +279,10 @@ async fn gather_facts(
     trace.begin_step();
     let goal = planning_goal(task);
     let observations = observation::observe_by_tools(desk, &goal, trace).await?;
-    let project = context::gather_project_context(desk, task.id, &tree, trace).await?;
+    let mut project = context::gather_project_context(desk, task.id, &tree, trace).await?;
+    let environment_checks = super::environment_checks(desk);
+    project.build_commands =
+        super::join_commands(&environment_checks, std::mem::take(&mut project.build_commands));
     let commands = json!({ "build_commands": project.build_commands.len() });
     trace.record_action("keep_project_context", &commands);
 
@@ -290,7 +306,7 @@ async fn gather_facts(
     };
     trace.record_action("set_scope", &json!(scope));
     let brief = brief.unwrap_or_default();
-    Ok(PlanningFacts { class, scope, project, tree, brief, observations })
+    Ok(PlanningFacts { class, scope, project, environment_checks, tree, brief, observations })
 }
 
 /// Requests units in steps. A proposal may name files to read first: they are read, and the units are requested again, until there are
@@ -461,13 +477,15 @@ async fn revise_plan(
     trace: &PlanningTrace<'_>,
 ) -> Result<PlanningResult, DecisionError> {
     let options = review_options(desk);
-    let commands = super::planned_project(desk).build_commands;
+    let environment = super::environment_checks(desk);
+    let commands = super::join_commands(&environment, super::planned_project(desk).build_commands);
+    let checks = build::ProjectChecks { environment: &environment, commands: &commands };
     let mut plan = before.clone();
     let mut said = false;
     for feedback in request.feedback {
         match PlanRevision::from_feedback(feedback) {
             Some(revision) => {
-                plan = extend::apply_revision(&plan, &revision, options, task, &commands)?;
+                plan = extend::apply_revision(&plan, &revision, options, task, checks)?;
             }
             None => said = true,
         }
@@ -536,10 +554,15 @@ fn restore_facts(desk: &DecisionContext<'_>, plan: &Plan) -> PlanningFacts {
     let scope =
         plan.planned_units().iter().find_map(UnitPayload::from_unit).map(|payload| payload.scope);
     let planned = desk.handoff.context.planned.as_deref();
+    let environment_checks = super::environment_checks(desk);
+    let mut project = super::planned_project(desk);
+    project.build_commands =
+        super::join_commands(&environment_checks, std::mem::take(&mut project.build_commands));
     PlanningFacts {
         class: planned.map_or(WorkClass::FeatureRequest, |planned| planned.class),
         scope: planned.map(|planned| planned.scope).or(scope).unwrap_or(IssueScope::Medium),
-        project: super::planned_project(desk),
+        project,
+        environment_checks,
         tree: RepositoryTree::default(),
         brief: String::new(),
         observations: Vec::new(),

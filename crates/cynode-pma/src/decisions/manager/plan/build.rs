@@ -38,6 +38,29 @@ pub(super) const EMPTY_PLAN_COMPLAINT: &str =
 /// Maximum number of items of a list in a brief.
 pub(super) const MAX_BRIEF_ITEMS: usize = 40;
 
+/// What checks the final result of a plan beside the units' own checks.
+#[derive(Clone, Copy)]
+pub(super) struct ProjectChecks<'a> {
+    /// Checks of the project's environment.
+    pub(super) environment: &'a [EvidenceCheck],
+    /// Commands that build and test the project, those of the environment among them.
+    pub(super) commands: &'a [String],
+}
+
+impl ProjectChecks<'_> {
+    /// Returns the checks in the order of the commands. One of the environment keeps its timeout and its report.
+    fn to_checks(self) -> Vec<EvidenceCheck> {
+        let check_of = |line: &String| {
+            let known = self.environment.iter().find(|check| check.command_line() == *line);
+            known.cloned().unwrap_or_else(|| EvidenceCheck {
+                unless_before: true,
+                ..EvidenceCheck::from_shell_line(line)
+            })
+        };
+        self.commands.iter().map(check_of).collect()
+    }
+}
+
 /// A plan under construction.
 pub(super) struct PlanBuilder {
     pub(super) units: Vec<PlannedUnit>,
@@ -148,7 +171,7 @@ impl PlanBuilder {
     }
 
     /// Completes the plan. The project's own commands check its final result.
-    pub(super) fn finish_plan(mut self, commands: &[String]) -> Result<Plan, DecisionError> {
+    pub(super) fn finish_plan(mut self, checks: ProjectChecks<'_>) -> Result<Plan, DecisionError> {
         let left: BTreeSet<UnitKey> = self.file_units().into_iter().collect();
         let graph = self.units.iter().map(|unit| (&unit.key, unit.depends_on.as_slice()));
         let last: BTreeSet<UnitKey> =
@@ -160,11 +183,7 @@ impl PlanBuilder {
             }
             payload.checks.clone_from(&payload.brief.checks);
             if last.contains(&unit.key) {
-                for line in commands {
-                    let check = EvidenceCheck {
-                        unless_before: true,
-                        ..EvidenceCheck::from_shell_line(line)
-                    };
+                for check in checks.to_checks() {
                     // A check that the unit already has need not run twice.
                     if !payload.checks.iter().any(|own| own.command_line() == check.command_line())
                     {
@@ -270,7 +289,7 @@ fn build_stages(
     // The final result is one commit, even if no stage verifies it.
     let files = builder.file_units();
     builder.join_dependencies(files, known.scope)?;
-    builder.finish_plan(&known.project.build_commands)
+    builder.finish_plan(known.project_checks())
 }
 
 /// Returns whether a unit must follow another: it depends on it, or both may change the same files.
@@ -310,7 +329,7 @@ pub(super) async fn extend_plan(
         if builder.units.is_empty() {
             return Err(DecisionError::Permanent(EMPTY_PLAN_COMPLAINT.into()));
         }
-        return builder.finish_plan(&known.project.build_commands);
+        return builder.finish_plan(known.project_checks());
     }
     let rounds = before.planned_units().iter().filter_map(UnitPayload::from_unit);
     let iteration = rounds.map(|payload| payload.iteration).max().unwrap_or(0);
@@ -337,7 +356,7 @@ pub(super) async fn extend_plan(
         let (key, after) = (builder.numbered_key("review", 1), builder.file_units());
         builder.add_unit(key, "Review what was added", after, &payload)?;
     }
-    builder.finish_plan(&known.project.build_commands)
+    builder.finish_plan(known.project_checks())
 }
 
 /// Returns the units to remove. Only a unit that leaves files and was not started can be removed: a proposal cannot remove a review or

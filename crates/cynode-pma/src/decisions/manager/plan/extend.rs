@@ -14,7 +14,7 @@ use super::{
         manager::TESTS_REQUIRED_PREFIX,
         unit::{UnitBrief, UnitPayload, find_unit},
     },
-    build::{MAX_BRIEF_ITEMS, PlanBuilder, sanitize_lines, test_brief},
+    build::{MAX_BRIEF_ITEMS, PlanBuilder, ProjectChecks, sanitize_lines, test_brief},
 };
 use crate::decision_context::DecisionError;
 
@@ -24,7 +24,7 @@ pub(super) fn apply_revision(
     revision: &PlanRevision,
     options: ReviewOptions,
     task: &TaskFacts,
-    commands: &[String],
+    checks: ProjectChecks<'_>,
 ) -> Result<Plan, DecisionError> {
     let Some((judged, payload)) = find_unit(before, &revision.unit) else {
         let why = format!("unit `{}` is not in the plan", revision.unit);
@@ -45,7 +45,7 @@ pub(super) fn apply_revision(
     let mut builder = PlanBuilder::from(before);
     if let Some(conflict) = &revision.conflict {
         round.add_conflict_fix(&mut builder, before, conflict)?;
-        return builder.finish_plan(commands);
+        return builder.finish_plan(checks);
     }
     let wanted = revision.findings.iter().any(|finding| {
         finding.severity == FindingSeverity::Note && finding.text.starts_with(TESTS_REQUIRED_PREFIX)
@@ -55,7 +55,7 @@ pub(super) fn apply_revision(
     } else {
         round.add_fix(&mut builder, before, revision, options)?;
     }
-    builder.finish_plan(commands)
+    builder.finish_plan(checks)
 }
 
 /// One revision that a verdict requested.

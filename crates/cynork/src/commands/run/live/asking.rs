@@ -2,7 +2,11 @@
 
 use cynode_core::{
     ids::WaitId,
-    workflow::{timeline::WaitEntry, waits::WaitReason},
+    workflow::{
+        environments::{GO_ON_WITHOUT_PROPOSAL, PROPOSAL_QUESTION_START},
+        timeline::WaitEntry,
+        waits::WaitReason,
+    },
 };
 use cynode_wire::tools::ApprovalView;
 use serde_json::{Value, json};
@@ -72,6 +76,18 @@ impl TaskFollower<'_> {
             WaitReason::Approval if self.context.is_interactive() => {
                 self.open.push_back(PendingQuestion::Plan(wait.wait_id));
                 Ok(())
+            }
+            // `--yes` approves a plan; it accepts nothing that outlasts the task.
+            WaitReason::HumanInput
+                if self.context.yes && question.contains(PROPOSAL_QUESTION_START) =>
+            {
+                self.print_alert(
+                    "the project has no environment: the task goes on without one (--yes accepts none); see: cynork project environment list",
+                );
+                let answer = GO_ON_WITHOUT_PROPOSAL;
+                let said =
+                    send_answer(self.context, &id.to_string(), Some(wait.wait_id), answer).await;
+                self.tolerate_conflict(said.map(|_| ()))
             }
             WaitReason::HumanInput if self.context.is_interactive() => {
                 self.open.push_back(PendingQuestion::Answer(wait.wait_id, question));
