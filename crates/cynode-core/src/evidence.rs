@@ -94,6 +94,10 @@ impl EvidenceCheck {
         if self.pins.len() > 100 || !self.pins.iter().all(|path| is_plain_path(path)) {
             return Some("`pins` are at most 100 paths of files in the repository".into());
         }
+        let report = self.report.as_ref().and_then(|report| report.path.as_ref());
+        if report.is_some_and(|path| !is_plain_path(path)) {
+            return Some("`report.path` is the path of a file in the workspace".into());
+        }
         None
     }
 

@@ -20,7 +20,7 @@ mod tap;
 mod vitest;
 
 /// Parser of the output of one framework.
-pub(crate) trait FormatParser: Send {
+pub(crate) trait FormatParser: Send + Sync {
     /// Reads a line.
     fn read_line(&mut self, line: &str, source: LineSource);
 
