@@ -287,6 +287,11 @@ impl TestRunComparison {
         !self.pass_to_fail.is_empty()
     }
 
+    /// Returns whether a test fails that did not fail in a run before the change that named all of its failures.
+    pub const fn has_new_failures(&self) -> bool {
+        self.before.is_some() && !self.incomplete && !self.failed.is_empty()
+    }
+
     /// Returns whether every failure is known from before the change.
     pub const fn only_fails_as_before(&self) -> bool {
         self.before.is_some()
