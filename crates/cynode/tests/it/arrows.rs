@@ -15,6 +15,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ("cynode-sandbox", &["cynode-core", "cynode-net", "cynode-sandbox-init"]),
     ("cynode-wire", &["cynode-core"]),
     ("cynode-detection", &["cynode-core"]),
+    ("cynode-test-reports", &["cynode-core"]),
     ("cynode-policy", &["cynode-core"]),
     ("cynode-audit", &["cynode-core", "cynode-policy"]),
     ("cynode-db", &["cynode-core", "cynode-policy"]),
@@ -75,6 +76,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
             "cynode-core",
             "cynode-net",
             "cynode-sandbox",
+            "cynode-test-reports",
             "cynode-wire",
             "cynode-policy",
             "cynode-audit",
@@ -148,7 +150,13 @@ const ONLY: [(&str, &[&str]); 6] = [
 ];
 
 /// Crates without any input or output.
-const PURE: [&str; 4] = ["cynode-core", "cynode-wire", "cynode-detection", "cynode-policy"];
+const PURE: [&str; 5] = [
+    "cynode-core",
+    "cynode-wire",
+    "cynode-detection",
+    "cynode-policy",
+    "cynode-test-reports",
+];
 
 /// Libraries that wait, open or listen.
 const IMPURE: [&str; 8] =
