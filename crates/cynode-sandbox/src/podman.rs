@@ -25,7 +25,8 @@ use tokio::{
 };
 
 use super::{
-    Backend, BindMount, CleanupStats, HostEnv, IoContext, SandboxError, SandboxProcess, SandboxRun,
+    Backend, BindMount, CleanupStats, HostEnv, IoContext, OverlayMount, SandboxError,
+    SandboxProcess, SandboxRun, SystemLayers,
     bubblewrap::{process_limits, run_probe, socket_inside, to_disk_quota, to_init_spec},
     cgroups::{CgroupUsage, RunCgroup},
     host_env::{self, RunAllocation},
@@ -75,6 +76,11 @@ impl PodmanBackend {
                     .into(),
             )
         })?;
+        if *run.system != SystemLayers::default() {
+            return Err(SandboxError::Refused(
+                "an image has its own system: podman lays no other system over it".into(),
+            ));
+        }
         let limits = run.limits;
         let user = room.user.map_or_else(
             || split_words("--userns keep-id:uid=1000,gid=1000 --user 1000:1000"),
@@ -118,6 +124,9 @@ impl PodmanBackend {
         }
         for BindMount { host, inside, writable } in run.binds {
             mount(host, inside, *writable);
+        }
+        for overlay in run.overlays {
+            all.push(overlay_argument(overlay)?);
         }
         all.push(format!("--entrypoint=[\"{INIT_PATH}\",\"run\"]"));
         all.push(image.to_owned());
@@ -218,6 +227,10 @@ impl Backend for PodmanBackend {
         self.probe_podman().boxed()
     }
 
+    fn supports_overlays(&self) -> bool {
+        self.ground.supports_overlays()
+    }
+
     fn start_run<'a>(
         &'a self,
         run: SandboxRun<'a>,
@@ -307,6 +320,21 @@ impl PodmanContainer {
             remove_container(ground, &self.name).await;
         }
     }
+}
+
+/// Builds the argument of a volume over one layer. Podman takes the changes and the kernel's directory as options.
+fn overlay_argument(overlay: &OverlayMount) -> Result<String, SandboxError> {
+    let OverlayMount { lower, upper, scratch, inside } = overlay;
+    let [lower] = lower.as_slice() else {
+        return Err(SandboxError::Refused("podman has one layer below a volume".into()));
+    };
+    Ok(format!(
+        "--volume={}:{}:O,upperdir={},workdir={}",
+        lower.display(),
+        inside.display(),
+        upper.display(),
+        scratch.display()
+    ))
 }
 
 fn container_name(instance: &str, name: &str) -> String {
