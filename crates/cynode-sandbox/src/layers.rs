@@ -305,3 +305,108 @@ fn is_kernel_attribute(name: &[u8]) -> bool {
 fn at_path(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::{fs::symlink, net::UnixListener};
+
+    use rustix::fs::{CWD, FileType, Mode, XattrFlags, lsetxattr, mknodat};
+
+    use super::*;
+
+    fn set_attribute(path: &Path, name: &str) {
+        lsetxattr(path, name, b"y", XattrFlags::empty()).unwrap();
+    }
+
+    /// The attributes of a file but for those of the machine's security module.
+    fn attributes(path: &Path) -> Vec<String> {
+        let mut list = vec![0_u8; llistxattr_query(path).unwrap() + 1];
+        let read = llistxattr(path, list.as_mut_slice()).unwrap();
+        list.truncate(read);
+        let names = list.split(|byte| *byte == 0).map(|name| String::from_utf8_lossy(name));
+        names
+            .filter(|name| !name.is_empty() && *name != "security.selinux")
+            .map(Into::into)
+            .collect()
+    }
+
+    #[test]
+    fn a_layer_has_nothing_that_means_more_than_a_file() {
+        let place = tempfile::tempdir().unwrap();
+        let layer = place.path().join("layer");
+        fs::create_dir_all(layer.join("bin")).unwrap();
+        let (program, data) = (layer.join("bin/program"), layer.join("data"));
+        fs::write(&program, "x").unwrap();
+        fs::write(&data, "y").unwrap();
+        symlink("/etc/shadow", layer.join("link")).unwrap();
+        for (path, mode) in [(&program, 0o6755), (&data, 0o600), (&layer.join("bin"), 0o1700)] {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        }
+        if geteuid().is_root() {
+            set_attribute(&program, "trusted.overlay.redirect");
+        }
+        set_attribute(&data, "user.overlay.metacopy");
+        set_attribute(&data, "user.own");
+        set_attribute(&layer, "user.overlay.opaque");
+        mknodat(CWD, layer.join("bin/pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        mknodat(CWD, layer.join("whiteout"), FileType::CharacterDevice, Mode::empty(), 0).unwrap();
+        let _socket = UnixListener::bind(layer.join("socket")).unwrap();
+        let time = fs::metadata(&data).unwrap().modified().unwrap();
+
+        let stats = sanitize_layer(&layer).unwrap();
+
+        assert_eq!((stats.entries, stats.removed), (4, 3));
+        assert!((8192..1 << 20).contains(&stats.bytes), "{stats:?}");
+        let modes = [&layer, &layer.join("bin"), &program, &data]
+            .map(|path| fs::metadata(path).unwrap().mode() & 0o7777);
+        assert_eq!(modes, [0o777, 0o777, 0o777, 0o666]);
+        assert_eq!(attributes(&data), ["user.own"]);
+        assert_eq!([&layer, &program].map(|path| attributes(path)), [Vec::<String>::new(), vec![]]);
+        let left = ["bin/pipe", "whiteout", "socket"].map(|name| layer.join(name).exists());
+        assert_eq!(left, [false; 3]);
+        assert_eq!(fs::read_link(layer.join("link")).unwrap(), Path::new("/etc/shadow"));
+        assert_eq!(fs::metadata(&data).unwrap().modified().unwrap(), time);
+    }
+
+    #[test]
+    fn a_file_with_another_name_outside_is_refused_and_stays_as_it_is() {
+        let place = tempfile::tempdir().unwrap();
+        let (layer, outside) = (place.path().join("layer"), place.path().join("outside"));
+        fs::create_dir(&layer).unwrap();
+        fs::write(&outside, "x").unwrap();
+        fs::set_permissions(&outside, Permissions::from_mode(0o600)).unwrap();
+        fs::hard_link(&outside, layer.join("inside")).unwrap();
+        let refused = sanitize_layer(&layer).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(fs::metadata(&outside).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_file_with_two_names_inside_counts_once() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("one"), vec![1; 100_000]).unwrap();
+        fs::hard_link(place.path().join("one"), place.path().join("two")).unwrap();
+        let stats = sanitize_layer(place.path()).unwrap();
+        assert_eq!(stats.entries, 2);
+        assert!((100_000..150_000).contains(&stats.bytes), "{stats:?}");
+    }
+
+    #[test]
+    fn a_link_to_a_directory_is_no_layer() {
+        let place = tempfile::tempdir().unwrap();
+        symlink("/etc", place.path().join("link")).unwrap();
+        let refused = sanitize_layer(&place.path().join("link")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotADirectory);
+    }
+
+    #[test]
+    fn marks_of_deleted_files_are_removed_and_other_files_stay() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir(place.path().join("below")).unwrap();
+        fs::write(place.path().join("file"), "x").unwrap();
+        let whiteout = place.path().join("below/whiteout");
+        mknodat(CWD, &whiteout, FileType::CharacterDevice, Mode::empty(), 0).unwrap();
+        assert_eq!(remove_whiteouts(place.path()).unwrap(), 1);
+        assert!(place.path().join("file").exists() && !whiteout.exists());
+    }
+}
