@@ -201,11 +201,8 @@ impl HostEnv {
         let (binds, overlays) = (run.binds.to_vec(), run.overlays.to_vec());
         let sockets: Vec<PathBuf> = run.sockets.iter().map(|socket| socket.host.clone()).collect();
         let made = spawn_blocking(move || {
-            let mut writable = binds
-                .iter()
-                .filter(|bind| bind.writable)
-                .map(|bind| bind.host.as_path())
-                .chain(overlays.iter().map(|overlay| overlay.upper.as_path()));
+            let given = binds.iter().filter(|bind| bind.writable).map(|bind| bind.host.as_path());
+            let mut writable = overlays.iter().map(|overlay| overlay.upper.as_path()).chain(given);
             let user = match &ground.users {
                 Some(users) => Some(users.user_of_job(&job, writable.next())?),
                 None => None,

@@ -101,7 +101,7 @@ pub fn sanitize_layer(path: &Path) -> io::Result<LayerStats> {
 pub fn remove_whiteouts(upper: &Path) -> io::Result<u64> {
     let mut removed = 0;
     for (path, meta) in LayerTree::read_tree(upper)?.entries {
-        if meta.file_type().is_char_device() && meta.rdev() == 0 {
+        if is_whiteout(&meta) {
             fs::remove_file(&path).map_err(at_path(&path))?;
             removed += 1;
         }
@@ -141,6 +141,11 @@ pub(super) fn create_scratch_dir(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made.map_err(at_path(path)),
     }
+}
+
+/// Returns whether an entry of an upper layer marks a file of a lower layer as deleted.
+pub(super) fn is_whiteout(meta: &Metadata) -> bool {
+    meta.file_type().is_char_device() && meta.rdev() == 0
 }
 
 /// Returns whether a path is a directory and no symlink to one: a layer chooses no directory of the host.

@@ -25,8 +25,8 @@ use tokio::{
 };
 
 use super::{
-    Backend, BindMount, CleanupStats, HostEnv, IoContext, OverlayMount, SandboxError,
-    SandboxProcess, SandboxRun, SystemLayers,
+    Backend, BindMount, CleanupStats, HostEnv, IoContext, SandboxError, SandboxProcess, SandboxRun,
+    SystemLayers,
     bubblewrap::{process_limits, run_probe, socket_inside, to_disk_quota, to_init_spec},
     cgroups::{CgroupUsage, RunCgroup},
     host_env::{self, RunAllocation},
@@ -81,6 +81,11 @@ impl PodmanBackend {
                 "an image has its own system: podman lays no other system over it".into(),
             ));
         }
+        if !run.overlays.is_empty() {
+            return Err(SandboxError::Refused(
+                "podman gives the changes over a layer to root: copy the layer".into(),
+            ));
+        }
         let limits = run.limits;
         let user = room.user.map_or_else(
             || split_words("--userns keep-id:uid=1000,gid=1000 --user 1000:1000"),
@@ -124,9 +129,6 @@ impl PodmanBackend {
         }
         for BindMount { host, inside, writable } in run.binds {
             mount(host, inside, *writable);
-        }
-        for overlay in run.overlays {
-            all.push(overlay_argument(overlay)?);
         }
         all.push(format!("--entrypoint=[\"{INIT_PATH}\",\"run\"]"));
         all.push(image.to_owned());
@@ -227,8 +229,10 @@ impl Backend for PodmanBackend {
         self.probe_podman().boxed()
     }
 
+    /// Podman's overlay volumes take owner and mode of the layer for the directory with the changes: it would be root's and open to
+    /// everyone, and git refuses to work in it.
     fn supports_overlays(&self) -> bool {
-        self.ground.supports_overlays()
+        false
     }
 
     fn start_run<'a>(
@@ -320,21 +324,6 @@ impl PodmanContainer {
             remove_container(ground, &self.name).await;
         }
     }
-}
-
-/// Builds the argument of a volume over one layer. Podman takes the changes and the kernel's directory as options.
-fn overlay_argument(overlay: &OverlayMount) -> Result<String, SandboxError> {
-    let OverlayMount { lower, upper, scratch, inside } = overlay;
-    let [lower] = lower.as_slice() else {
-        return Err(SandboxError::Refused("podman has one layer below a volume".into()));
-    };
-    Ok(format!(
-        "--volume={}:{}:O,upperdir={},workdir={}",
-        lower.display(),
-        inside.display(),
-        upper.display(),
-        scratch.display()
-    ))
 }
 
 fn container_name(instance: &str, name: &str) -> String {

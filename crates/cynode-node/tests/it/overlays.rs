@@ -16,7 +16,6 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use crate::world::{Kind, Wish, World, shell};
 
-const BOTH: [Kind; 2] = [Kind::Bubblewrap, Kind::Podman];
 /// Files of a layer that stands for a large one.
 const LARGE_LAYER_FILES: usize = 20_000;
 /// Starts of each kind whose median is taken.
@@ -84,34 +83,28 @@ fn snapshot(root: &Path) -> BTreeMap<PathBuf, (u32, u32, i64, Vec<u8>)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_land_above_and_the_layer_stays_as_it_is() {
-    for kind in BOTH {
-        let world = World::new(kind);
-        assert!(world.backend.supports_overlays());
-        let files = [("below/file", "text\n"), ("below/gone", "x"), ("kept", "y")];
-        let below = layer(&world, "layer", &files);
-        let before = snapshot(&below);
-        let change = "cat /work/below/file && echo more >>/work/below/file && rm /work/below/gone && \
-                      echo new >/work/new && mkdir /work/below/deep && mv /work/below/file /work/below/deep/ && ls /work/below";
-        let done = over_layer(&world, "job", &[&below], change).done(&world).await;
-        assert_eq!(
-            (done.stdout.as_str(), done.ended.exit_code),
-            ("text\ndeep\n", Some(0)),
-            "{done:?}"
-        );
-        assert_eq!(snapshot(&below), before);
+    let world = World::new(Kind::Bubblewrap);
+    assert!(world.backend.supports_overlays());
+    let files = [("below/file", "text\n"), ("below/gone", "x"), ("kept", "y")];
+    let below = layer(&world, "layer", &files);
+    let before = snapshot(&below);
+    let change = "cat /work/below/file && echo more >>/work/below/file && rm /work/below/gone && \
+                  echo new >/work/new && mkdir /work/below/deep && mv /work/below/file /work/below/deep/ && ls /work/below";
+    let done = over_layer(&world, "job", &[&below], change).done(&world).await;
+    assert_eq!((done.stdout.as_str(), done.ended.exit_code), ("text\ndeep\n", Some(0)), "{done:?}");
+    assert_eq!(snapshot(&below), before);
 
-        let look = "cat /work/below/deep/file /work/new /work/kept && ls /work/below";
-        let mut again = over_layer(&world, "job", &[&below], look);
-        again.id = "again".into();
-        let done = again.done(&world).await;
-        assert_eq!(done.stdout, "text\nmore\nnew\nydeep\n", "{}", done.stderr);
-        let upper = world.path("job-upper");
-        assert_eq!(fs::read_to_string(upper.join("below/deep/file")).unwrap(), "text\nmore\n");
-        assert!(!upper.join("kept").exists());
-        // The two names that are no longer there.
-        assert_eq!(remove_whiteouts(&upper).unwrap(), 2);
-        assert_eq!(snapshot(&below), before);
-    }
+    let look = "cat /work/below/deep/file /work/new /work/kept && ls /work/below";
+    let mut again = over_layer(&world, "job", &[&below], look);
+    again.id = "again".into();
+    let done = again.done(&world).await;
+    assert_eq!(done.stdout, "text\nmore\nnew\nydeep\n", "{}", done.stderr);
+    let upper = world.path("job-upper");
+    assert_eq!(fs::read_to_string(upper.join("below/deep/file")).unwrap(), "text\nmore\n");
+    assert!(!upper.join("kept").exists());
+    // The two names that are no longer there.
+    assert_eq!(remove_whiteouts(&upper).unwrap(), 2);
+    assert_eq!(snapshot(&below), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,15 +137,13 @@ async fn two_jobs_over_one_layer_do_not_see_each_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_written_over_a_layer_counts_to_the_quota() {
-    for kind in BOTH {
-        let world = World::new(kind);
-        let below = layer(&world, "layer", &[("below/file", "x")]);
-        let fill =
-            "for i in $(seq 1 1000); do head -c 1000000 /dev/zero >/work/below/$i; done; sleep 60";
-        let done = over_layer(&world, "job", &[&below], fill).done(&world).await;
-        assert_eq!(done.ended.why, ExitReason::Disk, "{done:?}");
-        assert_eq!(snapshot(&below).len(), 3);
-    }
+    let world = World::new(Kind::Bubblewrap);
+    let below = layer(&world, "layer", &[("below/file", "x")]);
+    let fill =
+        "for i in $(seq 1 1000); do head -c 1000000 /dev/zero >/work/below/$i; done; sleep 60";
+    let done = over_layer(&world, "job", &[&below], fill).done(&world).await;
+    assert_eq!(done.ended.why, ExitReason::Disk, "{done:?}");
+    assert_eq!(snapshot(&below).len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -270,12 +261,15 @@ async fn what_cannot_be_mounted_is_refused_before_anything_starts() {
         let refused = over_layer(&world, "job", &lower, "true").start(&world).await;
         assert!(matches!(refused, Err(SandboxError::Refused(_))), "{refused:?}");
     }
-    // Bubblewrap takes several layers, podman one.
     let done = over_layer(&world, "job", &[&below, &other], "ls /work").done(&world).await;
     assert_eq!(done.stdout, "x\ny\n", "{}", done.stderr);
     let podman = World::new(Kind::Podman);
-    let refused = over_layer(&podman, "job", &[&below, &other], "true").start(&podman).await;
-    assert!(matches!(refused, Err(SandboxError::Refused(_))), "{refused:?}");
+    assert!(!podman.backend.supports_overlays());
+    let refused = over_layer(&podman, "job", &[&below], "true").start(&podman).await;
+    assert!(
+        matches!(&refused, Err(SandboxError::Refused(why)) if why.contains("copy the layer")),
+        "{refused:?}"
+    );
     let mut run = shell("true");
     run.system = SystemLayers { root: None, over: vec![below] };
     let refused = run.start(&podman).await;
