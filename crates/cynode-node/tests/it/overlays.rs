@@ -108,6 +108,19 @@ async fn changes_land_above_and_the_layer_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_files_of_a_layer_are_the_jobs_own() {
+    let world = World::new(Kind::Bubblewrap);
+    let below = layer(&world, "layer", &[("below/file", "text\n")]);
+    let before = snapshot(&below);
+    let change = "cd /work/below && stat -c %u:%g:%a file && chmod 700 file && touch -d 2001-01-01 file && stat -c %u:%a:%Y file";
+    let mut run = over_layer(&world, "job", &[&below], change);
+    run.env.insert("TZ".into(), "UTC".into());
+    let done = run.done(&world).await;
+    assert_eq!(done.stdout, "1000:1000:666\n1000:700:978307200\n", "{}", done.stderr);
+    assert_eq!(snapshot(&below), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_jobs_over_one_layer_do_not_see_each_other() {
     let world = World::new(Kind::Bubblewrap);
     let below = layer(&world, "layer", &[("shared", "of both\n")]);
