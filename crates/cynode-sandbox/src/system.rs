@@ -74,9 +74,10 @@ impl SystemView {
         }
         all.extend(opt_arguments(system, plan));
         let etc = match &system.root {
-            None => layers_of(system, "etc", Some(&self.host_etc), Position::Top),
+            None => layers_of(system, "etc", Some(self.host_etc.as_path()), Position::Top),
             Some(root) => {
-                let mut etc = layers_of(system, "etc", Some(&self.other_etc), Position::Top);
+                let mut etc =
+                    layers_of(system, "etc", Some(self.other_etc.as_path()), Position::Top);
                 etc.extend(Some(root.join("etc")).filter(|path| is_real_dir(path)));
                 etc
             }
@@ -141,7 +142,7 @@ fn directory_arguments(system: &SystemLayers, name: &str, plan: &mut MountPlan) 
     let root = system.root.as_deref().unwrap_or(Path::new("/"));
     let (base, inside) = (root.join(name), Path::new("/").join(name));
     let Ok(target) = fs::read_link(&base) else {
-        let lower = layers_of(system, name, Some(&base), Position::Bottom);
+        let lower = layers_of(system, name, Some(base.as_path()), Position::Bottom);
         return layer_arguments(system, lower, &inside, plan);
     };
     let mut all = bind_arguments("--symlink", &target, &inside).to_vec();
