@@ -215,11 +215,11 @@ class EnvironmentWorld:
                 "host_marker": str(self.marker), "known_files": ["facts.json", "escape_hooks.py"]}  # fmt: skip
 
 
-def snapshot(root):
-    """Everything about a tree: path to mode, owner, time and digest."""
+def snapshot(layer):
+    """Everything about the directories of a layer: path to mode, owner, time and digest. The node's own record of it tells when it was used."""
     found = {}
-    for folder, folders, files in os.walk(root):
-        for name in [*folders, *files]:
+    for folder, folders, files in os.walk(layer):
+        for name in [*folders, *([] if folder == str(layer) else files)]:
             path = os.path.join(folder, name)
             meta = os.lstat(path)
             digest = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest() if stat.S_ISREG(meta.st_mode) else None
