@@ -9,7 +9,7 @@ use crate::{
     node::JobResourceLimits,
     sandbox::{
         Backend, BindMount, EGRESS_PORT, SandboxError, SandboxLimits, SandboxProcess, SandboxRun,
-        SocketForward, proxy_environment,
+        SocketForward, SystemLayers, proxy_environment,
     },
     store::JobDir,
     workers::{HOME_DIR, SandboxRunner, WORKSPACE_DIR},
@@ -100,6 +100,8 @@ impl JobSandboxRunner {
             },
             image: self.image.as_deref(),
             binds: &binds,
+            overlays: &[],
+            system: &SystemLayers::default(),
             sockets: &self.sockets,
             limits: &limits,
         };
