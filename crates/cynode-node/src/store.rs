@@ -7,6 +7,7 @@
 //! claim                     the claim in progress, so that a killed node does not lose its jobs
 //! mirrors/<project>.git     fetched commits, one mirror per project; of git's own user where the node is root
 //! agents/<name>/            installed agents
+//! packages/                 cache of the package proxy
 //! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events,
 //!                           workspace/, home/, out/, source/, sockets/
 //! sandboxes/                shared files of sandboxes
@@ -119,6 +120,11 @@ impl NodeStore {
     /// Returns the directory of the installed agents.
     pub fn agents_dir(&self) -> PathBuf {
         self.root.join("agents")
+    }
+
+    /// Returns the directory of the package cache.
+    pub fn packages_dir(&self) -> PathBuf {
+        self.root.join("packages")
     }
 
     /// Returns the path of a project's mirror.
