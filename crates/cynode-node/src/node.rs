@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     client::NodeClient,
+    environment::LayerStore,
     host::HostCommands,
     sandbox::{Backend, SandboxLimits},
     sockets::AgentUpstream,
@@ -113,6 +114,8 @@ pub struct NodeContext {
     pub(crate) workshop: Arc<dyn WorkerFactory>,
     pub(crate) warnings: Vec<String>,
     pub(crate) tasks: TaskTracker,
+    /// Kept environments.
+    pub(crate) layers: Arc<LayerStore>,
     mirrors: Mutex<BTreeMap<ProjectId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -152,6 +155,7 @@ impl NodeContext {
             parts;
         let upstream = AgentUpstream::new(&agents_url)?;
         let (tasks, mirrors) = (TaskTracker::new(), Mutex::default());
+        let layers = Arc::new(LayerStore::new(store.clone()));
         Ok(Self {
             settings,
             store,
@@ -162,6 +166,7 @@ impl NodeContext {
             workshop,
             warnings,
             tasks,
+            layers,
             mirrors,
         })
     }
