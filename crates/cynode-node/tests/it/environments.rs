@@ -186,9 +186,10 @@ async fn it_is_set_up_once_and_no_job_changes_it_or_brings_it_back() {
     bring_back(&scene.fake, scene.origin.path(), &result.result);
     let names = git(scene.origin.path(), &["diff", "--name-only", &scene.base, "back"]);
     assert_eq!(names, "new");
-    let all =
-        |number, succeeded| (assigned.spec.setup[number - 1].clone(), number as u32, 2, succeeded);
-    let steps = [all(1, None), all(1, Some(true)), all(2, None), all(2, Some(true))];
+    let setup = &assigned.spec.setup;
+    let step = |at: usize, number: u32, succeeded| (setup[at].clone(), number, 2, succeeded);
+    let steps =
+        [step(0, 1, None), step(0, 1, Some(true)), step(1, 2, None), step(1, 2, Some(true))];
     assert_eq!(scene.setup_steps(first.job_id), steps);
     let phases = [JobPhase::Preparing, JobPhase::SettingUp, JobPhase::Working, JobPhase::Finishing];
     assert_eq!(scene.phases(first.job_id), phases);
