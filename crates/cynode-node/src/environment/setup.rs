@@ -6,15 +6,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use cynode_core::{
-    environments::{EnvironmentBase, PackageFetch},
-    nodes::JobEventData,
-    sync::lock_unpoisoned,
-    workflow::jobs::SandboxNeeds,
+    environments::EnvironmentBase, nodes::JobEventData, workflow::jobs::SandboxNeeds,
 };
 use cynode_packages::{JobPackages, client_configuration};
 use cynode_wire::nodes::{AssignedEnvironment, JobAssignment};
@@ -37,9 +34,8 @@ use crate::{
     clock,
     job::{JobSandboxRunner, NodeJob},
     node::NodeContext,
-    outbox::EventOutbox,
     sandbox::{Backend, BindMount, SandboxError, SandboxProcess, SocketForward},
-    sockets::bind_package_socket,
+    sockets::{PackageReport, SocketGuard, bind_package_socket},
     store::{self, JobDir, NodeStoreError},
     workers::{
         HOME_DIR, SandboxRunner, WORKSPACE_DIR,
@@ -50,9 +46,6 @@ use crate::{
 
 /// Age of the tracked files when set-up begins: whatever it builds is newer.
 const SOURCE_AGE_SECONDS: u64 = 2;
-
-/// Maximum number of package fetches in an event.
-const MAX_EVENT_FETCHES: usize = 50;
 
 /// Maximum number of files that are compared with the commit, and whose names are reported.
 const MAX_COMPARED_FILES: usize = 50;
@@ -253,7 +246,8 @@ impl SetupRun<'_> {
     ) -> Result<(), SetupError> {
         let Self { node, job, assigned, .. } = *self;
         let spec = &assigned.spec;
-        let fetches = Arc::new(FetchReport::new(Arc::clone(&job.outbox)));
+        let outbox = Arc::clone(&job.outbox);
+        let fetches = Arc::new(PackageReport::new(Arc::new(move |event| outbox.push(event))));
         let (sockets, _open) = self.open_package_socket(&fetches)?;
         let has_root = needs_system_root(spec);
         let count = spec.setup.len() + usize::from(has_root);
@@ -281,7 +275,7 @@ impl SetupRun<'_> {
                 .await
                 .map(drop)
             };
-            fetches.flush();
+            fetches.flush_fetches();
             steps.push_end(PACKAGES_STEP, number, added.is_ok(), began.elapsed());
             added.map_err(|error| {
                 let reason = secrets.redact_text(format!("{:#}", anyhow::Error::from(error)));
@@ -302,7 +296,7 @@ impl SetupRun<'_> {
             steps.push_begin(command, number);
             let argv = ["/bin/sh", "-c", command].map(str::to_owned);
             let ended = run_setup_step(&runner, &argv, &[], self.until, events).await?;
-            fetches.flush();
+            fetches.flush_fetches();
             steps.push_end(command, number, ended.is_success(), ended.took);
             if !ended.is_success() {
                 let SetupStepOutcome { description, tail, .. } = ended;
@@ -348,8 +342,8 @@ impl SetupRun<'_> {
     /// Opens the socket of the package proxy, if the environment fetches packages. It closes when the returned guard is dropped.
     fn open_package_socket(
         &self,
-        fetches: &Arc<FetchReport>,
-    ) -> Result<(Vec<SocketForward>, Option<impl Send + use<>>), SetupError> {
+        fetches: &Arc<PackageReport>,
+    ) -> Result<(Vec<SocketForward>, Option<SocketGuard>), SetupError> {
         let Self { node, job, assigned, .. } = *self;
         let sources = package_sources(&assigned.spec);
         if sources.is_empty() {
@@ -363,11 +357,10 @@ impl SetupRun<'_> {
             ));
         };
         store::create_traversable_dir(&job.dir.sockets_dir())?;
-        let fetches = Arc::clone(fetches);
         let packages = JobPackages {
             sources,
             policy: assigned.package_policy.clone(),
-            report: Arc::new(move |fetch| fetches.push_fetch(fetch)),
+            report: fetches.to_sink(),
         };
         let (forward, open) =
             bind_package_socket(&job.dir.sockets_dir(), proxy, packages, &node.tasks)?;
@@ -476,36 +469,6 @@ impl StepReport<'_> {
             text.push_str(tail.trim_end());
         }
         SetupError::Failed(text)
-    }
-}
-
-/// Reports fetched packages in batches.
-struct FetchReport {
-    outbox: Arc<EventOutbox>,
-    fetches: Mutex<Vec<PackageFetch>>,
-}
-
-impl FetchReport {
-    fn new(outbox: Arc<EventOutbox>) -> Self {
-        Self { outbox, fetches: Mutex::default() }
-    }
-
-    fn push_fetch(&self, fetch: PackageFetch) {
-        let is_full = {
-            let mut fetches = lock_unpoisoned(&self.fetches);
-            fetches.push(fetch);
-            fetches.len() >= MAX_EVENT_FETCHES
-        };
-        if is_full {
-            self.flush();
-        }
-    }
-
-    fn flush(&self) {
-        let fetches = std::mem::take(&mut *lock_unpoisoned(&self.fetches));
-        if !fetches.is_empty() {
-            self.outbox.push(JobEventData::Packages { fetches });
-        }
     }
 }
 
