@@ -12,6 +12,7 @@ mod faults;
 mod joining;
 mod killed;
 mod merging;
+mod overlays;
 mod program;
 mod sandbox;
 mod scripted;
