@@ -8,6 +8,7 @@
 //! mirrors/<project>.git     fetched commits, one mirror per project; of git's own user where the node is root
 //! agents/<name>/            installed agents
 //! environments/<project>/   kept environments; see `environment::layer_store`
+//! packages/                 cache of the package proxy
 //! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events,
 //!                           workspace/, home/, out/, source/, sockets/, scratch/, setup-…/, exclude
 //! sandboxes/                shared files of sandboxes
@@ -130,6 +131,11 @@ impl NodeStore {
     /// Returns the directory of the kept environments.
     pub(crate) fn environments_dir(&self) -> PathBuf {
         self.root.join("environments")
+    }
+
+    /// Returns the directory of the package cache.
+    pub fn packages_dir(&self) -> PathBuf {
+        self.root.join("packages")
     }
 
     /// Returns the path of a project's mirror.

@@ -32,7 +32,7 @@ use crate::{
     environment::{self, SetupError},
     node::NodeContext,
     sandbox::{Backend, EgressAllowlist, SandboxExit},
-    sockets::{AgentEgress, JobEgress, JobSockets},
+    sockets::{AgentEgress, JobEgress, JobSockets, PackageEgress},
     store::{self, TurnRecord},
     workers::{
         JobWorker, SessionStart, TurnOutcome, WorkerError, WorkerSession, WorkerTimeouts,
@@ -335,8 +335,18 @@ fn open_sockets(node: &NodeContext, job: &Arc<NodeJob>) -> Result<JobSockets, Tu
             })
         }
     };
+    // Set-up has its own socket to packages; agents and checks have one only if the environment says so.
+    let packages = assignment.environment.as_ref().and_then(|assigned| {
+        let proxy = node.packages.as_ref().filter(|_| assigned.spec.packages_during_work)?;
+        Some(PackageEgress {
+            proxy: Arc::clone(proxy),
+            sources: assigned.spec.package_sources.clone(),
+            policy: assigned.package_policy.clone(),
+        })
+    });
     let reach = JobEgress {
         agent,
+        packages,
         net: EgressAllowlist::intersect_hosts(
             &assignment.work.sandbox.egress_hosts,
             &node.settings.egress_hosts,
