@@ -115,6 +115,26 @@ pub(crate) async fn run_diagnostics(
             count => DoctorStatus::Good(format!("{count} of {} backends work", backends.len())),
         },
     );
+    if !working.is_empty() {
+        let layered: Vec<_> = working
+            .iter()
+            .filter(|tried| tried.backend.supports_overlays())
+            .map(|tried| tried.version.as_str())
+            .collect();
+        note(
+            "environments",
+            if layered.is_empty() {
+                let advice = "no overlays: jobs copy their environment, and system packages need the base `debian` or an image; \
+                              a kernel with overlayfs (5.11, where the node is not root) mends that";
+                DoctorStatus::Missing(advice.to_owned())
+            } else {
+                DoctorStatus::Good(format!(
+                    "jobs start over kept environments ({})",
+                    layered.join(", ")
+                ))
+            },
+        );
+    }
     if let Some(tried) = working.first() {
         let agents = workshop.detect_agents(&tried.backend).await;
         let names: Vec<_> =

@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     client::NodeClient,
+    environment::LayerStore,
     host::HostCommands,
     sandbox::{Backend, SandboxLimits},
     sockets::AgentUpstream,
@@ -148,6 +149,8 @@ pub struct NodeContext {
     /// Package proxy. Without it, environments that need packages are not set up.
     pub(crate) packages: Option<Arc<PackageProxy>>,
     pub(crate) tasks: TaskTracker,
+    /// Kept environments.
+    pub(crate) layers: Arc<LayerStore>,
     mirrors: Mutex<BTreeMap<ProjectId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -198,6 +201,7 @@ impl NodeContext {
         } = parts;
         let upstream = AgentUpstream::new(&agents_url)?;
         let (tasks, mirrors) = (TaskTracker::new(), Mutex::default());
+        let layers = Arc::new(LayerStore::new(store.clone()));
         Ok(Self {
             settings,
             store,
@@ -209,6 +213,7 @@ impl NodeContext {
             warnings,
             packages,
             tasks,
+            layers,
             mirrors,
         })
     }

@@ -1,4 +1,5 @@
-//! `enter`, outside of the sandbox: joins the cgroups, sets the limits, switches the user and executes the program.
+//! `enter`, outside of the sandbox: joins the cgroups, sets the limits, mounts the layers, switches the user and executes the
+//! program.
 
 use std::{
     convert::Infallible,
@@ -19,6 +20,8 @@ use nix::{
     unistd::{self, Gid, Uid},
 };
 
+use crate::layers::mount_layers;
+
 /// Reads the launch spec from standard input, applies it, and replaces this process by its program.
 pub(crate) fn enter_sandbox() -> anyhow::Result<Infallible> {
     close_inherited_fds()?;
@@ -29,6 +32,7 @@ pub(crate) fn enter_sandbox() -> anyhow::Result<Infallible> {
     // If the machine runs out of memory, sandboxes are killed first.
     fs::write("/proc/self/oom_score_adj", "500").context("cannot set the score")?;
     set_resource_limits(&spec.limits)?;
+    mount_layers(&spec.mount_dir, &spec.mounts).context("cannot mount the layers")?;
     if let Some(user) = spec.user {
         switch_user(user).context("cannot become the sandbox's user")?;
     }

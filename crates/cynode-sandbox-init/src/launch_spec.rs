@@ -41,6 +41,10 @@ pub struct EnterSpec {
     pub user: Option<u32>,
     /// Limits per process.
     pub limits: ProcessLimits,
+    /// Directory below which the mount points of `mounts` are. It is used only if there are mounts.
+    pub mount_dir: PathBuf,
+    /// Mounts that only the program and its descendants see.
+    pub mounts: Vec<LayerMount>,
     /// Program to execute.
     pub program: PathBuf,
     /// Arguments of the program.
@@ -54,6 +58,26 @@ pub struct ProcessLimits {
     pub file_bytes: u64,
     /// Maximum number of open files.
     pub open_files: u64,
+}
+
+/// Directory that is put together from layers. Paths contain neither `:` nor `,` nor a backslash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerMount {
+    /// Read-only layers, the topmost first; at least one. One layer without an upper one is bind-mounted.
+    pub lower: Vec<PathBuf>,
+    /// Layer that takes the changes. Without it nothing can be changed.
+    pub upper: Option<UpperLayer>,
+    /// Mount point, an entry of the mount directory.
+    pub point: PathBuf,
+}
+
+/// Writable layer of an overlay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpperLayer {
+    /// Directory with the changes.
+    pub changes: PathBuf,
+    /// Empty directory for the kernel, on the same file system.
+    pub scratch: PathBuf,
 }
 
 /// Launch spec of `run`, inside the sandbox.

@@ -4,6 +4,7 @@ mod calls;
 mod enter;
 mod files;
 mod forward;
+mod layers;
 mod run;
 
 use std::{

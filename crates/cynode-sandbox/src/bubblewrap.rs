@@ -1,7 +1,6 @@
 //! Sandbox backend that uses the host's system, by bubblewrap.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -10,43 +9,18 @@ use std::{
 use cynode_core::workflow::jobs::SandboxBackend;
 use cynode_sandbox_init::{EnterSpec, InitSpec, PortForward, encode_launch_spec};
 use futures::{FutureExt, future::BoxFuture};
-use tokio::process::Command;
+use tokio::{process::Command, task::spawn_blocking};
 
 use super::{
     Backend, BindMount, CleanupStats, ExitReason, HostEnv, IoContext, SandboxError, SandboxLimits,
-    SandboxProcess, SandboxRun, capture_tail,
+    SandboxProcess, SandboxRun, SystemLayers, capture_tail,
     disk::DiskQuota,
-    host_env::{self, RunAllocation},
+    host_env::RunAllocation,
+    layers::MountPlan,
     running::RunWatcher,
+    system::{self, SystemView},
 };
 
-/// System directories. A directory that is a symlink on the host is a symlink in the sandbox.
-const SYSTEM_DIRS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
-/// Files of the host's `/etc` that programs need and that contain no private data.
-const SHARED_ETC_FILES: [&str; 9] = [
-    "alternatives",
-    "ca-certificates",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "mime.types",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-];
-/// Files of `/etc` that are generated for the sandbox.
-const GENERATED_ETC_FILES: [(&str, &str); 6] = [
-    (
-        "passwd",
-        "root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:1000:1000:agent:/home/agent:/bin/sh\n\
-         nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
-    ),
-    ("group", "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"),
-    ("hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
-    ("hostname", "sandbox\n"),
-    ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
-    ("resolv.conf", ""),
-];
 /// Files of `/proc` about the whole machine that no job needs.
 const HIDDEN_PROC_FILES: [&str; 14] = [
     "/proc/cmdline",
@@ -70,24 +44,23 @@ const INIT_PATH: &str = "/run/cynode/sandbox-init";
 /// Bubblewrap backend.
 pub struct BubblewrapBackend {
     ground: Arc<HostEnv>,
-    /// Arguments that mount the system in every sandbox.
-    system: Vec<String>,
+    system: SystemView,
 }
 
 impl BubblewrapBackend {
     /// Creates the backend on the shared host environment of the node.
     pub fn new(ground: &Arc<HostEnv>) -> Result<Self, SandboxError> {
-        let mut system = system_bind_arguments();
-        system.extend(prepare_etc(&ground.options.directory.join("etc"))?);
+        let system = SystemView::prepare_view(&ground.options.directory)?;
         Ok(Self { ground: Arc::clone(ground), system })
     }
 
-    fn bwrap_arguments(&self, run: &SandboxRun<'_>) -> Vec<String> {
+    /// Builds the arguments of bubblewrap. Directories that are made of layers are added to `plan` and bound from their mount points.
+    fn bwrap_arguments(&self, run: &SandboxRun<'_>, plan: &mut MountPlan) -> Vec<String> {
         let mut all = split_words(
             "--unshare-all --unshare-user --disable-userns --die-with-parent --new-session --as-pid-1 \
              --uid 1000 --gid 1000 --cap-drop ALL --hostname sandbox",
         );
-        all.extend(self.system.iter().cloned());
+        all.extend(self.system.mount_arguments(run.system, plan));
         all.extend(split_words("--proc /proc"));
         for path in HIDDEN_PROC_FILES.iter().filter(|path| Path::new(path).exists()) {
             all.extend(["--ro-bind", "/dev/null", path].map(str::to_owned));
@@ -97,7 +70,8 @@ impl BubblewrapBackend {
             "--dev /dev --perms 1777 --size {size} --tmpfs /dev/shm --remount-ro /dev \
              --perms 1777 --size {size} --tmpfs /tmp --dir /var --symlink ../tmp /var/tmp"
         )));
-        for path in &self.ground.options.show {
+        let show = &self.ground.options.show;
+        for path in show.iter().filter(|path| system::has_mount_point(run.system, path)) {
             // A path that was removed since the node started must not fail a job.
             all.extend(bind_arguments("--ro-bind-try", path, path));
         }
@@ -108,6 +82,10 @@ impl BubblewrapBackend {
                 &socket.host,
                 Path::new(&socket_inside(&socket.name)),
             ));
+        }
+        for overlay in run.overlays {
+            let point = plan.add_overlay(overlay);
+            all.extend(bind_arguments("--bind", &point, &overlay.inside));
         }
         for BindMount { host, inside, writable } in run.binds {
             all.extend(bind_arguments(
@@ -131,6 +109,14 @@ impl BubblewrapBackend {
                 todo: "install bubblewrap".into(),
             });
         }
+        let mut plan = MountPlan::new(self.ground.mount_dir());
+        let arguments = self.bwrap_arguments(&run, &mut plan);
+        if !(plan.mounts.is_empty() || self.ground.supports_overlays()) {
+            return Err(SandboxError::Missing {
+                what: "this machine mounts no overlays".into(),
+                todo: "use a kernel and a file system that do, or copy the layer".into(),
+            });
+        }
         let RunAllocation { user, group, name } = self.ground.allocate_run(&run).await?;
         let mut command = Command::new(self.ground.init_path());
         command
@@ -146,8 +132,10 @@ impl BubblewrapBackend {
             cgroups: group.join_files(),
             user,
             limits: process_limits(run.limits),
+            mount_dir: plan.directory,
+            mounts: plan.mounts,
             program: self.ground.options.bwrap.clone(),
-            arguments: self.bwrap_arguments(&run),
+            arguments,
         };
         let enter =
             encode_launch_spec(&enter).map_err(|error| SandboxError::Refused(error.to_string()))?;
@@ -180,6 +168,9 @@ impl BubblewrapBackend {
             .await
             .with_io_context(|| "bubblewrap cannot be run: install it".into())?;
         run_probe(self, None).await.map_err(SandboxError::with_namespace_fix)?;
+        // Asked here, so that no job waits for the answer.
+        let ground = Arc::clone(&self.ground);
+        let _ = spawn_blocking(move || ground.supports_overlays()).await;
         Ok(String::from_utf8_lossy(&version.stdout).trim().to_owned())
     }
 }
@@ -191,6 +182,10 @@ impl Backend for BubblewrapBackend {
 
     fn probe_backend(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
         self.probe_bubblewrap().boxed()
+    }
+
+    fn supports_overlays(&self) -> bool {
+        self.ground.supports_overlays()
     }
 
     fn start_run<'a>(
@@ -223,6 +218,8 @@ pub(super) async fn run_probe(
         cwd: "/",
         image,
         binds: &[],
+        overlays: &[],
+        system: &SystemLayers::default(),
         sockets: &[],
         limits: &SandboxLimits {
             wall: std::time::Duration::from_mins(1),
@@ -254,6 +251,7 @@ pub(super) fn socket_inside(name: &str) -> String {
 pub(super) fn to_init_spec(run: &SandboxRun<'_>) -> InitSpec {
     let own = ["/tmp", "/dev/shm"].map(PathBuf::from);
     let given = run.binds.iter().filter(|bind| bind.writable).map(|bind| bind.inside.clone());
+    let layered = run.overlays.iter().map(|overlay| overlay.inside.clone());
     InitSpec {
         argv: run.argv.to_vec(),
         env: run.env.clone(),
@@ -266,7 +264,7 @@ pub(super) fn to_init_spec(run: &SandboxRun<'_>) -> InitSpec {
                 port: socket.port,
             })
             .collect(),
-        writable: own.into_iter().chain(given).collect(),
+        writable: own.into_iter().chain(given).chain(layered).collect(),
         life: None,
         limits: None,
     }
@@ -290,6 +288,7 @@ pub(super) fn to_disk_quota(
             .iter()
             .filter(|bind| bind.writable)
             .map(|bind| bind.host.clone())
+            .chain(run.overlays.iter().map(|overlay| overlay.upper.clone()))
             .collect(),
         most: run.limits.disk_bytes,
         floor: (!run.limits.despite_low_disk).then_some(ground.options.free_floor_bytes),
@@ -301,50 +300,7 @@ fn split_words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-fn bind_arguments(how: &str, host: &Path, inside: &Path) -> [String; 3] {
+/// Builds an argument of bubblewrap that shows a host path in the sandbox.
+pub(super) fn bind_arguments(how: &str, host: &Path, inside: &Path) -> [String; 3] {
     [how.to_owned(), host.display().to_string(), inside.display().to_string()]
-}
-
-fn system_bind_arguments() -> Vec<String> {
-    let mut all = Vec::new();
-    for path in SYSTEM_DIRS {
-        if let Ok(target) = fs::read_link(path) {
-            all.extend(bind_arguments("--symlink", &target, Path::new(path)));
-        } else if Path::new(path).is_dir() {
-            all.extend(bind_arguments("--ro-bind", Path::new(path), Path::new(path)));
-        }
-    }
-    all
-}
-
-/// Creates the sandbox's `/etc` directory, with a mount point for each host file that is shown in it.
-fn prepare_etc(etc: &Path) -> Result<Vec<String>, SandboxError> {
-    host_env::create_traversable_dir(etc)?;
-    make_dir_listable(etc)?;
-    for (name, text) in GENERATED_ETC_FILES {
-        host_env::write_atomically(&etc.join(name), text.as_bytes(), 0o644)?;
-    }
-    let mut all = bind_arguments("--ro-bind", etc, Path::new("/etc")).to_vec();
-    for name in SHARED_ETC_FILES {
-        let (host, place) = (Path::new("/etc").join(name), etc.join(name));
-        let Ok(meta) = fs::metadata(&host) else { continue };
-        if let Some(above) = place.parent() {
-            host_env::create_traversable_dir(above)?;
-            make_dir_listable(above)?;
-        }
-        if meta.is_dir() {
-            host_env::create_traversable_dir(&place)?;
-        } else {
-            host_env::write_atomically(&place, b"", 0o644)?;
-        }
-        all.extend(bind_arguments("--ro-bind", &host, &Path::new("/etc").join(name)));
-    }
-    Ok(all)
-}
-
-/// Makes a directory listable by other users.
-fn make_dir_listable(path: &Path) -> Result<(), SandboxError> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-        .with_io_context(|| format!("cannot change the mode of {}", path.display()))
 }

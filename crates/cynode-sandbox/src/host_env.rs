@@ -6,7 +6,7 @@ use std::{
     ops::Range,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, OnceLock, PoisonError, mpsc},
     thread,
     time::Duration,
 };
@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use super::{
     CleanupStats, IoContext, KillHandle, SandboxError, SandboxRun,
     cgroups::{NodeCgroups, RunCgroup},
+    layers::{create_scratch_dir, probe_overlay_mount},
     users::{self, SandboxUsers},
 };
 
@@ -78,6 +79,9 @@ pub struct HostEnv {
     pub(super) cgroups: NodeCgroups,
     users: Option<SandboxUsers>,
     init_path: PathBuf,
+    /// Directory of the mount points of layers. It stays empty: they are mounted in the namespace of a run.
+    mount_dir: PathBuf,
+    overlays: OnceLock<bool>,
     spawner: ProcessSpawner,
     tracker: TaskTracker,
     live: Mutex<HashMap<String, KillHandle>>,
@@ -92,6 +96,8 @@ impl HostEnv {
         create_traversable_dir(&options.directory)?;
         let init_path = options.directory.join("cynode-sandbox-init");
         write_atomically(&init_path, SANDBOX_INIT_BINARY, 0o755)?;
+        let mount_dir = options.directory.join("mounts");
+        create_traversable_dir(&mount_dir)?;
         let root = geteuid().is_root();
         let users = root
             .then(|| SandboxUsers::new(options.users.clone(), &options.directory))
@@ -100,6 +106,8 @@ impl HostEnv {
             cgroups: NodeCgroups::prepare_hierarchies(&options.instance)?,
             users,
             init_path,
+            mount_dir,
+            overlays: OnceLock::new(),
             spawner: ProcessSpawner::new()?,
             tracker: TaskTracker::new(),
             live: Mutex::default(),
@@ -140,6 +148,23 @@ impl HostEnv {
         &self.init_path
     }
 
+    /// Returns the directory of the mount points of layers.
+    pub(super) fn mount_dir(&self) -> &Path {
+        &self.mount_dir
+    }
+
+    /// Returns whether layers can be mounted. The first call tries it.
+    pub(super) fn supports_overlays(&self) -> bool {
+        *self.overlays.get_or_init(|| {
+            let place = self.options.directory.join("overlay-probe");
+            let tried = probe_overlay_mount(&self.init_path, &self.mount_dir, &place);
+            if let Err(error) = &tried {
+                tracing::warn!(%error, "this machine mounts no overlays");
+            }
+            tried.is_ok()
+        })
+    }
+
     pub(super) fn task_tracker(&self) -> &TaskTracker {
         &self.tracker
     }
@@ -173,16 +198,24 @@ impl HostEnv {
         }
         let ground = Arc::clone(self);
         let (job, limits) = (run.job.to_owned(), run.limits.clone());
-        let binds = run.binds.to_vec();
+        let (binds, overlays) = (run.binds.to_vec(), run.overlays.to_vec());
         let sockets: Vec<PathBuf> = run.sockets.iter().map(|socket| socket.host.clone()).collect();
         let made = spawn_blocking(move || {
-            let mut writable =
-                binds.iter().filter(|bind| bind.writable).map(|bind| bind.host.as_path());
+            let given = binds.iter().filter(|bind| bind.writable).map(|bind| bind.host.as_path());
+            let mut writable = overlays.iter().map(|overlay| overlay.upper.as_path()).chain(given);
             let user = match &ground.users {
                 Some(users) => Some(users.user_of_job(&job, writable.next())?),
                 None => None,
             };
+            for overlay in &overlays {
+                create_scratch_dir(&overlay.scratch)
+                    .with_io_context(|| "cannot make a directory for the kernel".into())?;
+            }
             if let Some(user) = user {
+                // The layers below are the node's and stay so.
+                for overlay in &overlays {
+                    users::chown_tree(&overlay.upper, user)?;
+                }
                 for bind in &binds {
                     users::check_reachable(&bind.host, user)?;
                     if bind.writable {
@@ -302,9 +335,17 @@ fn validate_run(run: &SandboxRun<'_>) -> Result<(), SandboxError> {
     if run.argv.is_empty() {
         return Err(SandboxError::Refused("there is no command".into()));
     }
-    let paths = run.binds.iter().flat_map(|bind| [&bind.host, &bind.inside]);
-    for path in paths.chain(run.sockets.iter().map(|socket| &socket.host)) {
-        let plain = path.to_str().is_some_and(|text| !text.contains([':', ',', '\0']));
+    let binds = run.binds.iter().flat_map(|bind| [&bind.host, &bind.inside]);
+    let overlays = run.overlays.iter().flat_map(|overlay| {
+        overlay.lower.iter().chain([&overlay.upper, &overlay.scratch, &overlay.inside])
+    });
+    let system = run.system.root.iter().chain(&run.system.over);
+    let sockets = run.sockets.iter().map(|socket| &socket.host);
+    if run.overlays.iter().any(|overlay| overlay.lower.is_empty()) {
+        return Err(SandboxError::Refused("an overlay has no layer".into()));
+    }
+    for path in binds.chain(overlays).chain(system).chain(sockets) {
+        let plain = path.to_str().is_some_and(|text| !text.contains([':', ',', '\\', '\0']));
         let straight =
             path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
         if !path.is_absolute() || !plain || !straight {

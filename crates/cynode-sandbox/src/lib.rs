@@ -16,10 +16,12 @@ mod cgroups;
 mod disk;
 mod egress;
 mod host_env;
+mod layers;
 mod output;
 mod podman;
 mod running;
 mod socket_server;
+mod system;
 pub mod users;
 mod visible_paths;
 
@@ -37,6 +39,7 @@ pub use self::{
     host_env::{
         DEFAULT_USERS, HostEnv, SandboxOptions, check_dir_ownership, create_traversable_dir,
     },
+    layers::{LayerStats, OverlayMount, SystemLayers, remove_whiteouts, sanitize_layer},
     output::{CapturedOutput, capture_tail},
     podman::PodmanBackend,
     running::{ExitReason, KillHandle, SandboxExit, SandboxProcess},
@@ -52,6 +55,8 @@ pub trait Backend: Send + Sync {
     fn backend_kind(&self) -> SandboxBackend;
     /// Runs a probe in the sandbox. Returns the backend's version, or why it does not work and how to fix it.
     fn probe_backend(&self) -> BoxFuture<'_, Result<String, SandboxError>>;
+    /// Returns whether runs can have overlays. If not, the caller copies the layer. The first call may take some milliseconds.
+    fn supports_overlays(&self) -> bool;
     /// Starts a run. When it returns, the command is about to start and all restrictions are in effect.
     fn start_run<'a>(
         &'a self,
@@ -80,6 +85,10 @@ pub struct SandboxRun<'a> {
     pub image: Option<&'a str>,
     /// Bind mounts of host paths.
     pub binds: &'a [BindMount],
+    /// Directories that are put together from layers. They are mounted before the bind mounts.
+    pub overlays: &'a [OverlayMount],
+    /// System below the sandbox.
+    pub system: &'a SystemLayers,
     /// Sockets that are forwarded into the sandbox.
     pub sockets: &'a [SocketForward],
     /// Resource limits.
@@ -121,7 +130,7 @@ pub struct SandboxLimits {
     pub file_bytes: u64,
     /// Number of open files per process.
     pub open_files: u64,
-    /// Disk usage of all writable paths.
+    /// Disk usage of all writable paths and of the changes over layers.
     pub disk_bytes: u64,
     /// Size of each of /tmp and /dev/shm.
     pub tmp_bytes: u64,

@@ -26,6 +26,7 @@ use tokio::{
 
 use super::{
     Backend, BindMount, CleanupStats, HostEnv, IoContext, SandboxError, SandboxProcess, SandboxRun,
+    SystemLayers,
     bubblewrap::{process_limits, run_probe, socket_inside, to_disk_quota, to_init_spec},
     cgroups::{CgroupUsage, RunCgroup},
     host_env::{self, RunAllocation},
@@ -75,6 +76,16 @@ impl PodmanBackend {
                     .into(),
             )
         })?;
+        if *run.system != SystemLayers::default() {
+            return Err(SandboxError::Refused(
+                "an image has its own system: podman lays no other system over it".into(),
+            ));
+        }
+        if !run.overlays.is_empty() {
+            return Err(SandboxError::Refused(
+                "podman gives the changes over a layer to root: copy the layer".into(),
+            ));
+        }
         let limits = run.limits;
         let user = room.user.map_or_else(
             || split_words("--userns keep-id:uid=1000,gid=1000 --user 1000:1000"),
@@ -216,6 +227,12 @@ impl Backend for PodmanBackend {
 
     fn probe_backend(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
         self.probe_podman().boxed()
+    }
+
+    /// Podman's overlay volumes take owner and mode of the layer for the directory with the changes: it would be root's and open to
+    /// everyone, and git refuses to work in it.
+    fn supports_overlays(&self) -> bool {
+        false
     }
 
     fn start_run<'a>(

@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::{IoContext, SandboxError};
+use super::{IoContext, SandboxError, layers::is_whiteout};
 
 /// Assignment of host users to jobs.
 pub(super) struct SandboxUsers {
@@ -92,6 +92,10 @@ fn chown_contents(root: &Path, user: u32) -> Result<(), SandboxError> {
             let path =
                 entry.with_io_context(|| format!("cannot read {}", directory.display()))?.path();
             let meta = read_metadata(&path)?;
+            // The kernel gives all marks of deleted files one inode. Nobody opens them.
+            if is_whiteout(&meta) {
+                continue;
+            }
             if meta.is_dir() {
                 open.push(path.clone());
             } else if meta.nlink() > 1 && meta.uid() != user {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use cynode_sandbox::{
     Backend, BindMount, BubblewrapBackend, EGRESS_PORT, EgressAllowlist, EgressDialer, EgressProxy,
     EgressReporter, HostEnv, SandboxError, SandboxLimits, SandboxOptions, SandboxProcess,
-    SandboxRun, SocketForward, bind_socket_server, check_dir_ownership, create_traversable_dir,
-    proxy_environment,
+    SandboxRun, SocketForward, SystemLayers, bind_socket_server, check_dir_ownership,
+    create_traversable_dir, proxy_environment,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
@@ -138,6 +138,8 @@ impl ProgramSandbox {
             cwd: SANDBOX_HOME,
             image: None,
             binds,
+            overlays: &[],
+            system: &SystemLayers::default(),
             sockets: &sockets,
             limits: &self.limits,
         };

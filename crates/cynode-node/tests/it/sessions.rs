@@ -59,6 +59,9 @@ impl Backend for Nowhere {
     fn probe_backend(&self) -> BoxFuture<'_, Result<String, SandboxError>> {
         Box::pin(async { Ok("0".to_owned()) })
     }
+    fn supports_overlays(&self) -> bool {
+        false
+    }
     fn start_run<'a>(
         &'a self,
         _: SandboxRun<'a>,

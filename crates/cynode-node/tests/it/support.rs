@@ -23,7 +23,7 @@ use cynode_core::{
 use cynode_node::{
     sandbox::{
         Backend as _, BindMount, BubblewrapBackend, HostEnv, SandboxError, SandboxExit,
-        SandboxLimits, SandboxOptions, SandboxProcess, SandboxRun,
+        SandboxLimits, SandboxOptions, SandboxProcess, SandboxRun, SystemLayers,
     },
     workers::{
         AgentRecipes, PermissionPrompt, SandboxRunner, SessionStart, TurnOutcome, WorkerError,
@@ -99,6 +99,8 @@ impl SandboxRunner for Sandbox {
                 cwd: "/work",
                 image: None,
                 binds: &binds,
+                overlays: &[],
+                system: &SystemLayers::default(),
                 sockets: &[],
                 limits: &SandboxLimits::default(),
             };

@@ -11,8 +11,9 @@ use std::{
 };
 
 use cynode_node::sandbox::{
-    Backend, BindMount, BubblewrapBackend, HostEnv, PodmanBackend, SandboxError, SandboxExit,
-    SandboxLimits, SandboxOptions, SandboxProcess, SandboxRun, SocketForward, capture_tail,
+    Backend, BindMount, BubblewrapBackend, HostEnv, OverlayMount, PodmanBackend, SandboxError,
+    SandboxExit, SandboxLimits, SandboxOptions, SandboxProcess, SandboxRun, SocketForward,
+    SystemLayers, capture_tail,
 };
 use tempfile::TempDir;
 
@@ -108,6 +109,8 @@ pub(crate) struct Wish {
     pub(crate) argv: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) binds: Vec<BindMount>,
+    pub(crate) overlays: Vec<OverlayMount>,
+    pub(crate) system: SystemLayers,
     pub(crate) sockets: Vec<SocketForward>,
     pub(crate) limits: SandboxLimits,
 }
@@ -128,6 +131,8 @@ pub(crate) fn shell(script: &str) -> Wish {
         argv: ["/bin/bash", "-c", script].map(str::to_owned).to_vec(),
         env: BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]),
         binds: Vec::new(),
+        overlays: Vec::new(),
+        system: SystemLayers::default(),
         sockets: Vec::new(),
         limits: SandboxLimits {
             memory_bytes: 256 << 20,
@@ -149,6 +154,8 @@ impl Wish {
             cwd: "/",
             image: None,
             binds: &self.binds,
+            overlays: &self.overlays,
+            system: &self.system,
             sockets: &self.sockets,
             limits: &self.limits,
         };

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use cynode_sandbox::{
     Backend, BindMount, BubblewrapBackend, CapturedOutput, HostEnv, PodmanBackend, SandboxError,
     SandboxExit, SandboxLimits, SandboxOptions, SandboxProcess, SandboxRun, SocketForward,
-    capture_tail,
+    SystemLayers, capture_tail,
 };
 use tempfile::TempDir;
 
@@ -138,6 +138,8 @@ impl Wish {
             cwd: "/",
             image: None,
             binds: &self.binds,
+            overlays: &[],
+            system: &SystemLayers::default(),
             sockets: &self.sockets,
             limits: &self.limits,
         };
