@@ -1,6 +1,9 @@
 //! The command line.
 
+mod kept_files;
+
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     io::{Read, Write},
     ops::Range,
@@ -11,16 +14,18 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser, Subcommand};
 use cynode_core::{nodes::BackendReport, workflow::jobs::SandboxBackend};
+use cynode_packages::{PackageProxy, PackageProxyError, PackageProxyOptions, Upstreams};
 use data_encoding::HEXLOWER;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use self::kept_files::{EnvironmentsCommand, PackagesCommand};
 use crate::{
     client::{AnonymousClient, NodeClient},
     config::{self, ConfigLayer, NodeEnvironment},
-    doctor,
+    doctor::{self, DoctorWarnings},
     host::{self, Confinement, HostCommands},
     join,
     key::NodeKey,
@@ -66,6 +71,22 @@ enum NodeSubcommand {
     Agents {
         #[command(subcommand)]
         command: AgentsCommand,
+    },
+    /// Manage the package cache of this machine.
+    Packages {
+        #[command(subcommand)]
+        command: PackagesCommand,
+        /// Print JSON.
+        #[arg(long, global = true)]
+        json: bool,
+    },
+    /// Manage the kept environments of this machine.
+    Environments {
+        #[command(subcommand)]
+        command: EnvironmentsCommand,
+        /// Print JSON.
+        #[arg(long, global = true)]
+        json: bool,
     },
     /// Check this machine and show how to fix what is missing.
     Doctor(ConfigLayer),
@@ -149,9 +170,12 @@ impl NodeCli {
             | NodeSubcommand::Run(NodeRunArgs { layer, .. })
             | NodeSubcommand::Join(NodeJoinArgs { layer, .. }) => layer.clone(),
             NodeSubcommand::Agents { .. }
+            | NodeSubcommand::Packages { .. }
+            | NodeSubcommand::Environments { .. }
             | NodeSubcommand::Config
             | NodeSubcommand::Hold { .. } => ConfigLayer::default(),
         };
+        let package_clients = environment.package_clients();
         let layer = environment.merge_layers(flags, self.config.as_deref(), &state)?;
         let filter = tracing_subscriber::EnvFilter::try_new(layer.log_filter())?;
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -160,7 +184,7 @@ impl NodeCli {
             // A person reads this output.
             _ => log.without_time().with_target(false).compact().init(),
         }
-        let place = CommandContext::new(&state, layer)?;
+        let place = CommandContext::new(&state, layer, package_clients)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             match self.command {
@@ -169,6 +193,12 @@ impl NodeCli {
                 NodeSubcommand::Agents { command: AgentsCommand::List } => place.list_agents(),
                 NodeSubcommand::Agents { command: AgentsCommand::Install { name } } => {
                     place.install_agent(&name).await
+                }
+                NodeSubcommand::Packages { command, json } => {
+                    place.run_packages_command(&command, json)
+                }
+                NodeSubcommand::Environments { command, json } => {
+                    place.run_environments_command(&command, json)
                 }
                 NodeSubcommand::Doctor(_) => place.run_doctor().await,
                 NodeSubcommand::Config | NodeSubcommand::Hold { .. } => Ok(()),
@@ -185,10 +215,16 @@ struct CommandContext {
     host: HostCommands,
     recipes: AgentRecipes,
     shown: VisiblePaths,
+    /// Home directory and variables that configure the machine's package clients.
+    package_clients: (PathBuf, BTreeMap<String, String>),
 }
 
 impl CommandContext {
-    fn new(state: &Path, layer: ConfigLayer) -> anyhow::Result<Self> {
+    fn new(
+        state: &Path,
+        layer: ConfigLayer,
+        package_clients: (PathBuf, BTreeMap<String, String>),
+    ) -> anyhow::Result<Self> {
         let store = NodeStore::open_state_dir(state)?;
         let settings = layer.to_settings()?;
         let own = std::env::current_exe().context("the node's own program cannot be found")?;
@@ -203,7 +239,40 @@ impl CommandContext {
         if rustix::process::geteuid().is_root() {
             host = host.with_git_user(node_users(&store).end);
         }
-        Ok(Self { store, layer, settings, host, recipes, shown })
+        Ok(Self { store, layer, settings, host, recipes, shown, package_clients })
+    }
+
+    /// Returns the options of the package proxy, and warnings about configuration that cannot be used.
+    fn package_options(&self) -> (PackageProxyOptions, Vec<String>) {
+        let settings = &self.settings.packages;
+        let (home, env) = &self.package_clients;
+        let (upstreams, warnings) = Upstreams::from_machine(&settings.upstreams, home, env);
+        let options = PackageProxyOptions {
+            directory: self.store.packages_dir(),
+            max_cache_bytes: settings.max_cache_bytes,
+            upstreams,
+            advisories: settings.advisories.clone(),
+            offline: settings.offline,
+        };
+        (options, warnings)
+    }
+
+    /// Opens the package proxy of the node.
+    fn open_package_proxy(&self) -> Result<Arc<PackageProxy>, PackageProxyError> {
+        PackageProxy::open(self.package_options().0)
+    }
+
+    /// Opens the package proxy of a node that starts, or returns a warning. Without it the node works.
+    fn start_package_proxy(&self) -> Result<Arc<PackageProxy>, String> {
+        let (options, warnings) = self.package_options();
+        for warning in &warnings {
+            tracing::warn!(event = "packages.upstream_skipped", "{warning}");
+        }
+        PackageProxy::open(options).map_err(|error| {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(event = "packages.unavailable", error, "the package proxy cannot be opened");
+            format!("environments that need packages are not set up: the package proxy cannot be opened: {error}")
+        })
     }
 
     fn build_worker_factory(&self) -> LocalWorkerFactory {
@@ -341,6 +410,8 @@ impl CommandContext {
             tracing::warn!(event = "host_path.skipped", "{warning}");
         }
         ensure!(!backends.is_empty(), "no sandbox works here; `cynode-node doctor` says why");
+        let mut warnings = self.shown.warnings.clone();
+        let packages = self.start_package_proxy().map_err(|warning| warnings.push(warning)).ok();
         let workshop = Arc::new(self.build_worker_factory());
         let agents_url = self.layer.agents_url.clone().unwrap_or_else(|| identity.url.clone());
         let node = NodeContext::new(NodeParts {
@@ -351,7 +422,8 @@ impl CommandContext {
             agents_url,
             backends,
             workshop,
-            warnings: self.shown.warnings,
+            warnings,
+            packages,
         })?;
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate())?;
@@ -392,13 +464,14 @@ impl CommandContext {
     async fn run_doctor(&self) -> anyhow::Result<()> {
         let backends = self.prepare_trial_env().and_then(|ground| Self::build_backends(&ground));
         let workshop = self.build_worker_factory();
+        let (_, package_warnings) = self.package_options();
         let findings = doctor::run_diagnostics(
             &self.store,
             &self.settings,
             &self.host,
             backends,
             &workshop,
-            &self.shown.warnings,
+            DoctorWarnings { show: &self.shown.warnings, packages: &package_warnings },
         )
         .await;
         for finding in &findings {

@@ -41,6 +41,11 @@ impl PersistentInstant {
     }
 }
 
+/// Returns the wall-clock time in seconds.
+pub(crate) fn unix_seconds() -> u64 {
+    read_clock_ms(ClockId::Realtime) / 1000
+}
+
 fn read_boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()

@@ -4,6 +4,7 @@
 //! `ConfigLayer::to_settings`.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,7 +14,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::{
-    node::{JobResourceLimits, NodeSettings},
+    node::{JobResourceLimits, NodeSettings, PackageSettings},
     report,
 };
 
@@ -21,6 +22,10 @@ use crate::{
 pub const DEFAULT_CONFIG: &str = include_str!("../node.default.toml");
 
 const ENV_PREFIX: &str = "CYNODE_NODE_";
+
+/// Names of registries in `package_upstreams`, with the further hosts of their files.
+const UPSTREAM_NAMES: [&str; 7] =
+    ["crates", "crates_files", "debian", "npm", "npm_files", "pypi", "pypi_files"];
 
 /// What one source says; what it leaves out the next one decides.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -71,6 +76,24 @@ pub struct ConfigLayer {
     /// Maximum size of a job's result bundle.
     #[arg(long, value_name = "MIB")]
     pub bundle_mib: Option<u32>,
+    /// Maximum size of the package cache.
+    #[arg(long, value_name = "MIB")]
+    pub package_cache_mib: Option<u32>,
+    /// Registry that packages are fetched from, such as `npm=https://mirror.example/npm/`; may be repeated.
+    #[arg(long = "package-upstream", value_name = "NAME=URL")]
+    pub package_upstreams: Option<Vec<String>>,
+    /// File of advisories (OSV); package versions that it names are refused.
+    #[arg(long, value_name = "FILE")]
+    pub package_advisories: Option<PathBuf>,
+    /// Whether packages come from the cache only.
+    #[arg(long, value_name = "BOOL")]
+    pub packages_offline: Option<bool>,
+    /// Maximum size of all kept environments.
+    #[arg(long, value_name = "MIB")]
+    pub environments_max_mib: Option<u32>,
+    /// Maximum time that an unused environment is kept.
+    #[arg(long, value_name = "DAYS")]
+    pub environments_max_age_days: Option<u32>,
 }
 
 impl ConfigLayer {
@@ -92,6 +115,14 @@ impl ConfigLayer {
             processes: self.processes.or(other.processes),
             disk_mib: self.disk_mib.or(other.disk_mib),
             bundle_mib: self.bundle_mib.or(other.bundle_mib),
+            package_cache_mib: self.package_cache_mib.or(other.package_cache_mib),
+            package_upstreams: self.package_upstreams.or(other.package_upstreams),
+            package_advisories: self.package_advisories.or(other.package_advisories),
+            packages_offline: self.packages_offline.or(other.packages_offline),
+            environments_max_mib: self.environments_max_mib.or(other.environments_max_mib),
+            environments_max_age_days: self
+                .environments_max_age_days
+                .or(other.environments_max_age_days),
         }
     }
 
@@ -121,6 +152,8 @@ impl ConfigLayer {
         ] {
             ensure!(value > 0, "{name} must be above 0");
         }
+        let age_days = self.environments_max_age_days.unwrap_or(30);
+        ensure!((1..=3650).contains(&age_days), "environments_max_age_days must be 1 to 3650");
         Ok(NodeSettings {
             slots,
             min_free_disk_bytes: u64::from(self.min_free_disk_mib.unwrap_or(2048)) * 1024 * 1024,
@@ -128,6 +161,14 @@ impl ConfigLayer {
             egress_hosts: self.egress_hosts.clone().unwrap_or_default(),
             ask_permission: self.ask_permission.unwrap_or(false),
             job_limits,
+            environments_max_bytes: to_bytes(self.environments_max_mib.unwrap_or(20_480)),
+            environments_max_age: Duration::from_hours(24 * u64::from(age_days)),
+            packages: PackageSettings {
+                max_cache_bytes: to_bytes(self.package_cache_mib.unwrap_or(10_240)),
+                upstreams: parse_upstreams(self.package_upstreams.as_deref().unwrap_or_default())?,
+                advisories: self.package_advisories.clone(),
+                offline: self.packages_offline.unwrap_or(false),
+            },
         })
     }
 
@@ -137,11 +178,34 @@ impl ConfigLayer {
     }
 }
 
+fn to_bytes(mib: u32) -> u64 {
+    u64::from(mib) * 1024 * 1024
+}
+
+/// Parses entries `NAME=URL`. An error does not repeat the address: it may hold a password.
+fn parse_upstreams(entries: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut upstreams = BTreeMap::new();
+    for entry in entries {
+        let (name, url) = entry.split_once('=').unwrap_or_default();
+        let (name, url) = (name.trim(), url.trim());
+        ensure!(
+            UPSTREAM_NAMES.contains(&name) && !url.is_empty(),
+            "an entry of package_upstreams is NAME=URL, and NAME is one of {}",
+            UPSTREAM_NAMES.join(", ")
+        );
+        let earlier = upstreams.insert(name.to_owned(), url.to_owned());
+        ensure!(earlier.is_none(), "package_upstreams names `{name}` twice");
+    }
+    Ok(upstreams)
+}
+
 /// The program's environment variables.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct NodeEnvironment {
     state: Option<PathBuf>,
     home: Option<PathBuf>,
+    /// All variables: package clients are configured by some of them.
+    variables: BTreeMap<String, String>,
     layer: ConfigLayer,
 }
 
@@ -155,6 +219,7 @@ impl NodeEnvironment {
     fn from_pairs(pairs: impl Iterator<Item = (String, String)>) -> anyhow::Result<Self> {
         let mut found = Self::default();
         for (name, value) in pairs {
+            found.variables.insert(name.clone(), value.clone());
             if name == "HOME" {
                 found.home = Some(value.into());
             } else if let Some(key) = name.strip_prefix(ENV_PREFIX) {
@@ -186,6 +251,15 @@ impl NodeEnvironment {
             "processes" => layer.processes = Some(value.parse()?),
             "disk_mib" => layer.disk_mib = Some(value.parse()?),
             "bundle_mib" => layer.bundle_mib = Some(value.parse()?),
+            "package_cache_mib" => layer.package_cache_mib = Some(value.parse()?),
+            "package_upstreams" => {
+                let entries = value.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+                layer.package_upstreams = Some(entries.map(str::to_owned).collect());
+            }
+            "package_advisories" => layer.package_advisories = Some(value.into()),
+            "packages_offline" => layer.packages_offline = Some(value.parse()?),
+            "environments_max_mib" => layer.environments_max_mib = Some(value.parse()?),
+            "environments_max_age_days" => layer.environments_max_age_days = Some(value.parse()?),
             _ => bail!("nobody knows this key"),
         }
         Ok(())
@@ -201,6 +275,11 @@ impl NodeEnvironment {
         }
         let home = self.home.as_deref().context("say where the state is, with --state")?;
         Ok(home.join(".local/state/cynode-node"))
+    }
+
+    /// Returns the home directory and the variables by which package clients of this machine are configured.
+    pub(crate) fn package_clients(&self) -> (PathBuf, BTreeMap<String, String>) {
+        (self.home.clone().unwrap_or_else(|| "/".into()), self.variables.clone())
     }
 
     /// Merges flags, file and environment in their order of precedence.
@@ -261,6 +340,29 @@ mod tests {
     }
 
     #[test]
+    fn a_registry_is_named_once_and_by_a_name_that_is_known() {
+        let parse = |entries: &[&str]| {
+            let entries: Vec<_> = entries.iter().map(|entry| (*entry).to_owned()).collect();
+            parse_upstreams(&entries).map_err(|error| error.to_string())
+        };
+        let debian = "debian=deb [signed-by=/k.gpg] http://m/d stable main";
+        assert_eq!(
+            parse(&["npm=https://m/npm/?a=b", debian]),
+            Ok(BTreeMap::from([
+                ("debian".to_owned(), "deb [signed-by=/k.gpg] http://m/d stable main".to_owned()),
+                ("npm".to_owned(), "https://m/npm/?a=b".to_owned()),
+            ]))
+        );
+        let names = "crates, crates_files, debian, npm, npm_files, pypi, pypi_files";
+        let rule = format!("an entry of package_upstreams is NAME=URL, and NAME is one of {names}");
+        assert_eq!(parse(&["maven=https://u:secret@m/"]), Err(rule.clone()));
+        assert_eq!(parse(&["https://m/"]), Err(rule.clone()));
+        assert_eq!(parse(&["npm="]), Err(rule));
+        let twice = "package_upstreams names `npm` twice".to_owned();
+        assert_eq!(parse(&["npm=a", "npm=b"]), Err(twice));
+    }
+
+    #[test]
     fn the_printed_defaults_are_the_defaults() {
         let uncommented: String = DEFAULT_CONFIG
             .lines()
@@ -273,6 +375,7 @@ mod tests {
         let (mut printed, nothing) =
             (printed.to_settings().unwrap(), nothing.to_settings().unwrap());
         printed.slots = nothing.slots;
+        printed.packages.advisories.clone_from(&nothing.packages.advisories);
         assert_eq!(printed, nothing);
     }
 }

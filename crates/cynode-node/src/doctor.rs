@@ -1,11 +1,12 @@
 //! `doctor`: reports what works on this machine, what does not, and how to fix it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, path::Path, sync::Arc};
 
 use cynode_core::nodes::NodeState;
 
 use crate::{
     client::NodeClient,
+    environment::system_packages::REQUIRED_PROGRAMS,
     host::{self, HostCommands},
     key::NodeKey,
     node::{AvailableBackend, NodeSettings, WorkerFactory},
@@ -49,6 +50,15 @@ impl DoctorFinding {
     }
 }
 
+/// Warnings about the configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DoctorWarnings<'a> {
+    /// About directories that sandboxes see.
+    pub(crate) show: &'a [String],
+    /// About registries of packages.
+    pub(crate) packages: &'a [String],
+}
+
 /// Runs every check of the machine that jobs depend on.
 pub(crate) async fn run_diagnostics(
     store: &NodeStore,
@@ -56,16 +66,21 @@ pub(crate) async fn run_diagnostics(
     host: &HostCommands,
     backends: Result<Vec<Arc<dyn Backend>>, SandboxError>,
     workshop: &dyn WorkerFactory,
-    warnings: &[String],
+    warnings: DoctorWarnings<'_>,
 ) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let mut note = |what, standing| findings.push(DoctorFinding { what, standing });
     note("machine", check_machine());
     note("disk", check_disk(store, settings));
     note("git", check_git(host).await);
-    for warning in warnings {
+    for warning in warnings.show {
         note("show", DoctorStatus::Missing(warning.clone()));
     }
+    note("packages", check_packages(store, settings));
+    for warning in warnings.packages {
+        note("packages", DoctorStatus::Missing(warning.clone()));
+    }
+    note("apt", check_system_packages());
     let mut working = Vec::new();
     let backends = backends.unwrap_or_else(|error| {
         note("sandbox", DoctorStatus::Bad(format_error_chain(error)));
@@ -100,6 +115,26 @@ pub(crate) async fn run_diagnostics(
             count => DoctorStatus::Good(format!("{count} of {} backends work", backends.len())),
         },
     );
+    if !working.is_empty() {
+        let layered: Vec<_> = working
+            .iter()
+            .filter(|tried| tried.backend.supports_overlays())
+            .map(|tried| tried.version.as_str())
+            .collect();
+        note(
+            "environments",
+            if layered.is_empty() {
+                let advice = "no overlays: jobs copy their environment, and system packages need the base `debian` or an image; \
+                              a kernel with overlayfs (5.11, where the node is not root) mends that";
+                DoctorStatus::Missing(advice.to_owned())
+            } else {
+                DoctorStatus::Good(format!(
+                    "jobs start over kept environments ({})",
+                    layered.join(", ")
+                ))
+            },
+        );
+    }
     if let Some(tried) = working.first() {
         let agents = workshop.detect_agents(&tried.backend).await;
         let names: Vec<_> =
@@ -153,6 +188,44 @@ fn check_disk(store: &NodeStore, settings: &NodeSettings) -> DoctorStatus {
             mib(settings.min_free_disk_bytes),
         )),
         Err(error) => DoctorStatus::Bad(error.to_string()),
+    }
+}
+
+/// Checks the package proxy. Its cache is not opened: the node may be running.
+fn check_packages(store: &NodeStore, settings: &NodeSettings) -> DoctorStatus {
+    let packages = &settings.packages;
+    if let Some(path) = packages.advisories.as_ref().filter(|path| !path.is_file()) {
+        return DoctorStatus::Missing(format!(
+            "{} is no file, so environments that need packages are not set up: correct package_advisories in node.toml",
+            path.display()
+        ));
+    }
+    let named: Vec<_> = packages.upstreams.keys().map(String::as_str).collect();
+    let from = match (packages.offline, named.is_empty()) {
+        (true, _) => "from the cache only (packages_offline)".to_owned(),
+        (false, true) => "from the registries of this machine's package clients".to_owned(),
+        (false, false) => {
+            format!("{} as node.toml says, others as this machine's clients", named.join(", "))
+        }
+    };
+    let place = store.packages_dir();
+    DoctorStatus::Good(format!(
+        "{from}; a cache of at most {} MiB in {}",
+        packages.max_cache_bytes / (1024 * 1024),
+        place.display()
+    ))
+}
+
+fn check_system_packages() -> DoctorStatus {
+    let missing = REQUIRED_PROGRAMS.iter().copied().filter(|path| !Path::new(path).exists());
+    let missing: Vec<_> = missing.collect();
+    if missing.is_empty() {
+        DoctorStatus::Good("apt and dpkg are there".to_owned())
+    } else {
+        DoctorStatus::Missing(format!(
+            "{} are missing: environments with `system_packages` or the base `debian` are not set up here; install apt, dpkg, gpgv and tar",
+            missing.join(", ")
+        ))
     }
 }
 

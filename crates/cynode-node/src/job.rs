@@ -23,10 +23,14 @@ use std::{
 };
 
 use cynode_core::{
+    environments::EnvironmentBase,
     ids::JobId,
     nodes::{JobEventData, JobPhase, NodeJobStatus, WorkStopReason},
     sync::lock_unpoisoned,
-    workflow::instructions::{InstructionEffect, InstructionKind},
+    workflow::{
+        instructions::{InstructionEffect, InstructionKind},
+        jobs::SandboxNeeds,
+    },
 };
 use cynode_wire::{
     nodes::{JobAssignment, NodeResult, WorkResult},
@@ -39,6 +43,7 @@ pub(crate) use runs::JobSandboxRunner;
 
 use crate::{
     client::call_with_retry,
+    environment::JobEnvironment,
     node::NodeContext,
     outbox::{EventOutbox, JobGone},
     store::{JobDir, JobRecord},
@@ -55,7 +60,9 @@ const SHUTDOWN_FLUSH_TIMEOUT: Duration = Duration::from_millis(1500);
 pub(crate) struct NodeJob {
     pub(crate) kept: JobRecord,
     pub(crate) dir: JobDir,
-    outbox: Arc<EventOutbox>,
+    pub(crate) outbox: Arc<EventOutbox>,
+    /// Environment of the job, once it is prepared.
+    environment: OnceLock<JobEnvironment>,
     phase: Mutex<JobPhase>,
     asking: AtomicU32,
     halt: OnceLock<HaltReason>,
@@ -100,6 +107,7 @@ impl NodeJob {
             kept,
             dir,
             outbox: Arc::new(outbox),
+            environment: OnceLock::new(),
             phase: Mutex::new(JobPhase::Preparing),
             asking: AtomicU32::new(0),
             halt: OnceLock::new(),
@@ -111,6 +119,16 @@ impl NodeJob {
 
     pub(crate) const fn assignment(&self) -> &JobAssignment {
         &self.kept.assignment
+    }
+
+    /// Returns the needs of the job's sandbox, with the image of its environment.
+    pub(crate) fn sandbox_needs(&self) -> SandboxNeeds {
+        let mut needs = self.kept.assignment.work.sandbox.clone();
+        let assigned = self.kept.assignment.environment.as_ref();
+        if let Some(EnvironmentBase::Image(image)) = assigned.map(|assigned| &assigned.spec.base) {
+            needs.image.get_or_insert_with(|| image.clone());
+        }
+        needs
     }
 
     pub(crate) const fn job_id(&self) -> JobId {
@@ -155,17 +173,17 @@ impl NodeJob {
         lock_unpoisoned(&self.orders).as_ref().is_some_and(|orders| orders.try_send(order).is_ok())
     }
 
-    fn enter_phase(&self, phase: JobPhase) {
+    pub(crate) fn enter_phase(&self, phase: JobPhase) {
         *lock_unpoisoned(&self.phase) = phase;
         self.outbox.push(JobEventData::Phase { phase });
     }
 
-    fn push_note(&self, text: impl Into<String>) {
+    pub(crate) fn push_note(&self, text: impl Into<String>) {
         self.outbox.push(JobEventData::Note { text: text.into() });
     }
 
     /// Returns the deadline of the result.
-    fn due_at(&self) -> Instant {
+    pub(crate) fn due_at(&self) -> Instant {
         let all = Duration::from_secs(self.kept.assignment.seconds_left.into());
         Instant::now() + all.saturating_sub(self.kept.claimed.elapsed())
     }

@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
+    path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -12,11 +14,13 @@ use cynode_core::{
     sync::lock_unpoisoned,
     workflow::jobs::{SandboxBackend, SandboxNeeds, WorkerChoice},
 };
+use cynode_packages::PackageProxy;
 use futures::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
 use crate::{
     client::NodeClient,
+    environment::LayerStore,
     host::HostCommands,
     sandbox::{Backend, SandboxLimits},
     sockets::AgentUpstream,
@@ -41,6 +45,36 @@ pub struct NodeSettings {
     pub ask_permission: bool,
     /// Default and maximum resources of a job.
     pub job_limits: JobResourceLimits,
+    /// Maximum size of all kept environments, in bytes.
+    pub environments_max_bytes: u64,
+    /// Maximum time that an environment is kept which no job uses.
+    pub environments_max_age: Duration,
+    /// Settings of the package proxy.
+    pub packages: PackageSettings,
+}
+
+/// Settings of the package proxy.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct PackageSettings {
+    /// Maximum size of the cache, in bytes.
+    pub max_cache_bytes: u64,
+    /// Registries by name, which win over those of the machine's package clients. They may hold credentials.
+    pub upstreams: BTreeMap<String, String>,
+    /// File of advisories.
+    pub advisories: Option<PathBuf>,
+    /// Whether only the cache answers.
+    pub offline: bool,
+}
+
+impl fmt::Debug for PackageSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackageSettings")
+            .field("max_cache_bytes", &self.max_cache_bytes)
+            .field("upstreams", &self.upstreams.keys())
+            .field("advisories", &self.advisories)
+            .field("offline", &self.offline)
+            .finish()
+    }
 }
 
 /// Maximum resources of one job.
@@ -112,7 +146,11 @@ pub struct NodeContext {
     pub(crate) backends: Vec<AvailableBackend>,
     pub(crate) workshop: Arc<dyn WorkerFactory>,
     pub(crate) warnings: Vec<String>,
+    /// Package proxy. Without it, environments that need packages are not set up.
+    pub(crate) packages: Option<Arc<PackageProxy>>,
     pub(crate) tasks: TaskTracker,
+    /// Kept environments.
+    pub(crate) layers: Arc<LayerStore>,
     mirrors: Mutex<BTreeMap<ProjectId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -143,15 +181,27 @@ pub struct NodeParts {
     pub workshop: Arc<dyn WorkerFactory>,
     /// Configuration warnings, for people.
     pub warnings: Vec<String>,
+    /// Package proxy, if it could be opened.
+    pub packages: Option<Arc<PackageProxy>>,
 }
 
 impl NodeContext {
     /// Builds a node context.
     pub fn new(parts: NodeParts) -> anyhow::Result<Self> {
-        let NodeParts { settings, store, host, client, agents_url, backends, workshop, warnings } =
-            parts;
+        let NodeParts {
+            settings,
+            store,
+            host,
+            client,
+            agents_url,
+            backends,
+            workshop,
+            warnings,
+            packages,
+        } = parts;
         let upstream = AgentUpstream::new(&agents_url)?;
         let (tasks, mirrors) = (TaskTracker::new(), Mutex::default());
+        let layers = Arc::new(LayerStore::new(store.clone()));
         Ok(Self {
             settings,
             store,
@@ -161,7 +211,9 @@ impl NodeContext {
             backends,
             workshop,
             warnings,
+            packages,
             tasks,
+            layers,
             mirrors,
         })
     }

@@ -62,6 +62,7 @@ pub(crate) fn collect_host_facts() -> BTreeMap<String, String> {
     facts.insert("kernel".to_owned(), text(name.release()));
     facts.insert("machine".to_owned(), text(name.machine()));
     facts.insert("host".to_owned(), text(name.nodename()));
+    facts.insert("arch".to_owned(), std::env::consts::ARCH.to_owned());
     facts.insert("cgroups".to_owned(), cgroup_version(Path::new("/sys/fs/cgroup")).to_owned());
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if let Some(system) = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")) {

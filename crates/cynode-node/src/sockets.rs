@@ -4,6 +4,7 @@
 //! node adds the job's token; the sandbox never sees it. Semaphores bound the connections.
 
 mod forward;
+mod package_report;
 
 use std::{
     io,
@@ -11,7 +12,11 @@ use std::{
     sync::Arc,
 };
 
-use cynode_core::nodes::JobEventData;
+use cynode_core::{
+    environments::{PackagePolicy, PackageSource},
+    nodes::JobEventData,
+};
+use cynode_packages::{JobPackages, PACKAGE_PORT, PackageProxy};
 use cynode_sandbox::{
     EGRESS_PORT, EgressAllowlist, EgressProxy, SocketForward, SocketHandler, bind_socket_server,
 };
@@ -19,11 +24,15 @@ use secrecy::SecretString;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use forward::AgentUpstream;
+pub(crate) use package_report::PackageReport;
 
 /// Port of the models inside the sandbox.
 pub(crate) const MODELS_PORT: u16 = 4001;
 /// Port of the tools inside the sandbox.
 pub(crate) const TOOLS_PORT: u16 = 4002;
+
+/// Name of the package proxy's socket.
+const PACKAGES_NAME: &str = "packages";
 
 /// Open sockets of a job. Dropping it closes them and ends every connection.
 #[derive(Debug)]
@@ -31,6 +40,8 @@ pub(crate) struct JobSockets {
     stop: CancellationToken,
     dir: PathBuf,
     forwards: Vec<SocketForward>,
+    /// Report of fetched packages.
+    fetches: Option<Arc<PackageReport>>,
 }
 
 /// Egress permissions of a job.
@@ -39,6 +50,8 @@ pub(crate) struct JobEgress {
     pub(crate) agent: Option<AgentEgress>,
     /// Allowlist for package registries, if there is one. The job and the owner of the node both name its hosts.
     pub(crate) net: Option<EgressAllowlist>,
+    /// Access to packages, if the environment gives it to agents and checks.
+    pub(crate) packages: Option<PackageEgress>,
     /// Receives an event for each use.
     pub(crate) tell: Arc<dyn Fn(JobEventData) + Send + Sync>,
 }
@@ -53,6 +66,42 @@ pub(crate) struct AgentEgress {
     pub(crate) trace: String,
 }
 
+/// Access of a job to packages.
+pub(crate) struct PackageEgress {
+    /// The proxy of the node.
+    pub(crate) proxy: Arc<PackageProxy>,
+    /// Registries that the job may use.
+    pub(crate) sources: Vec<PackageSource>,
+    /// Package policy.
+    pub(crate) policy: PackagePolicy,
+}
+
+/// Closes a socket and ends its connections when it is dropped.
+#[derive(Debug)]
+pub(crate) struct SocketGuard {
+    stop: CancellationToken,
+}
+
+impl Drop for SocketGuard {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Binds the socket of the package proxy below `dir`, until the returned guard is dropped.
+pub(crate) fn bind_package_socket(
+    dir: &Path,
+    proxy: &Arc<PackageProxy>,
+    job: JobPackages,
+    tasks: &TaskTracker,
+) -> io::Result<(SocketForward, SocketGuard)> {
+    let guard = SocketGuard { stop: CancellationToken::new() };
+    let handler = proxy.job_handler(job);
+    let forward =
+        bind_socket_server(dir, PACKAGES_NAME, PACKAGE_PORT, handler, tasks, &guard.stop)?;
+    Ok((forward, guard))
+}
+
 impl JobSockets {
     /// Binds the sockets of a job below `dir`.
     pub(crate) fn bind_sockets(
@@ -61,7 +110,7 @@ impl JobSockets {
         tasks: &TaskTracker,
     ) -> io::Result<Self> {
         let stop = CancellationToken::new();
-        let mut sockets = Self { stop, dir: dir.to_owned(), forwards: Vec::new() };
+        let mut sockets = Self { stop, dir: dir.to_owned(), forwards: Vec::new(), fetches: None };
         if let Some(AgentEgress { upstream, token, trace }) = reach.agent {
             let forward = |kind| {
                 let (upstream, token, trace) = (upstream.clone(), token.clone(), trace.clone());
@@ -71,6 +120,12 @@ impl JobSockets {
                 (forward(forward::UpstreamKind::Models), forward(forward::UpstreamKind::Tools));
             sockets.bind_socket("llm", MODELS_PORT, models, tasks)?;
             sockets.bind_socket("mcp", TOOLS_PORT, tools, tasks)?;
+        }
+        if let Some(PackageEgress { proxy, sources, policy }) = reach.packages {
+            let fetches = Arc::new(PackageReport::new(Arc::clone(&reach.tell)));
+            let job = JobPackages { sources, policy, report: fetches.to_sink() };
+            sockets.bind_socket(PACKAGES_NAME, PACKAGE_PORT, proxy.job_handler(job), tasks)?;
+            sockets.fetches = Some(fetches);
         }
         if let Some(allowed) = reach.net {
             let tell = reach.tell;
@@ -107,5 +162,8 @@ impl JobSockets {
 impl Drop for JobSockets {
     fn drop(&mut self) {
         self.stop.cancel();
+        if let Some(fetches) = &self.fetches {
+            fetches.flush_fetches();
+        }
     }
 }

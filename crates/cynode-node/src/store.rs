@@ -7,8 +7,10 @@
 //! claim                     the claim in progress, so that a killed node does not lose its jobs
 //! mirrors/<project>.git     fetched commits, one mirror per project; of git's own user where the node is root
 //! agents/<name>/            installed agents
+//! environments/<project>/   kept environments; see `environment::layer_store`
+//! packages/                 cache of the package proxy
 //! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events,
-//!                           workspace/, home/, out/, source/, sockets/
+//!                           workspace/, home/, out/, source/, sockets/, scratch/, setup-…/, exclude
 //! sandboxes/                shared files of sandboxes
 //! trash/                    directories to delete
 //! ```
@@ -35,6 +37,9 @@ use crate::{clock::PersistentInstant, workspace::MergeResult};
 /// Maximum size of a file that the node wrote itself.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
+/// Beginning of the names of directories of set-ups.
+const SETUP_DIR_PREFIX: &str = "setup-";
+
 /// Error of the state directory.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {}", path.display())]
@@ -45,7 +50,7 @@ pub struct NodeStoreError {
 }
 
 impl NodeStoreError {
-    fn wrap_io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn wrap_io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self { doing, path: path.to_owned(), source }
     }
 
@@ -86,7 +91,9 @@ impl NodeStore {
         for part in ["agents", "jobs", "mirrors", "sandboxes"] {
             create_traversable_dir(&root.join(part))?;
         }
-        create_private_dir(&root.join("trash"))?;
+        for part in ["environments", "trash"] {
+            create_private_dir(&root.join(part))?;
+        }
         Ok(Self { root })
     }
 
@@ -119,6 +126,16 @@ impl NodeStore {
     /// Returns the directory of the installed agents.
     pub fn agents_dir(&self) -> PathBuf {
         self.root.join("agents")
+    }
+
+    /// Returns the directory of the kept environments.
+    pub(crate) fn environments_dir(&self) -> PathBuf {
+        self.root.join("environments")
+    }
+
+    /// Returns the directory of the package cache.
+    pub fn packages_dir(&self) -> PathBuf {
+        self.root.join("packages")
     }
 
     /// Returns the path of a project's mirror.
@@ -271,6 +288,35 @@ impl JobDir {
         self.0.join("sockets")
     }
 
+    /// Returns the directory that the kernel needs for each overlay of the job.
+    pub(crate) fn scratch_dir(&self) -> PathBuf {
+        self.0.join("scratch")
+    }
+
+    /// Returns new directories for a set-up that the job runs. They have the form of the job's own.
+    pub(crate) fn new_setup_dir(&self) -> Self {
+        Self(self.0.join(format!("{SETUP_DIR_PREFIX}{:08x}", rand::random::<u32>())))
+    }
+
+    /// Returns the directories of earlier set-ups of the job.
+    pub(crate) fn setup_dirs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let names = entries.filter(|entry| {
+            entry.file_name().as_encoded_bytes().starts_with(SETUP_DIR_PREFIX.as_bytes())
+        });
+        names.map(|entry| entry.path()).collect()
+    }
+
+    /// Returns the directory of the system packages of a set-up.
+    pub(crate) fn system_root_dir(&self) -> PathBuf {
+        self.0.join("root")
+    }
+
+    /// Returns the file with the paths that never become part of the result, as patterns of git.
+    pub(crate) fn exclude_file(&self) -> PathBuf {
+        self.0.join("exclude")
+    }
+
     /// Loads the outcome of the merge.
     pub(crate) fn load_merge_result(&self) -> Result<Option<MergeResult>, NodeStoreError> {
         read_json(&self.0.join("merged.json"))
@@ -328,7 +374,7 @@ fn create_dir_with_mode(path: &Path, mode: u32) -> Result<(), NodeStoreError> {
     changed.map_err(NodeStoreError::wrap_io("cannot change the mode of", path))
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, NodeStoreError> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, NodeStoreError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error)
@@ -345,7 +391,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, NodeStoreErr
     value.map(Some).map_err(NodeStoreError::wrap_io("cannot understand", path))
 }
 
-fn write_json(path: &Path, value: &impl Serialize) -> Result<(), NodeStoreError> {
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), NodeStoreError> {
     let bytes = serde_json::to_vec(value).map_err(io::Error::from);
     let bytes = bytes.map_err(NodeStoreError::wrap_io("cannot write", path))?;
     let written = replace_file(path, &bytes, |temporary| fs::rename(temporary, path));

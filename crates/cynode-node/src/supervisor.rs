@@ -46,6 +46,9 @@ const CLAIM_WAIT_MS: u32 = 20_000;
 /// Interval of the orphan cleanup.
 const ORPHAN_CLEANUP_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Interval of the removal of environments that are not used any more.
+const ENVIRONMENT_CLEANUP_INTERVAL: Duration = Duration::from_mins(1);
+
 /// Interval of the check whether a new report would differ from the last one. The check is local.
 const CHANGE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -95,6 +98,7 @@ pub async fn supervise_node(
         let swept = tried.backend.cleanup_orphans(&[]).await;
         tracing::info!(event = "node.orphans_removed", backend = ?tried.backend.backend_kind(), ?swept, "removed orphans of an earlier process");
     }
+    node.layers.remove_partial_layers();
     let roster = JobRoster::new(node.settings.slots);
     for (kept, dir) in node.store.load_jobs()? {
         roster.add_waiting(NodeJob::resume_from(kept, dir));
@@ -332,7 +336,7 @@ impl NodeSupervisor {
                 free if self.node.has_disk_space() => return free,
                 _ => {
                     tracing::warn!(event = "disk.low", "no job is taken: too little disk is free");
-                    self.evict_oldest_mirror();
+                    self.evict_kept_files();
                 }
             }
             tokio::select! {
@@ -342,11 +346,16 @@ impl NodeSupervisor {
         }
     }
 
-    /// Evicts the least recently used mirror that no job needs, one at a time. A mirror is only a copy, and its project may be gone.
+    /// Evicts the least recently used environment that no job uses, or mirror that no job needs, one at a time. An environment is set up
+    /// again, a mirror is only a copy, and its project may be gone.
     /// Only the claim loop calls this and only it adds jobs, so no job that needs the mirror can arrive meanwhile.
-    fn evict_oldest_mirror(&self) {
+    fn evict_kept_files(&self) {
         let store = &self.node.store;
         if !store.trash_entries().is_empty() {
+            return;
+        }
+        if self.node.layers.remove_oldest_layer() {
+            self.trash.notify_one();
             return;
         }
         let Some(mirror) = store.oldest_mirror(&self.roster.active_projects()) else { return };
@@ -369,13 +378,20 @@ impl NodeSupervisor {
         }
     }
 
-    /// Ends orphaned sandboxes and empties the trash.
+    /// Ends orphaned sandboxes, removes environments that are not used any more, and empties the trash.
     async fn run_cleanup_loop(&self) {
         let mut turn = interval(ORPHAN_CLEANUP_INTERVAL);
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut environments = interval(ENVIRONMENT_CLEANUP_INTERVAL);
+        environments.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return,
+                _ = environments.tick() => {
+                    let settings = &self.node.settings;
+                    let (bytes, age) = (settings.environments_max_bytes, settings.environments_max_age);
+                    self.node.layers.collect_garbage(bytes, age);
+                }
                 _ = turn.tick() => {
                     // Other processes of this program may be probing sandboxes.
                     let mut keep = self.roster.running_job_ids();
@@ -455,13 +471,17 @@ impl NodeSupervisor {
                 "no job is taken: less than {floor} MiB are free in {place}; make room there, or lower min_free_disk_mib in node.toml"
             ));
         }
-        report::build_node_report(
+        let mut report = report::build_node_report(
             &node.store,
             &node.settings,
             backends.collect(),
             agents,
             &warnings,
-        )
+        );
+        let has_overlays = node.backends.iter().any(|tried| tried.backend.supports_overlays());
+        let answer = if has_overlays { "yes" } else { "no" };
+        report.facts.insert("overlays".to_owned(), answer.to_owned());
+        report
     }
 }
 

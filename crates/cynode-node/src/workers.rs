@@ -30,6 +30,7 @@ mod process;
 pub mod prompt;
 pub mod recipes;
 mod scripted;
+pub(crate) mod setup_step;
 
 pub use recipes::{AgentRecipe, AgentRecipes};
 

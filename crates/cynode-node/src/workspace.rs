@@ -4,6 +4,7 @@
 //! and the node reads it as plain bytes.
 
 mod finish;
+mod listing;
 mod merge;
 mod pin;
 
@@ -23,6 +24,9 @@ use tokio::process::Command;
 
 pub(crate) use self::{
     finish::{WorkBundle, digest_file, finish_argv, read_work_bundle},
+    listing::{
+        digest_blob, list_changed_paths, list_lock_files, list_tracked_files, refresh_index,
+    },
     merge::{MergeResult, merge_argv, read_merge_result},
     pin::{PinConflict, create_pin_source, pin_restore_argv, read_pin_conflicts},
 };
@@ -53,6 +57,12 @@ pub(crate) enum WorkspaceError {
     /// The job's output cannot be read.
     #[error("what the job left cannot be taken: {0}")]
     Out(io::Error),
+    /// The files of the environment cannot be put into the workspace.
+    #[error("the files of the environment cannot be put into the workspace: {0}")]
+    Files(io::Error),
+    /// Git lists too many files.
+    #[error("the commit {0} has too many files for an environment")]
+    TooManyFiles(String),
     /// The output is too large.
     #[error("what the job left is larger than {0} bytes")]
     TooLarge(u64),
@@ -82,6 +92,10 @@ impl WorkspaceError {
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Store(error) => error.is_full(),
+            Self::Files(error) => {
+                use io::ErrorKind::{QuotaExceeded, StorageFull};
+                matches!(error.kind(), StorageFull | QuotaExceeded)
+            }
             Self::Host(HostCommandError::Failed { told, .. }) => {
                 told.contains("No space left on device")
             }
@@ -478,6 +492,30 @@ pub(crate) fn sandbox_git_env(name: &str) -> BTreeMap<String, String> {
         env.insert(format!("GIT_CONFIG_VALUE_{at}"), (*value).to_owned());
     }
     env
+}
+
+/// Makes git inside a sandbox ignore the untracked paths that a file lists as patterns.
+pub(crate) fn add_exclude_file(env: &mut BTreeMap<String, String>, path: &str) {
+    // The last of several settings counts.
+    let count = env.get("GIT_CONFIG_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0_usize);
+    env.insert(format!("GIT_CONFIG_KEY_{count}"), "core.excludesFile".to_owned());
+    env.insert(format!("GIT_CONFIG_VALUE_{count}"), path.to_owned());
+    env.insert("GIT_CONFIG_COUNT".to_owned(), (count + 1).to_string());
+}
+
+/// Writes patterns of untracked paths that git ignores in a new workspace. It follows no symlink that git may have left.
+pub(crate) fn write_excludes(workspace: &Path, patterns: &str) -> io::Result<()> {
+    let git = workspace.join(".git");
+    let info = git.join("info");
+    if !is_plain_dir(&git) {
+        return Err(io::Error::other("the workspace has no repository"));
+    }
+    if !is_plain_dir(&info) {
+        fs::create_dir(&info)?;
+    }
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).open(info.join("exclude"))?;
+    io::Write::write_all(&mut file, patterns.as_bytes())
 }
 
 fn validate_commit(text: &str) -> Result<&str, WorkspaceError> {

@@ -17,13 +17,18 @@ use super::{
 };
 use crate::{
     client::{NodeClientError, call_with_retry},
+    environment::run_blocking,
     node::NodeContext,
+    sandbox::{BindMount, remove_whiteouts},
     store::{NodeStoreError, TurnRecord},
     workspace::{self, MergeResult, WorkBundle, WorkspaceError},
 };
 
 /// Maximum number of files that a job may leave beside its commit.
 const MAX_ARTIFACT_COUNT: usize = 32;
+
+/// Path inside the sandbox of the file that lists what never becomes part of the result.
+const EXCLUDE_PATH: &str = "/exclude";
 
 /// Reason why the work could not be exported.
 #[derive(Debug, thiserror::Error)]
@@ -99,13 +104,30 @@ async fn commit_work(
     let assignment = job.assignment();
     let argv = workspace::finish_argv(assignment, merged)?;
     let role = format!("CyNode {}", assignment.work.role.as_str().replace('_', " "));
-    let (out, _) =
-        run_trusted_command(node, job, "finish", &argv, &workspace::sandbox_git_env(&role), &[])
-            .await?;
+    let mut env = workspace::sandbox_git_env(&role);
+    let binds = exclude_environment_files(job, &mut env).await?;
+    let (out, _) = run_trusted_command(node, job, "finish", &argv, &env, &binds).await?;
     let most = node.settings.job_limits.bundle_bytes();
     let Some(taken) = workspace::read_work_bundle(&out, most)? else { return Ok(None) };
     upload_file(node, job, &taken.file, &taken.bundle).await?;
     Ok(Some(taken))
+}
+
+/// Makes git ignore what the set-up of the environment made. Returns the bind mounts that this needs.
+///
+/// The run sees the job's own changes without the layer below them, so the marks of deleted files of the layer are removed first.
+async fn exclude_environment_files(
+    job: &NodeJob,
+    env: &mut BTreeMap<String, String>,
+) -> Result<Vec<BindMount>, WorkspaceError> {
+    let host = job.dir.exclude_file();
+    if !host.exists() {
+        return Ok(Vec::new());
+    }
+    let workspace = job.dir.workspace_dir();
+    run_blocking(move || remove_whiteouts(&workspace)).await.map_err(WorkspaceError::Files)?;
+    workspace::add_exclude_file(env, EXCLUDE_PATH);
+    Ok(vec![BindMount { host, inside: EXCLUDE_PATH.into(), writable: false }])
 }
 
 async fn upload_file(

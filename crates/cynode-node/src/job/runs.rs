@@ -2,17 +2,19 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
+use cynode_core::environments::EnvironmentService;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::{
+    environment::{JobEnvironment, wrap_with_services},
     node::JobResourceLimits,
     sandbox::{
-        Backend, BindMount, EGRESS_PORT, SandboxError, SandboxLimits, SandboxProcess, SandboxRun,
-        SocketForward, SystemLayers, proxy_environment,
+        Backend, BindMount, EGRESS_PORT, OverlayMount, SandboxError, SandboxLimits, SandboxProcess,
+        SandboxRun, SocketForward, SystemLayers, proxy_environment,
     },
     store::JobDir,
-    workers::{HOME_DIR, SandboxRunner, WORKSPACE_DIR},
+    workers::{HOME_DIR, SandboxRunner, WORKSPACE_DIR, setup_step},
 };
 
 /// Starts programs in the sandbox of one job, with its workspace, home, sockets and limits.
@@ -22,6 +24,10 @@ pub(crate) struct JobSandboxRunner {
     image: Option<String>,
     binds: Vec<BindMount>,
     sockets: Vec<SocketForward>,
+    overlays: Vec<OverlayMount>,
+    system: SystemLayers,
+    variables: BTreeMap<String, String>,
+    services: Vec<EnvironmentService>,
     limits: SandboxLimits,
     until: Instant,
 }
@@ -33,8 +39,19 @@ impl JobSandboxRunner {
         limits: SandboxLimits,
         until: Instant,
     ) -> Self {
-        let (image, binds, sockets) = (None, Vec::new(), Vec::new());
-        Self { backend, job, image, binds, sockets, limits, until }
+        Self {
+            backend,
+            job,
+            image: None,
+            binds: Vec::new(),
+            sockets: Vec::new(),
+            overlays: Vec::new(),
+            system: SystemLayers::default(),
+            variables: BTreeMap::new(),
+            services: Vec::new(),
+            limits,
+            until,
+        }
     }
 
     /// Creates a runner for a program that uses no directory of a job.
@@ -68,6 +85,34 @@ impl JobSandboxRunner {
         self
     }
 
+    /// Adds environment variables. They win over the base environment and over nothing else.
+    pub(crate) fn with_variables(mut self, variables: BTreeMap<String, String>) -> Self {
+        self.variables = variables;
+        self
+    }
+
+    /// Sets the system below the sandbox.
+    pub(crate) fn with_system(mut self, system: SystemLayers) -> Self {
+        self.system = system;
+        self
+    }
+
+    /// Puts the directories of a job over the layer of its environment, and adds its variables and services.
+    pub(crate) fn with_environment(
+        mut self,
+        environment: Option<&JobEnvironment>,
+        dir: &JobDir,
+    ) -> Self {
+        let Some(environment) = environment else { return self };
+        self.overlays = environment.overlay_mounts(dir);
+        let covered =
+            |bind: &BindMount| self.overlays.iter().any(|overlay| overlay.inside == bind.inside);
+        self.binds.retain(|bind| !covered(bind));
+        self.services = environment.services().to_vec();
+        self.with_system(environment.system_layers())
+            .with_variables(environment.variables().clone())
+    }
+
     pub(crate) fn with_sockets(mut self, sockets: &[SocketForward]) -> Self {
         self.sockets = sockets.to_vec();
         self
@@ -80,10 +125,20 @@ impl JobSandboxRunner {
         binds: &[BindMount],
     ) -> Result<SandboxProcess, SandboxError> {
         let mut env = env.clone();
+        setup_step::add_variables(&mut env, &self.variables);
         if self.sockets.iter().any(|socket| socket.port == EGRESS_PORT) {
             env.extend(proxy_environment());
         }
+        let beside;
+        let argv = if self.services.is_empty() || setup_step::is_file_write(argv) {
+            argv
+        } else {
+            beside = wrap_with_services(&self.services, argv);
+            &beside
+        };
         let binds: Vec<_> = self.binds.iter().chain(binds).cloned().collect();
+        let mut directories = (binds.iter().map(|bind| &bind.inside))
+            .chain(self.overlays.iter().map(|overlay| &overlay.inside));
         let wall = self.until.saturating_duration_since(Instant::now());
         let limits =
             SandboxLimits { wall: wall.max(Duration::from_secs(1)), ..self.limits.clone() };
@@ -93,16 +148,16 @@ impl JobSandboxRunner {
             job: &self.job,
             argv,
             env: &env,
-            cwd: if binds.iter().any(|bind| bind.inside.as_os_str() == WORKSPACE_DIR) {
+            cwd: if directories.any(|inside| inside.as_os_str() == WORKSPACE_DIR) {
                 WORKSPACE_DIR
             } else {
                 "/"
             },
             image: self.image.as_deref(),
             binds: &binds,
-            overlays: &[],
-            system: &SystemLayers::default(),
             sockets: &self.sockets,
+            overlays: &self.overlays,
+            system: &self.system,
             limits: &limits,
         };
         self.backend.start_run(run).await

@@ -50,7 +50,7 @@ pub(super) async fn run_trusted_command(
     let out = job.dir.as_path().join(out);
     node.store.move_to_trash(&out)?;
     store::create_private_dir(&out)?;
-    let needs = &job.assignment().work.sandbox;
+    let needs = &job.sandbox_needs();
     let (backend, image) = match node.select_trusted_backend() {
         Some(backend) => (backend, None),
         None => {

@@ -1,6 +1,10 @@
 //! Running a job: from the claim to the end of the worker's turn.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use cynode_core::{
     evidence::EvidenceCheck,
@@ -25,9 +29,10 @@ use super::{
 };
 use crate::{
     client::{CALL_BACKOFF, call_with_retry},
+    environment::{self, SetupError},
     node::NodeContext,
     sandbox::{Backend, EgressAllowlist, SandboxExit},
-    sockets::{AgentEgress, JobEgress, JobSockets},
+    sockets::{AgentEgress, JobEgress, JobSockets, PackageEgress},
     store::{self, TurnRecord},
     workers::{
         JobWorker, SessionStart, TurnOutcome, WorkerError, WorkerSession, WorkerTimeouts,
@@ -91,6 +96,17 @@ impl From<WorkerError> for TurnFailure {
     }
 }
 
+impl From<SetupError> for TurnFailure {
+    fn from(error: SetupError) -> Self {
+        match error {
+            SetupError::Workspace(error) => error.into(),
+            SetupError::Store(error) => error.into(),
+            SetupError::Sandbox(error) => WorkerError::Sandbox(error).into(),
+            SetupError::Failed(summary) => Self::new(WorkStopReason::Environment, summary),
+        }
+    }
+}
+
 impl From<MergeError> for TurnFailure {
     fn from(error: MergeError) -> Self {
         match error {
@@ -128,7 +144,7 @@ async fn try_run_worker(
 ) -> Result<TurnRecord, TurnFailure> {
     job.enter_phase(JobPhase::Preparing);
     let assignment = job.assignment();
-    let needs = &assignment.work.sandbox;
+    let needs = &job.sandbox_needs();
     let backend = node.select_backend(needs);
     let backend = backend
         .ok_or_else(|| TurnFailure::new(WorkStopReason::Sandbox, "the node has no such sandbox"))?;
@@ -137,8 +153,14 @@ async fn try_run_worker(
     }
     let session = job.dir.load_session()?;
     let merged = match &session {
-        None => prepare_workspace(node, job).await?,
-        Some(_) => job.dir.load_merge_result()?,
+        None => prepare_workspace(node, job, &backend).await?,
+        Some(_) => {
+            if assignment.environment.is_some() {
+                let mirror = find_or_fetch_mirror(node, job).await?;
+                Box::pin(set_up_environment(node, job, &backend, mirror.as_deref())).await?;
+            }
+            job.dir.load_merge_result()?
+        }
     };
     let choice = &assignment.work.worker;
     let conflict = match (choice, merged) {
@@ -166,6 +188,7 @@ async fn try_run_worker(
     )
     .with_image(needs.image.clone())
     .with_folders(&job.dir, job.dir.out_dir())
+    .with_environment(job.environment.get(), &job.dir)
     .with_sockets(sockets.socket_forwards());
     job.enter_phase(JobPhase::Working);
     let told = TurnContext { resume: session.as_deref(), conflict: conflict.as_ref() };
@@ -175,32 +198,59 @@ async fn try_run_worker(
 
 /// Recreates all directories of a job in their initial state.
 pub(super) async fn reset_workspace(node: &NodeContext, job: &NodeJob) -> Result<(), WorkerError> {
-    let project = job.assignment().project_id;
     let done = async {
-        let there = match required_commits(job).as_slice() {
-            [] => None,
-            commits => {
-                match workspace::find_mirror(&node.host, &node.store, project, commits).await {
-                    Some(there) => Some(there),
-                    None => Some(fetch_mirror(node, job, commits).await?),
-                }
-            }
-        };
+        let there = find_or_fetch_mirror(node, job).await?;
         prepare_from_mirror(node, job, there).await
     };
     done.await.map(drop).map_err(|TurnFailure { summary, .. }| WorkerError::Workspace(summary))
 }
 
-/// Recreates the workspace and merges the job's commits in it.
+/// Returns the mirror with the commits that a job needs, if it needs any.
+async fn find_or_fetch_mirror(
+    node: &NodeContext,
+    job: &NodeJob,
+) -> Result<Option<PathBuf>, TurnFailure> {
+    let commits = required_commits(job);
+    if commits.is_empty() {
+        return Ok(None);
+    }
+    let project = job.assignment().project_id;
+    match workspace::find_mirror(&node.host, &node.store, project, &commits).await {
+        Some(mirror) => Ok(Some(mirror)),
+        None => fetch_mirror(node, job, &commits).await.map(Some),
+    }
+}
+
+/// Sets the environment up, recreates the workspace and merges the job's commits in it.
 async fn prepare_workspace(
     node: &NodeContext,
     job: &NodeJob,
+    backend: &Arc<dyn Backend>,
 ) -> Result<Option<MergeResult>, TurnFailure> {
     let mirror = match required_commits(job).as_slice() {
         [] => None,
         commits => Some(fetch_mirror(node, job, commits).await?),
     };
+    Box::pin(set_up_environment(node, job, backend, mirror.as_deref())).await?;
     prepare_from_mirror(node, job, mirror).await
+}
+
+/// Prepares the environment of a job, if it has one. A job without a worker needs none.
+async fn set_up_environment(
+    node: &NodeContext,
+    job: &NodeJob,
+    backend: &Arc<dyn Backend>,
+    mirror: Option<&Path>,
+) -> Result<(), TurnFailure> {
+    if job.assignment().work.worker == WorkerChoice::Merge {
+        return Ok(());
+    }
+    if let Some(prepared) = environment::prepare_environment(node, job, backend, mirror).await? {
+        prepared.create_scratch_dirs(&job.dir)?;
+        // A job is prepared once: the first environment stays.
+        let _ = job.environment.set(prepared);
+    }
+    Ok(())
 }
 
 /// Returns the commits that a job needs.
@@ -227,6 +277,9 @@ async fn prepare_from_mirror(
     let (host, store) = (&node.host, &node.store);
     let most = node.settings.job_limits.disk_bytes(&assignment.work.sandbox);
     workspace::create_workspace(host, store, &job.dir, assignment, mirror.as_deref(), most).await?;
+    if let Some(prepared) = job.environment.get() {
+        prepared.prepare_files(node, job, mirror.as_deref()).await?;
+    }
     if let (Some((checks, from)), Some(mirror)) = (pinned_checks(job), &mirror) {
         check_workspace::prepare_pin_source(node, job, mirror, checks, from).await?;
     }
@@ -282,8 +335,18 @@ fn open_sockets(node: &NodeContext, job: &Arc<NodeJob>) -> Result<JobSockets, Tu
             })
         }
     };
+    // Set-up has its own socket to packages; agents and checks have one only if the environment says so.
+    let packages = assignment.environment.as_ref().and_then(|assigned| {
+        let proxy = node.packages.as_ref().filter(|_| assigned.spec.packages_during_work)?;
+        Some(PackageEgress {
+            proxy: Arc::clone(proxy),
+            sources: assigned.spec.package_sources.clone(),
+            policy: assigned.package_policy.clone(),
+        })
+    });
     let reach = JobEgress {
         agent,
+        packages,
         net: EgressAllowlist::intersect_hosts(
             &assignment.work.sandbox.egress_hosts,
             &node.settings.egress_hosts,

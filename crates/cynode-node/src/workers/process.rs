@@ -355,6 +355,10 @@ impl MergedOutput {
     }
 }
 
+/// Script that writes standard input to a file.
+pub(super) const WRITE_FILE_SCRIPT: &str =
+    r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1""#;
+
 /// Writes a file and creates its parent directories. The path is resolved inside the sandbox: a symlink cannot lead out of it.
 pub(super) async fn write_file(
     sandbox: &dyn SandboxRunner,
@@ -364,7 +368,6 @@ pub(super) async fn write_file(
     events: &mpsc::Sender<JobEventData>,
     ear: &mut InstructionListener<'_>,
 ) -> Result<ProgramOutcome, SandboxError> {
-    const WRITE_FILE_SCRIPT: &str = r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1""#;
     let argv = ["/bin/sh", "-c", WRITE_FILE_SCRIPT, "sh", path].map(str::to_owned);
     let (input, binds) = (text.as_bytes(), &[][..]);
     let program = ProgramSpec {

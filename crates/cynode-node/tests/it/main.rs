@@ -6,6 +6,7 @@ mod acp;
 mod checks;
 mod command;
 mod doors;
+mod environments;
 mod fake;
 mod faults;
 mod joining;

@@ -21,7 +21,8 @@ use cynode_node::{
     host::HostCommands,
     key::NodeKey,
     node::{
-        AvailableBackend, JobResourceLimits, NodeContext, NodeParts, NodeSettings, WorkerFactory,
+        AvailableBackend, JobResourceLimits, NodeContext, NodeParts, NodeSettings, PackageSettings,
+        WorkerFactory,
     },
     sandbox::{
         Backend, CleanupStats, ExitReason, SandboxError, SandboxExit, SandboxProcess, SandboxRun,
@@ -190,6 +191,9 @@ impl Scene {
                     disk_mib: 64,
                     bundle_mib: 1,
                 },
+                environments_max_bytes: 1 << 30,
+                environments_max_age: Duration::from_hours(24),
+                packages: PackageSettings::default(),
             },
             store: NodeStore::open_state_dir(&self.dir.path().join("state")).unwrap(),
             host: HostCommands::new(env!("CARGO_BIN_EXE_cynode-node").into()),
@@ -201,6 +205,7 @@ impl Scene {
             }],
             workshop: Arc::new(self.listener.clone()),
             warnings: Vec::new(),
+            packages: None,
         });
         let (node, stop) = (Arc::new(node.unwrap()), stop.clone());
         async move { supervise_node(node, stop).await.unwrap() }

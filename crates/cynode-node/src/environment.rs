@@ -1,0 +1,386 @@
+//! Environments of projects: set up once, kept as read-only layers, and put below the files of jobs.
+//!
+//! A job's own directories take all its changes: no job changes a layer, and what set-up made never becomes part of a result.
+
+mod layer_store;
+mod secret_texts;
+mod service_script;
+mod setup;
+pub(crate) mod system_packages;
+mod tree_files;
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use cynode_core::{
+    environments::{EnvironmentBase, EnvironmentService, EnvironmentSpec, PackageSource},
+    nodes::JobPhase,
+    workflow::jobs::WorkerChoice,
+};
+use cynode_packages::{ClientConfiguration, client_configuration, offline_configuration};
+use cynode_wire::nodes::AssignedEnvironment;
+use tokio::time::{Instant, timeout_at};
+
+use self::{
+    layer_store::layer_key,
+    setup::SetupRun,
+    tree_files::{copy_missing_files, set_source_times},
+};
+pub(crate) use self::{
+    layer_store::{LayerLease, LayerStore},
+    service_script::wrap_with_services,
+    setup::SetupError,
+    tree_files::TrackedFiles,
+};
+use crate::{
+    job::NodeJob,
+    node::NodeContext,
+    sandbox::{Backend, OverlayMount, SystemLayers},
+    store::{self, JobDir, NodeStoreError},
+    workers::{HOME_DIR, WORKSPACE_DIR},
+    workspace::{self, WorkspaceError},
+};
+
+/// Time that a set-up leaves of the job's own, so that its failure can still be reported.
+const REPORT_TIME: Duration = Duration::from_secs(10);
+
+/// Environment of a job.
+#[derive(Debug)]
+pub(crate) struct JobEnvironment {
+    base: EnvironmentBase,
+    services: Vec<EnvironmentService>,
+    variables: BTreeMap<String, String>,
+    /// Files of the home directory, with their contents.
+    home_files: Vec<(String, String)>,
+    /// What set-up left behind; none if there was nothing to set up.
+    layer: Option<LayerLease>,
+    /// Whether layers are mounted below the job's directories. Their files are copied otherwise.
+    has_overlays: bool,
+}
+
+/// Prepares the environment of a job, if it has one. The first job that needs it sets it up; others wait for that.
+pub(crate) async fn prepare_environment(
+    node: &NodeContext,
+    job: &NodeJob,
+    backend: &Arc<dyn Backend>,
+    mirror: Option<&Path>,
+) -> Result<Option<JobEnvironment>, SetupError> {
+    let assignment = job.assignment();
+    let assigned = match (&assignment.work.sandbox.environment, &assignment.environment) {
+        (None, None) => return Ok(None),
+        (Some(named), Some(assigned)) if *named == assigned.reference => assigned,
+        _ => {
+            let text = "The job names another environment than the one that came with it.";
+            return Err(SetupError::Failed(text.to_owned()));
+        }
+    };
+    let spec = &assigned.spec;
+    let has_overlays = backend.supports_overlays();
+    if let Some(reason) = find_unusable_part(spec, has_overlays) {
+        return Err(SetupError::Failed(format!("The environment cannot be used: {reason}.")));
+    }
+    let layer = if needs_layer(spec) {
+        Some(ensure_layer(node, job, assigned, backend, mirror).await?)
+    } else {
+        None
+    };
+    let ClientConfiguration { env: mut variables, home_files } =
+        if spec.packages_during_work && node.packages.is_some() {
+            client_configuration(&package_sources(spec))
+        } else {
+            offline_configuration()
+        };
+    variables.extend(spec.variables.clone());
+    Ok(Some(JobEnvironment {
+        base: spec.base.clone(),
+        services: spec.services.clone(),
+        variables,
+        home_files,
+        layer,
+        has_overlays,
+    }))
+}
+
+/// Returns why this node cannot use an environment, if it cannot.
+fn find_unusable_part(spec: &EnvironmentSpec, has_overlays: bool) -> Option<String> {
+    if let Some(reason) = spec.validation_error() {
+        return Some(reason);
+    }
+    let has_packages = !spec.system_packages.is_empty();
+    match &spec.base {
+        EnvironmentBase::Image(_) if has_packages => Some(
+            "an image has its own system, so `system_packages` cannot be added; use an image that has them"
+                .to_owned(),
+        ),
+        EnvironmentBase::Host if has_packages && !has_overlays => Some(
+            "this node has no overlays (overlayfs), so `system_packages` cannot be laid over its system; \
+             `cynode-node doctor` says why, and the base `debian` does not need them"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// Returns whether set-up leaves anything behind.
+fn needs_layer(spec: &EnvironmentSpec) -> bool {
+    !spec.setup.is_empty() || needs_system_root(spec)
+}
+
+/// Returns whether the environment has system packages of its own.
+fn needs_system_root(spec: &EnvironmentSpec) -> bool {
+    !spec.system_packages.is_empty() || matches!(spec.base, EnvironmentBase::Debian(_))
+}
+
+/// Returns the registries that an environment fetches from.
+fn package_sources(spec: &EnvironmentSpec) -> Vec<PackageSource> {
+    let mut sources = spec.package_sources.clone();
+    if needs_system_root(spec) {
+        sources.push(PackageSource::Debian);
+    }
+    sources.sort_unstable();
+    sources.dedup();
+    sources
+}
+
+/// Returns the system of a sandbox, with the packages below `root`.
+fn system_layers(base: &EnvironmentBase, root: Option<PathBuf>) -> SystemLayers {
+    match base {
+        EnvironmentBase::Debian(_) => SystemLayers { root, over: Vec::new() },
+        EnvironmentBase::Host | EnvironmentBase::Image(_) => {
+            SystemLayers { root: None, over: root.into_iter().collect() }
+        }
+    }
+}
+
+/// Returns the layer of an environment, and sets it up if it is missing.
+async fn ensure_layer(
+    node: &NodeContext,
+    job: &NodeJob,
+    assigned: &AssignedEnvironment,
+    backend: &Arc<dyn Backend>,
+    mirror: Option<&Path>,
+) -> Result<LayerLease, SetupError> {
+    let assignment = job.assignment();
+    let locks = match (mirror, &assignment.base) {
+        (Some(mirror), Some(base)) => {
+            workspace::list_lock_files(&node.host, mirror, base, &assigned.spec.lock_files).await?
+        }
+        _ => Vec::new(),
+    };
+    let key = layer_key(&assigned.reference, &locks);
+    let dir = node.layers.layer_dir(assignment.project_id, &key);
+    if let Some(layer) = node.layers.lease_layer(&dir)? {
+        return Ok(layer);
+    }
+    job.enter_phase(JobPhase::SettingUp);
+    let due =
+        job.due_at() - REPORT_TIME.min(job.due_at().saturating_duration_since(Instant::now()));
+    let lock = node.layers.setup_lock(&dir);
+    let _alone = match lock.try_lock() {
+        Ok(alone) => alone,
+        Err(_) => {
+            job.push_note("another job sets the environment up; this one waits for it");
+            let text = "The environment was not set up in time: another job was still at it.";
+            let alone = timeout_at(due, lock.lock()).await;
+            alone.map_err(|_| SetupError::Failed(text.to_owned()))?
+        }
+    };
+    if let Some(layer) = node.layers.lease_layer(&dir)? {
+        return Ok(layer);
+    }
+    let own = Duration::from_secs(u64::from(assigned.spec.setup_seconds()));
+    let until = due.min(Instant::now() + own);
+    let run = SetupRun { node, job, assigned, backend, mirror, until };
+    Box::pin(run.make_layer(&dir)).await
+}
+
+impl JobEnvironment {
+    /// Returns the environment variables of every run.
+    pub(crate) const fn variables(&self) -> &BTreeMap<String, String> {
+        &self.variables
+    }
+
+    /// Returns the services of every run.
+    pub(crate) fn services(&self) -> &[EnvironmentService] {
+        &self.services
+    }
+
+    /// Returns the system below every run.
+    pub(crate) fn system_layers(&self) -> SystemLayers {
+        system_layers(&self.base, self.layer.as_ref().and_then(LayerLease::root_dir))
+    }
+
+    /// Returns the mounts that put a job's directories over the layer.
+    pub(crate) fn overlay_mounts(&self, dir: &JobDir) -> Vec<OverlayMount> {
+        let Some(layer) = self.layer.as_ref().filter(|_| self.has_overlays) else {
+            return Vec::new();
+        };
+        let [work, home] = scratch_dirs(dir);
+        let mount = |lower, upper, scratch, inside: &str| OverlayMount {
+            lower: vec![lower],
+            upper,
+            scratch,
+            inside: inside.into(),
+        };
+        vec![
+            mount(layer.work_dir(), dir.workspace_dir(), work, WORKSPACE_DIR),
+            mount(layer.home_dir(), dir.home_dir(), home, HOME_DIR),
+        ]
+    }
+
+    /// Creates the directories that the kernel needs for the overlays of a job.
+    pub(crate) fn create_scratch_dirs(&self, dir: &JobDir) -> Result<(), NodeStoreError> {
+        if self.overlay_mounts(dir).is_empty() {
+            return Ok(());
+        }
+        store::create_traversable_dir(&dir.scratch_dir())?;
+        scratch_dirs(dir).iter().try_for_each(|path| store::create_private_dir(path))
+    }
+
+    /// Prepares the new directories of a job: the files of the home directory, the modification times of unchanged files, and the paths
+    /// that never become part of the result.
+    pub(crate) async fn prepare_files(
+        &self,
+        node: &NodeContext,
+        job: &NodeJob,
+        mirror: Option<&Path>,
+    ) -> Result<(), WorkspaceError> {
+        let dir = &job.dir;
+        // What the kernel left belongs to the directories of before.
+        node.store.move_to_trash(&dir.scratch_dir())?;
+        self.create_scratch_dirs(dir)?;
+        write_home_files(&dir.home_dir(), &self.home_files).map_err(WorkspaceError::Files)?;
+        let Some(layer) = &self.layer else { return Ok(()) };
+        restore_source_times(node, job, layer, mirror).await?;
+        let patterns: String =
+            layer.record.exclude.iter().map(|pattern| format!("{pattern}\n")).collect();
+        let workspace = dir.workspace_dir();
+        let written = workspace::write_excludes(&workspace, &patterns)
+            .and_then(|()| write_shared_file(&dir.exclude_file(), &patterns));
+        written.map_err(WorkspaceError::Files)?;
+        if !self.has_overlays {
+            let (work, home, to) = (layer.work_dir(), layer.home_dir(), dir.home_dir());
+            let copied = run_blocking(move || {
+                copy_missing_files(&work, &workspace)?;
+                copy_missing_files(&home, &to)
+            });
+            copied.await.map_err(WorkspaceError::Files)?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives the files that are as they were during set-up the time that they had there. Programs such as make then build only what is
+/// different: it is newer than everything in the layer.
+async fn restore_source_times(
+    node: &NodeContext,
+    job: &NodeJob,
+    layer: &LayerLease,
+    mirror: Option<&Path>,
+) -> Result<(), WorkspaceError> {
+    let assignment = job.assignment();
+    let record = &layer.record;
+    let (Some(from), Some(to), Some(mirror)) = (&record.base_commit, &assignment.base, mirror)
+    else {
+        return Ok(());
+    };
+    // The commit of the set-up may be gone. Then every file is new.
+    let changed = workspace::list_changed_paths(&node.host, mirror, from, to).await;
+    let Ok(changed) = changed else { return Ok(()) };
+    let (workspace, seconds) = (job.dir.workspace_dir(), record.source_seconds);
+    let timed = {
+        let workspace = workspace.clone();
+        run_blocking(move || set_source_times(&workspace, seconds, &changed))
+    };
+    timed.await.map_err(WorkspaceError::Files)?;
+    let is_check = matches!(assignment.work.worker, WorkerChoice::Checks { .. });
+    if !is_check || !assignment.merge.is_empty() {
+        workspace::refresh_index(&node.host, &workspace).await?;
+    }
+    Ok(())
+}
+
+/// Returns the directories that the kernel needs for the overlays of workspace and home.
+fn scratch_dirs(dir: &JobDir) -> [PathBuf; 2] {
+    ["work", "home"].map(|name| dir.scratch_dir().join(name))
+}
+
+/// Writes files into a new home directory.
+fn write_home_files(home: &Path, files: &[(String, String)]) -> io::Result<()> {
+    for (path, text) in files {
+        let path = home.join(path);
+        if let Some(above) = path.parent() {
+            fs::create_dir_all(above)?;
+        }
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Writes a file that the user of a job may read.
+fn write_shared_file(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+}
+
+/// Runs file operations that may take long.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> EnvironmentSpec {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn only_what_leaves_something_behind_is_set_up() {
+        let specs = [
+            "",
+            "variables = { A = \"1\" }",
+            "setup = [\"make\"]",
+            "system_packages = [\"cmake\"]",
+            "base = { debian = \"bookworm\" }",
+            "base = { image = \"some/image\" }",
+        ];
+        let needed = specs.map(|text| needs_layer(&spec(text)));
+        assert_eq!(needed, [false, false, true, true, true, false]);
+    }
+
+    #[test]
+    fn system_packages_come_from_debian() {
+        let sources = ["package_sources = [\"npm\"]\nsystem_packages = [\"cmake\"]", ""];
+        let sources = sources.map(|text| package_sources(&spec(text)));
+        assert_eq!(sources, [vec![PackageSource::Npm, PackageSource::Debian], Vec::new()]);
+    }
+
+    #[test]
+    fn packages_lie_over_the_node_and_replace_it_for_a_release() {
+        let root = || Some(PathBuf::from("/layer/root"));
+        let over = system_layers(&EnvironmentBase::Host, root());
+        assert_eq!(over, SystemLayers { root: None, over: vec!["/layer/root".into()] });
+        let instead = system_layers(&EnvironmentBase::Debian("bookworm".to_owned()), root());
+        assert_eq!(instead, SystemLayers { root: root(), over: Vec::new() });
+        assert_eq!(system_layers(&EnvironmentBase::Host, None), SystemLayers::default());
+    }
+
+    #[test]
+    fn a_part_that_this_node_cannot_give_is_named() {
+        let with_packages = spec("system_packages = [\"cmake\"]");
+        assert_eq!(find_unusable_part(&with_packages, true), None);
+        assert!(find_unusable_part(&with_packages, false).unwrap().contains("overlays"));
+        let image = spec("base = { image = \"x\" }\nsystem_packages = [\"cmake\"]");
+        assert!(find_unusable_part(&image, true).unwrap().contains("an image"));
+    }
+}
