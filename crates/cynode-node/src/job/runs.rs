@@ -134,7 +134,7 @@ impl JobSandboxRunner {
             argv
         } else {
             beside = wrap_with_services(&self.services, argv);
-            &beside
+            beside.as_slice()
         };
         let binds: Vec<_> = self.binds.iter().chain(binds).cloned().collect();
         let mut directories = (binds.iter().map(|bind| &bind.inside))
