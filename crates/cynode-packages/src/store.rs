@@ -6,7 +6,10 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::SystemTime,
 };
 
@@ -71,6 +74,7 @@ pub(crate) struct PackageStore {
     directory: PathBuf,
     max_bytes: u64,
     used_bytes: AtomicU64,
+    pruning: Mutex<()>,
 }
 
 impl PackageStore {
@@ -83,8 +87,12 @@ impl PackageStore {
         for name in [FILES, ENTRIES, TEMPORARY] {
             fs::create_dir_all(directory.join(name))?;
         }
-        let store =
-            Self { directory: directory.to_owned(), max_bytes, used_bytes: AtomicU64::new(0) };
+        let store = Self {
+            directory: directory.to_owned(),
+            max_bytes,
+            used_bytes: AtomicU64::new(0),
+            pruning: Mutex::default(),
+        };
         store.used_bytes.store(store.measure_size()?.bytes, Ordering::Relaxed);
         Ok(store)
     }
@@ -178,6 +186,7 @@ impl PackageStore {
     /// Removes the least recently used files until the cache is nine tenths of its limit, then entries without a file. Returns the number
     /// of removed bytes.
     pub(crate) fn prune(&self) -> io::Result<u64> {
+        let _alone = self.pruning.lock().unwrap_or_else(PoisonError::into_inner);
         let mut files = list_files(&self.directory.join(FILES))?;
         files.sort_by_key(|(_, metadata)| metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
         let mut used: u64 = files.iter().map(|(_, metadata)| metadata.len()).sum();
