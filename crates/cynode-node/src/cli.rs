@@ -262,23 +262,17 @@ impl CommandContext {
         PackageProxy::open(self.package_options().0)
     }
 
-    /// Opens the package proxy of a node that starts. Without it the node works, and adds the reason to its warnings.
-    fn start_package_proxy(&self) -> (Option<Arc<PackageProxy>>, Vec<String>) {
-        let (options, mut warnings) = self.package_options();
-        let proxy = match PackageProxy::open(options) {
-            Ok(proxy) => Some(proxy),
-            Err(error) => {
-                let error = format!("{:#}", anyhow::Error::from(error));
-                warnings.push(format!(
-                    "environments that need packages are not set up: the package proxy cannot be opened: {error}"
-                ));
-                None
-            }
-        };
+    /// Opens the package proxy of a node that starts, or returns a warning. Without it the node works.
+    fn start_package_proxy(&self) -> Result<Arc<PackageProxy>, String> {
+        let (options, warnings) = self.package_options();
         for warning in &warnings {
-            tracing::warn!(event = "packages.misconfigured", "{warning}");
+            tracing::warn!(event = "packages.upstream_skipped", "{warning}");
         }
-        (proxy, warnings)
+        PackageProxy::open(options).map_err(|error| {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(event = "packages.unavailable", error, "the package proxy cannot be opened");
+            format!("environments that need packages are not set up: the package proxy cannot be opened: {error}")
+        })
     }
 
     fn build_worker_factory(&self) -> LocalWorkerFactory {
@@ -416,8 +410,8 @@ impl CommandContext {
             tracing::warn!(event = "host_path.skipped", "{warning}");
         }
         ensure!(!backends.is_empty(), "no sandbox works here; `cynode-node doctor` says why");
-        let (packages, mut warnings) = self.start_package_proxy();
-        warnings.extend(self.shown.warnings.iter().cloned());
+        let mut warnings = self.shown.warnings.clone();
+        let packages = self.start_package_proxy().map_err(|warning| warnings.push(warning)).ok();
         let workshop = Arc::new(self.build_worker_factory());
         let agents_url = self.layer.agents_url.clone().unwrap_or_else(|| identity.url.clone());
         let node = NodeContext::new(NodeParts {

@@ -375,7 +375,9 @@ impl SetupRun<'_> {
         let proxy = self.node.packages.as_ref();
         AptSources {
             lines: proxy.map(|proxy| proxy.apt_sources(release)).unwrap_or_default(),
-            check_expiry: system_packages::machine_checks_expiry(),
+            // The indexes of a machine without a network grow old.
+            check_expiry: system_packages::machine_checks_expiry()
+                && !self.node.settings.packages.offline,
         }
     }
 

@@ -38,8 +38,10 @@ const HOST_STATUS_FILE: &str = "/var/lib/dpkg/status";
 pub(crate) const REQUIRED_PROGRAMS: [&str; 4] =
     ["/usr/bin/apt-get", "/usr/bin/dpkg-deb", "/usr/bin/gpgv", "/usr/bin/tar"];
 
-/// Packages that every Debian system has, as a pattern of apt.
-const ESSENTIAL_PATTERN: &str = "?essential";
+/// Packages of a system that is made of a release: those that every Debian system has (a pattern of apt), git, and what the programs of
+/// coding agents are linked with. The agents themselves are mounted beside the system.
+const RELEASE_PACKAGES: [&str; 5] =
+    ["?essential", "ca-certificates", "git", "libgcc-s1", "libstdc++6"];
 
 /// Marks the line in which the last step says what was added.
 const SUMMARY_MARK: &str = "system packages added:";
@@ -183,8 +185,8 @@ pub(crate) async fn install_system_packages(
             missing.cloned().collect()
         }
         EnvironmentBase::Debian(_) => {
-            let essential = std::iter::once(ESSENTIAL_PATTERN.to_owned());
-            essential.chain(packages.iter().cloned()).collect::<Vec<_>>()
+            let own = RELEASE_PACKAGES.map(str::to_owned).into_iter();
+            own.chain(packages.iter().cloned()).collect::<Vec<_>>()
         }
     };
     if names.is_empty() {

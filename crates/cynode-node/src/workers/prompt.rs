@@ -6,7 +6,7 @@ use cynode_core::{
     agents::AgentRole,
     workflow::jobs::{CommitRule, StructuredContext},
 };
-use cynode_wire::nodes::{JobAssignment, MergeConflict};
+use cynode_wire::nodes::{AssignedEnvironment, JobAssignment, MergeConflict};
 use serde_json::Value;
 
 /// How much an agent session remembers of earlier work.
@@ -47,6 +47,9 @@ fn render_full_prompt(assignment: &JobAssignment, conflict: Option<&MergeConflic
     let mut text =
         format!("# {}\n\n{}\n", one_line(&assignment.title), role_instruction(work.role));
     render_context(&mut text, &work.context);
+    if let Some(assigned) = &assignment.environment {
+        render_environment(&mut text, assigned);
+    }
     if let Some(checkpoint) = &assignment.checkpoint {
         push_section(
             &mut text,
@@ -139,6 +142,35 @@ fn render_context(text: &mut String, context: &StructuredContext) {
     let ways = patterns.iter().map(|(name, how)| format!("{}: {how}", quote_name(name)));
     push_list(text, "How things are done here", ways);
     push_section(text, "An example to follow", pattern_reference.as_deref().unwrap_or_default());
+}
+
+/// Renders how to build and test in the environment of the project.
+fn render_environment(text: &mut String, assigned: &AssignedEnvironment) {
+    let spec = &assigned.spec;
+    let packages = if spec.packages_during_work {
+        "Package managers are set up to fetch packages, and nothing else can be reached."
+    } else {
+        "Nothing can be downloaded: work with what is there."
+    };
+    let mut told = format!(
+        "The dependencies of the project are installed in this sandbox. There is no network. {packages}"
+    );
+    if !spec.services.is_empty() {
+        let names = spec.services.iter().map(|service| quote_name(&service.name));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let _ = write!(told, "\nThese services run in it already: {names}.");
+    }
+    if !spec.checks.is_empty() {
+        told.push_str(
+            "\nRun the commands below in the workspace: before you change anything to see how things are, and before you report.",
+        );
+    }
+    push_section(text, "How to build and test", &told);
+    let commands = spec
+        .checks
+        .iter()
+        .map(|check| format!("{}: {}", check.kind.as_str(), quote_name(&check.command)));
+    push_list(text, "Commands of this project", commands);
 }
 
 /// Maximum length of a checkpoint in a prompt.

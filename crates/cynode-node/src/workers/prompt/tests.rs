@@ -1,6 +1,10 @@
 use std::collections::BTreeMap;
 
 use cynode_core::{
+    environments::{
+        EnvironmentCheck, EnvironmentCheckKind, EnvironmentRef, EnvironmentService,
+        EnvironmentSpec, PackagePolicy,
+    },
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId},
     workflow::{
         findings::{FindingSeverity, VerificationFinding},
@@ -155,6 +159,76 @@ fn an_empty_context_gives_only_who_what_and_how_it_ends() {
         build_prompt(&assignment(StructuredContext::default()), None, SessionContinuity::First);
     let titles: Vec<_> = told.lines().filter(|line| line.starts_with('#')).collect();
     assert_eq!(titles, ["# Greet people by name", "## How it ends"]);
+}
+
+fn environment() -> AssignedEnvironment {
+    let check = |kind, command: &str| EnvironmentCheck {
+        kind,
+        command: command.to_owned(),
+        report: None,
+        timeout_seconds: None,
+    };
+    AssignedEnvironment {
+        reference: EnvironmentRef { version: 3, digest: "ab".repeat(32) },
+        spec: EnvironmentSpec {
+            checks: vec![
+                check(EnvironmentCheckKind::Build, "cargo build"),
+                check(EnvironmentCheckKind::Test, "cargo test\n# all"),
+            ],
+            ..EnvironmentSpec::default()
+        },
+        secrets: BTreeMap::from([("TOKEN".to_owned(), SecretText("the-token".into()))]),
+        package_policy: PackagePolicy::default(),
+        target_branch: "main".to_owned(),
+    }
+}
+
+#[test]
+fn an_environment_says_how_to_build_and_test_and_that_there_is_no_network() {
+    let mut assignment = assignment(StructuredContext::default());
+    assignment.environment = Some(environment());
+    let told = build_prompt(&assignment, None, SessionContinuity::First);
+    let expected = r#"
+## How to build and test
+
+The dependencies of the project are installed in this sandbox. There is no network. Nothing can be downloaded: work with what is there.
+Run the commands below in the workspace: before you change anything to see how things are, and before you report.
+
+## Commands of this project
+
+- build: `cargo build`
+- test: "cargo test\n# all"
+
+## How it ends
+"#;
+    assert!(told.contains(expected), "{told}");
+    assert!(!told.contains("the-token"), "{told}");
+}
+
+#[test]
+fn an_environment_with_packages_and_services_says_so() {
+    let mut assignment = assignment(StructuredContext::default());
+    let mut environment = environment();
+    environment.spec.checks.clear();
+    environment.spec.packages_during_work = true;
+    environment.spec.services.push(EnvironmentService {
+        name: "redis".to_owned(),
+        command: "redis-server".to_owned(),
+        ready: "redis-cli ping".to_owned(),
+        ready_seconds: None,
+    });
+    assignment.environment = Some(environment);
+    let told = build_prompt(&assignment, None, SessionContinuity::First);
+    let expected = "
+## How to build and test
+
+The dependencies of the project are installed in this sandbox. There is no network. Package managers are set up to fetch packages, and nothing else can be reached.
+These services run in it already: `redis`.
+
+## How it ends
+";
+    assert!(told.contains(expected), "{told}");
+    assert!(!told.contains("Commands of this project"), "{told}");
 }
 
 #[test]
