@@ -130,7 +130,7 @@ impl JobSandboxRunner {
             env.extend(proxy_environment());
         }
         let beside;
-        let argv = if self.services.is_empty() || setup_step::is_file_write(argv) {
+        let argv = if self.services.is_empty() || !setup_step::needs_services(argv) {
             argv
         } else {
             beside = wrap_with_services(&self.services, argv);
