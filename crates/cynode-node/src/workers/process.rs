@@ -356,8 +356,17 @@ impl MergedOutput {
 }
 
 /// Script that writes standard input to a file.
-pub(super) const WRITE_FILE_SCRIPT: &str =
-    r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1""#;
+const WRITE_FILE_SCRIPT: &str = r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1""#;
+/// Script that reads the beginning of a plain file.
+const READ_FILE_SCRIPT: &str = r#"test -f "$1" && exec head -c "$2" -- "$1""#;
+/// Script that removes a file or a directory.
+const REMOVE_FILE_SCRIPT: &str = r#"rm -rf -- "$1""#;
+
+/// Returns whether a command only reads, writes or removes a file.
+pub(super) fn is_file_access(argv: &[String]) -> bool {
+    let scripts = [WRITE_FILE_SCRIPT, READ_FILE_SCRIPT, REMOVE_FILE_SCRIPT];
+    argv.get(2).is_some_and(|script| scripts.contains(&script.as_str()))
+}
 
 /// Writes a file and creates its parent directories. The path is resolved inside the sandbox: a symlink cannot lead out of it.
 pub(super) async fn write_file(
@@ -391,7 +400,6 @@ pub(super) async fn read_file(
     max_bytes: usize,
     until: Instant,
 ) -> Result<Option<Vec<u8>>, SandboxError> {
-    const READ_FILE_SCRIPT: &str = r#"test -f "$1" && exec head -c "$2" -- "$1""#;
     let limit = max_bytes.saturating_add(1);
     let argv =
         ["/bin/sh", "-c", READ_FILE_SCRIPT, "sh", path, &limit.to_string()].map(str::to_owned);
@@ -413,7 +421,7 @@ pub(super) async fn remove_file(
     path: &str,
     until: Instant,
 ) -> Result<(), SandboxError> {
-    let argv = ["/bin/sh", "-c", r#"rm -rf -- "$1""#, "sh", path].map(str::to_owned);
+    let argv = ["/bin/sh", "-c", REMOVE_FILE_SCRIPT, "sh", path].map(str::to_owned);
     let process = sandbox.run_program(&argv, &base_environment(), &[]).await?;
     let killer = process.kill_handle();
     let mut exit = pin!(process.wait_for_exit());
