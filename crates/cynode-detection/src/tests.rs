@@ -156,7 +156,7 @@ fn what_a_foreign_lock_file_locks_is_installed_beside_the_manifest() {
     let lock = r#"{ "packages": { "": { "dependencies": { "vitest": "3.0.0" } }, "node_modules/vitest": { "version": "3.0.0" } } }"#;
     let proposal = detect(&[("package.json", manifest), ("package-lock.json", lock)]);
     assert_eq!(proposal.spec.setup.len(), 3);
-    assert_eq!(proposal.spec.setup[1], "(cd .cynode-npm && npm ci)");
+    assert_eq!(proposal.spec.setup[1], "cd .cynode-npm && { npm ci || npm install; }");
     assert_eq!(
         proposal.spec.checks,
         [test_check(
@@ -288,6 +288,13 @@ fn requirements_of_tests_come_from_poetry_groups_and_tox() {
     assert_eq!(
         install(&[("pyproject.toml", groups), ("uv.lock", ""), ("a_test.py", "")]),
         ".venv/bin/pip install -c .venv/constraints.txt pytest hypothesis -e ."
+    );
+    assert_eq!(
+        install(&[
+            ("Pipfile", "[packages]\nflask = \"*\"\n[dev-packages]\npytest = \">=8\"\n"),
+            ("test_a.py", "")
+        ]),
+        ".venv/bin/pip install flask 'pytest>=8'"
     );
     assert_eq!(
         install(&[("requirements.txt", "flask\n"), ("test_a.py", "")]),
