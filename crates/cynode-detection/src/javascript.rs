@@ -259,7 +259,8 @@ fn add_locked_install(directory: &str, lock: &str, draft: &mut ProposalDraft) {
     let reason = "The lock file belongs to other dependencies than the manifest names, which `npm ci` refuses: what it locks is installed \
                   beside the manifest.";
     draft.add_setup(in_directory(directory, &format!("node -e '{script}'")), &file, reason);
-    let install = format!("(cd {directory}.cynode-npm && npm ci)");
+    // Versions of npm differ in what they take for complete; the copy of the lock file may be completed.
+    let install = format!("(cd {directory}.cynode-npm && {{ npm ci || npm install; }})");
     draft.add_setup(install, &file, reason);
     let move_here =
         "rm -rf node_modules && mv .cynode-npm/node_modules node_modules && rm -rf .cynode-npm";

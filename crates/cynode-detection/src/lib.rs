@@ -183,7 +183,7 @@ fn warn_about_versions(files: &RepositoryFiles<'_>, draft: &mut ProposalDraft) {
     for (path, name, available) in
         [(".nvmrc", "Node", packages::NODE_MAJOR), (".node-version", "Node", packages::NODE_MAJOR)]
     {
-        if let Some(major) = files.text(path).and_then(|text| shell::first_number(text))
+        if let Some(major) = files.text(path).and_then(shell::first_number)
             && major > available
         {
             draft.add_warning(format!(

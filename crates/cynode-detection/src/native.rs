@@ -1,4 +1,4 @@
-//! C and C++: CMake, Meson, autotools and plain make.
+//! C and C++: `CMake`, Meson, autotools and plain make.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Names of Debian packages: which package has a program, a header, a library, a module of CMake or of pkg-config.
+//! Names of Debian packages: which package has a program, a header, a library, a module of `CMake` or of pkg-config.
 
 /// Major version of Debian 12's Node.
 pub(crate) const NODE_MAJOR: u32 = 18;
@@ -148,7 +148,7 @@ const LIBRARIES: [(&str, &str); 26] = [
     ("zstd", "libzstd-dev"),
 ];
 
-/// Modules of CMake's `find_package` and of pkg-config, in small letters, and the packages that have them.
+/// Modules of `CMake`'s `find_package` and of pkg-config, in small letters, and the packages that have them.
 const MODULES: [(&str, &str); 40] = [
     ("alsa", "libasound2-dev"),
     ("benchmark", "libbenchmark-dev"),
@@ -231,7 +231,7 @@ pub(crate) fn package_of_library(library: &str) -> Option<&'static str> {
     look_up(&LIBRARIES, library)
 }
 
-/// Returns the package that has a module of CMake or of pkg-config.
+/// Returns the package that has a module of `CMake` or of pkg-config.
 pub(crate) fn package_of_module(module: &str) -> Option<&'static str> {
     look_up(&MODULES, &module.to_lowercase())
 }

@@ -294,6 +294,11 @@ impl<'repo> PythonProject<'repo> {
             wanted.source = self.path("tox.ini");
             return wanted;
         }
+        self.add_pipfile(&mut wanted);
+        if !wanted.is_empty() {
+            wanted.source = self.path("Pipfile");
+            return wanted;
+        }
         if let Some(name) =
             REQUIREMENT_FILES.into_iter().find(|name| self.has(&format!("{name}.txt")))
         {
@@ -398,6 +403,18 @@ impl<'repo> PythonProject<'repo> {
         }
     }
 
+    /// Adds the packages of a `Pipfile`, in pip's words.
+    fn add_pipfile(&self, wanted: &mut TestRequirements) {
+        let pipfile = toml::from_str::<Table>(self.text("Pipfile")).unwrap_or_default();
+        for section in ["packages", "dev-packages"] {
+            let entries = pipfile.get(section).and_then(Value::as_table).into_iter().flatten();
+            for (name, range) in entries.take(MAX_REQUIREMENTS) {
+                wanted
+                    .add_requirement(&format!("{name}{}", poetry_range(range).unwrap_or_default()));
+            }
+        }
+    }
+
     fn add_requirements_file(&self, name: &str, wanted: &mut TestRequirements) {
         if is_plain_word(name) && !wanted.files.iter().any(|known| known == name) {
             wanted.files.push(name.to_owned());
@@ -477,8 +494,15 @@ impl<'repo> PythonProject<'repo> {
     }
 
     fn add_test(&self, manifest: &str, draft: &mut ProposalDraft) {
-        let command = "PATH=\"$PWD/.venv/bin:$PATH\" .venv/bin/python -m pytest -rA --color=no -p no:cacheprovider";
-        let command = in_directory(self.directory, command);
+        let options = self.pytest_options();
+        let cached =
+            ["--lf", "--ff", "--nf", "--sw", "--last-failed", "--failed-first", "--stepwise"];
+        let mut command =
+            "PATH=\"$PWD/.venv/bin:$PATH\" .venv/bin/python -m pytest -rA --color=no".to_owned();
+        if !cached.into_iter().any(|option| options.contains(option)) {
+            command.push_str(" -p no:cacheprovider");
+        }
+        let command = in_directory(self.directory, &command);
         let check = reported_test(command, TestReportFormat::Pytest, None);
         draft.add_check(check, manifest, "There are tests that pytest finds.");
     }
@@ -573,7 +597,7 @@ fn is_requirement(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || " ._-[],<>=!~;()'\"+*".contains(c))
 }
 
-/// Name of the package of a requirement, as PyPI compares names.
+/// Name of the package of a requirement, as `PyPI` compares names.
 fn requirement_name(text: &str) -> String {
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c));
     let name = text.get(..end.unwrap_or(text.len())).unwrap_or_default();

@@ -85,7 +85,7 @@ pub(crate) fn quote_word(word: &str) -> String {
 /// Returns the command as it runs in a directory, which is empty or ends with a slash.
 pub(crate) fn in_directory(directory: &str, command: &str) -> String {
     match directory.strip_suffix('/') {
-        Some(directory) => format!("cd {directory} && {command}"),
+        Some(directory) => format!("(cd {directory} && {command})"),
         None => command.to_owned(),
     }
 }

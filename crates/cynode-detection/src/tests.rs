@@ -156,7 +156,7 @@ fn what_a_foreign_lock_file_locks_is_installed_beside_the_manifest() {
     let lock = r#"{ "packages": { "": { "dependencies": { "vitest": "3.0.0" } }, "node_modules/vitest": { "version": "3.0.0" } } }"#;
     let proposal = detect(&[("package.json", manifest), ("package-lock.json", lock)]);
     assert_eq!(proposal.spec.setup.len(), 3);
-    assert_eq!(proposal.spec.setup[1], "(cd .cynode-npm && npm ci)");
+    assert_eq!(proposal.spec.setup[1], "(cd .cynode-npm && { npm ci || npm install; })");
     assert_eq!(
         proposal.spec.checks,
         [test_check(
@@ -290,6 +290,13 @@ fn requirements_of_tests_come_from_poetry_groups_and_tox() {
         ".venv/bin/pip install -c .venv/constraints.txt pytest hypothesis -e ."
     );
     assert_eq!(
+        install(&[
+            ("Pipfile", "[packages]\nflask = \"*\"\n[dev-packages]\npytest = \">=8\"\n"),
+            ("test_a.py", "")
+        ]),
+        ".venv/bin/pip install flask 'pytest>=8'"
+    );
+    assert_eq!(
         install(&[("requirements.txt", "flask\n"), ("test_a.py", "")]),
         ".venv/bin/pip install -r requirements.txt pytest"
     );
@@ -368,9 +375,9 @@ fn a_repository_of_several_languages_gets_the_lines_of_all() {
     assert_eq!(
         proposal.spec.setup,
         [
-            "cd backend && python3 -m venv .venv",
-            "cd backend && .venv/bin/pip install pytest -e .",
-            "cd frontend && npm ci",
+            "(cd backend && python3 -m venv .venv)",
+            "(cd backend && .venv/bin/pip install pytest -e .)",
+            "(cd frontend && npm ci)",
         ]
     );
     let reports: Vec<_> = proposal.spec.checks.iter().map(|check| check.report.clone()).collect();
