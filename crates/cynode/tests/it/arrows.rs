@@ -153,13 +153,8 @@ const ONLY: [(&str, &[&str]); 6] = [
 ];
 
 /// Crates without any input or output.
-const PURE: [&str; 5] = [
-    "cynode-core",
-    "cynode-wire",
-    "cynode-detection",
-    "cynode-policy",
-    "cynode-test-reports",
-];
+const PURE: [&str; 5] =
+    ["cynode-core", "cynode-wire", "cynode-detection", "cynode-policy", "cynode-test-reports"];
 
 /// Libraries that wait, open or listen.
 const IMPURE: [&str; 8] =
