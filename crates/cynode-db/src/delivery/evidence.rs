@@ -390,7 +390,7 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
         serde_json::from_value(row.checks).map_err(corrupt_column("evidence", "checks"))?;
     let results = checks.into_iter().enumerate().map(|(number, check)| {
         let own = |at: i32| usize::try_from(at).is_ok_and(|it| it == number);
-        Ok(match runs.iter().find(|run| own(run.number)) {
+        Ok::<_, DbError>(match runs.iter().find(|run| own(run.number)) {
             Some(run) => BaseCheckResult {
                 outcome: classify_base_run(&check, run.passed, run.exit_code, &run.excerpt),
                 check,
