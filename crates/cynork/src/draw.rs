@@ -36,6 +36,9 @@ const MAX_NOTE_COLUMNS: usize = 220;
 /// Maximum number of output lines of a check.
 const MAX_EXCERPT_LINES: usize = 6;
 
+/// Maximum number of names of each list of tests.
+const MAX_NAMED_TESTS: usize = 5;
+
 /// Renders a plan: each unit below its dependencies, with its criteria and checks.
 pub fn render_plan(plan: &Plan, paint: Colorizer) -> Vec<String> {
     render_plan_status(plan, &[], paint)
@@ -204,6 +207,7 @@ pub fn render_evidence(view: &EvidenceView, paint: Colorizer) -> Vec<String> {
     let width = view.checks.iter().map(|it| check_label(it).chars().count()).max().unwrap_or(0);
     for result in &view.checks {
         lines.push(render_check_row(result, width, paint));
+        lines.extend(render_tests(result, paint));
         if !result.tally.is_good() {
             let words = sanitize_text(&result.excerpt);
             let shown: Vec<&str> = words.lines().filter(|it| !it.is_empty()).collect();
@@ -218,6 +222,19 @@ pub fn render_evidence(view: &EvidenceView, paint: Colorizer) -> Vec<String> {
         let why = why.iter().map(|why| format!("{word}{}", first_line(why)));
         lines.extend(why.map(|why| format!("  {}", paint.apply_style(TextStyle::Yellow, &why))));
     }
+    lines
+}
+
+/// Renders the results per test: a summary, and the first names of each list.
+fn render_tests(result: &CheckResult, paint: Colorizer) -> Vec<String> {
+    let Some(tests) = &result.tests else { return Vec::new() };
+    let mut lines = vec![format!("      tests: {}", tests.summary_line())];
+    let lists = tests.describe_lists(MAX_NAMED_TESTS);
+    let lists = lists.iter().map(|list| format!("      {}", first_line(list)));
+    lines.extend(lists.map(|line| {
+        let line = truncate_to_width(&line, MAX_NOTE_COLUMNS);
+        paint.apply_style(TextStyle::Dim, &line)
+    }));
     lines
 }
 

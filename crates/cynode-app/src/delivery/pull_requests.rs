@@ -150,6 +150,7 @@ pub async fn open_pull_request(
     evidence::require_fresh_evidence(app, &task, &brought.commit).await?;
     // The texts go into a commit and to a forge, where they can no longer be redacted.
     let title = crate::platform::redaction::redact_text(app, title.to_owned()).await?;
+    let body = evidence::append_test_results(app, &task, &brought.commit, body).await?;
     let body = crate::platform::redaction::redact_text(app, body.replace('\0', "")).await?;
     let mut words = DeliveryText { title: one_line(&title), body };
     if words.title.is_empty() {

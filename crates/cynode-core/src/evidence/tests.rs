@@ -121,6 +121,88 @@ fn only_what_was_no_better_before_the_change_is_excused() {
 }
 
 #[test]
+fn tests_that_broke_speak_against_a_change_whatever_the_exit_code() {
+    use test_results::{TestReport, TestStatus, compare_reports};
+    let ran = |code: i32| CheckRunResult { holds: code == 0, exit_code: Some(code) };
+    let report = |tests: &[(&str, TestStatus)]| TestReport {
+        tests: tests.iter().map(|(name, status)| ((*name).to_owned(), *status)).collect(),
+        ..TestReport::new(crate::environments::TestReportFormat::Tap)
+    };
+    let (good, bad) = (TestStatus::Passed, TestStatus::Failed);
+    let before = report(&[("old", bad), ("one", good)]);
+    let same = report(&[("old", bad), ("one", good)]);
+    let broken = report(&[("old", bad), ("one", bad)]);
+    let wrong = report(&[("old", bad), ("one", good), ("new", bad)]);
+    let must = check(&["true"]);
+    let own = EvidenceCheck { unless_before: true, ..must.clone() };
+    let table: [(&EvidenceCheck, i32, &[i32], &TestReport, CheckTally); 8] = [
+        (&must, 0, &[0], &same, CheckTally::Passed),
+        (&must, 0, &[0], &broken, CheckTally::Again),
+        (&must, 0, &[0, 0], &broken, CheckTally::Failed),
+        (&must, 0, &[0, 1], &same, CheckTally::Failed),
+        (&must, 1, &[1, 1], &same, CheckTally::Failed),
+        (&own, 1, &[1, 1], &same, CheckTally::Before),
+        (&own, 1, &[1, 1], &broken, CheckTally::Failed),
+        (&own, 1, &[1, 1], &wrong, CheckTally::Failed),
+    ];
+    for (check, was, codes, after, expected) in table {
+        let rounds: Vec<CheckRunResult> = codes.iter().map(|code| ran(*code)).collect();
+        let tests = compare_reports(Some(&before), &[after]);
+        let tally = evaluate_check_with_tests(check, Some(ran(was)), &rounds, Some(&tests));
+        assert_eq!(tally, expected, "{check:?} {codes:?} {tests:?}");
+        let without = evaluate_check_with_tests(check, Some(ran(was)), &rounds[..1], None);
+        assert_eq!(without, evaluate_check(check, Some(ran(was)), &rounds[..1]));
+    }
+}
+
+#[test]
+fn findings_name_the_tests_and_name_them_once() {
+    use crate::workflow::{
+        evidence::{CheckResult, Evidence},
+        findings::FindingSeverity,
+    };
+    use test_results::{TestCounts, TestNames, TestRunComparison};
+    let names = |name: &str| TestNames { total: 1, names: [name.to_owned()].into() };
+    let result = CheckResult {
+        check: EvidenceCheck::from_shell_line("pytest"),
+        tally: CheckTally::Failed,
+        rounds: 2,
+        exit_code: Some(0),
+        sha256: String::new(),
+        excerpt: "words".to_owned(),
+        milliseconds: 1,
+        repeated: false,
+        tests: Some(TestRunComparison {
+            before: Some(TestCounts { passed: 2, skipped: 0, failed: 1 }),
+            after: TestCounts { passed: 0, skipped: 0, failed: 2 },
+            pass_to_fail: names("one"),
+            fail_to_fail: names("old"),
+            vanished: names("gone"),
+            ..TestRunComparison::default()
+        }),
+    };
+    assert_eq!(
+        result.describe_tests().as_deref(),
+        Some("pytest: 0 passed, 2 failed, 1 failed before already, 1 vanished, 1 broken")
+    );
+    let evidence = Evidence { checks: vec![result], ..Evidence::default() };
+    let found: Vec<(FindingSeverity, String)> =
+        evidence.to_findings().into_iter().map(|it| (it.severity, it.text)).collect();
+    let texts = [
+        (
+            FindingSeverity::Critical,
+            "the check `pytest` does not hold (tests that passed before fail now):\nPassed before the change and fails now: one\nwords",
+        ),
+        (
+            FindingSeverity::Major,
+            "tests of `pytest` ran before the change and do not run now: gone",
+        ),
+        (FindingSeverity::Note, "tests of `pytest` failed before the change already: old"),
+    ];
+    assert_eq!(found, texts.map(|(severity, text)| (severity, text.to_owned())));
+}
+
+#[test]
 fn what_a_check_names_is_pinned_and_what_cannot_be_a_file_is_not() {
     let line =
         EvidenceCheck::from_shell_line("./check.sh --fast && python tools/run.py | tee $OUT");

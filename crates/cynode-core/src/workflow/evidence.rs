@@ -415,7 +415,7 @@ fn describe_failure(told: &str, result: &CheckResult) -> String {
     };
     let from = result.excerpt.char_indices().rev().nth(MAX_EXCERPT_CHARS).map_or(0, |(at, _)| at);
     let words = result.excerpt[from..].trim();
-    let tests = result.tests.iter().flat_map(TestRunComparison::named_lists);
+    let tests = result.tests.iter().flat_map(|tests| tests.named_lists());
     let named = tests.filter(|(word, _)| matches!(*word, "broken" | "failed"));
     let lines = named.map(|(word, list)| match word {
         "broken" => format!(

@@ -390,14 +390,14 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
         serde_json::from_value(row.checks).map_err(corrupt_column("evidence", "checks"))?;
     let results = checks.into_iter().enumerate().map(|(number, check)| {
         let own = |at: i32| usize::try_from(at).is_ok_and(|it| it == number);
-        match runs.iter().find(|run| own(run.number)) {
+        Ok::<_, DbError>(match runs.iter().find(|run| own(run.number)) {
             Some(run) => BaseCheckResult {
                 outcome: classify_base_run(&check, run.passed, run.exit_code, &run.excerpt),
                 check,
                 exit_code: run.exit_code,
                 excerpt: run.excerpt.clone(),
                 milliseconds: u64::try_from(run.duration_ms).unwrap_or_default(),
-                tests: parse_comparison(run.comparison.as_ref()).map(|tests| tests.after),
+                tests: parse_comparison(run.comparison.as_ref())?.map(|tests| tests.after),
             },
             None => BaseCheckResult {
                 check,
@@ -407,8 +407,9 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
                 milliseconds: 0,
                 tests: None,
             },
-        }
+        })
     });
+    let results = results.collect::<Result<Vec<BaseCheckResult>, DbError>>()?;
     let mut state = parse_evidence_state(&row.state)?;
     let mut error = row.error;
     if state == EvidenceState::Gathering && !row.alive {
@@ -419,7 +420,7 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
         commit: row.commit,
         state,
         unclaimed: row.unclaimed,
-        checks: results.collect(),
+        checks: results,
         error,
         attempts: u32::try_from(row.gather_attempts)
             .map_err(corrupt_column("evidence", "gather_attempts"))?,
@@ -520,9 +521,9 @@ fn parse_report(value: Value) -> Result<TestReport, DbError> {
     serde_json::from_value(value).map_err(corrupt_column("evidence_results", "tests"))
 }
 
-/// Results per test are shown where they can be read: they decide nothing here.
-fn parse_comparison(value: Option<&Value>) -> Option<TestRunComparison> {
-    serde_json::from_value(value?.clone()).ok()
+fn parse_comparison(value: Option<&Value>) -> Result<Option<TestRunComparison>, DbError> {
+    let parsed = value.map(|value| serde_json::from_value(value.clone())).transpose();
+    parsed.map_err(corrupt_column("evidence_results", "comparison"))
 }
 
 fn parse_evidence_state(name: &str) -> Result<EvidenceState, DbError> {
@@ -796,7 +797,7 @@ pub async fn list_task_evidence(
             };
             runs.iter().filter(own).collect::<Vec<_>>()
         };
-        let results: Vec<CheckResult> = checks
+        let results = checks
             .into_iter()
             .enumerate()
             .map(|(number, check)| {
@@ -805,7 +806,7 @@ pub async fn list_task_evidence(
                 let before = before.and_then(|runs| runs.last().copied());
                 check_result(check, &of(row.evidence_id, number), before)
             })
-            .collect();
+            .collect::<Result<Vec<CheckResult>, DbError>>()?;
         let mut state = parse_evidence_state(&row.state)?;
         let mut error = row.error;
         if state == EvidenceState::Gathering && !row.alive {
@@ -856,14 +857,14 @@ fn check_result(
     check: EvidenceCheck,
     runs: &[&CheckRunRow],
     earlier: Option<&CheckRunRow>,
-) -> CheckResult {
+) -> Result<CheckResult, DbError> {
     let before = runs.iter().find(|run| run.round == 0).map(|run| run.to_check_run());
     let after: Vec<&CheckRunRow> = runs.iter().copied().filter(|run| run.round > 0).collect();
     let rounds: Vec<CheckRunResult> = after.iter().map(|run| run.to_check_run()).collect();
     let last = after.last();
     // The run before the change may come after those of the change; the last comparison knows all of them.
     let latest = runs.iter().max_by_key(|run| (run.recorded_at, run.round));
-    let tests = latest.and_then(|run| parse_comparison(run.comparison.as_ref()));
+    let tests = parse_comparison(latest.and_then(|run| run.comparison.as_ref()))?;
     let repeated = last.zip(earlier.filter(|run| run.round > 0)).is_some_and(|(last, earlier)| {
         !last.passed
             && !earlier.passed
@@ -872,7 +873,7 @@ fn check_result(
                 (last.exit_code, &last.excerpt),
             )
     });
-    CheckResult {
+    Ok(CheckResult {
         tally: evaluate_check_with_tests(&check, before, &rounds, tests.as_ref()),
         check,
         rounds: u32::try_from(rounds.len()).unwrap_or(u32::MAX),
@@ -882,5 +883,5 @@ fn check_result(
         milliseconds: last.and_then(|run| u64::try_from(run.duration_ms).ok()).unwrap_or_default(),
         repeated,
         tests,
-    }
+    })
 }

@@ -1,7 +1,11 @@
 //! Checks of a commit: run in a sandbox of their own, by files as they were before the change.
 
 use cynode_core::{
-    evidence::EvidenceCheck,
+    environments::{TestReportFormat, TestReportSource},
+    evidence::{
+        EvidenceCheck,
+        test_results::{TestReport, TestStatus},
+    },
     nodes::{CommandOutcome, WorkStopReason},
     workflow::jobs::{CommitRule, SandboxBackend, WorkerChoice},
 };
@@ -307,6 +311,49 @@ async fn words_that_must_be_written_are_looked_for_in_all_that_is_written() {
         .collect();
     let yes = (Some(true), true);
     assert_eq!(found, [yes, yes, yes, (Some(false), false), (Some(true), false)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_per_test_are_read_from_the_output_and_from_the_file_of_the_run() {
+    let scene = Scene::new().await;
+    let report = |format, path: Option<&str>, line: &str| EvidenceCheck {
+        report: Some(TestReportSource { format, path: path.map(str::to_owned) }),
+        ..EvidenceCheck::from_shell_line(line)
+    };
+    let junit = TestReportFormat::Junit;
+    let xml = |name: &str| format!("<testsuite><testcase name=\"{name}\"/></testsuite>");
+    let commit = scene.change(&scene.base, &format!("echo '{}' > report.xml", xml("forged")));
+    let flood = "yes | head -c 3000000 >&2";
+    let checks = [
+        EvidenceCheck::from_shell_line(&format!(
+            "echo TAP version 13; echo 1..1; echo ok 1 - a; {flood}"
+        )),
+        EvidenceCheck::from_shell_line("echo TAP version 13; echo not ok 1 - a; exit 1"),
+        report(junit, Some("report.xml"), &format!("echo '{}' > report.xml", xml("real"))),
+        report(junit, Some("report.xml"), "true"),
+        report(junit, Some("report.xml"), "ln -s /etc/passwd report.xml"),
+        report(junit, Some("report.xml"), "mkfifo report.xml"),
+        EvidenceCheck::from_shell_line("echo hello"),
+    ];
+    let steps = scene.run(&commit, None, &checks).await;
+    let single = |format, name: &str, status| {
+        let mut report = TestReport::new(format);
+        report.record_result(name, status);
+        report
+    };
+    let tap = |status| single(TestReportFormat::Tap, "a", status);
+    let cut = TestReport { incomplete: true, ..tap(TestStatus::Failed) };
+    let expected = [
+        Some(tap(TestStatus::Passed)),
+        Some(cut),
+        Some(single(junit, "real", TestStatus::Passed)),
+        None,
+        None,
+        None,
+        None,
+    ];
+    let found: Vec<_> = steps.into_iter().map(|step| step.tests).collect();
+    assert_eq!(found, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,10 @@
 use cynode_core::{
     budget::Currency,
-    evidence::EvidenceCheck,
+    environments::TestReportFormat,
+    evidence::{
+        EvidenceCheck,
+        test_results::{TestReport, TestStatus, compare_reports},
+    },
     workflow::{evidence::EvidenceState, waits::WaitReason},
 };
 use serde_json::json;
@@ -103,6 +107,51 @@ fn evidence_is_a_table_in_which_what_failed_says_why() {
     assert!(
         render_evidence(&view, Colorizer(true))[1].starts_with("  \u{1b}[31m✗ failed\u{1b}[0m")
     );
+}
+
+#[test]
+fn results_per_test_stand_below_their_check() {
+    let before = TestReport {
+        tests: [("mended", TestStatus::Failed), ("gone", TestStatus::Passed)]
+            .map(|(name, status)| (name.to_owned(), status))
+            .into(),
+        ..TestReport::new(TestReportFormat::Pytest)
+    };
+    let after = TestReport {
+        tests: [("mended", TestStatus::Passed), ("new\u{1b}[31m", TestStatus::Passed)]
+            .map(|(name, status)| (name.to_owned(), status))
+            .into(),
+        ..TestReport::new(TestReportFormat::Pytest)
+    };
+    let view = EvidenceView {
+        evidence_id: "evd_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
+        unit: "add".parse().unwrap(),
+        attempt: 1,
+        commit: Some("0123456789abcdef".into()),
+        state: EvidenceState::Passed,
+        stale: false,
+        checks: vec![CheckResult {
+            tests: Some(compare_reports(Some(&before), &[&after])),
+            ..result("pytest", CheckTally::Passed, 1, Some(0), "")
+        }],
+        waived: None,
+        error: None,
+        attempts: 1,
+        opened_at: datetime!(2026-01-01 0:00 UTC),
+        ended_at: None,
+    };
+    let lines = render_evidence(&view, PLAIN);
+    assert_eq!(
+        lines[..5],
+        [
+            "evidence for attempt 1 of add, commit 0123456789: passed",
+            "  ✓ passed  pytest  exit 0, 12 ms",
+            "      tests: 2 passed, 1 fixed, 1 new, 1 vanished, 0 broken",
+            "      vanished: gone",
+            "      fixed: mended",
+        ]
+    );
+    assert!(lines[5].starts_with("      new: new") && !lines[5].contains('\u{1b}'), "{lines:?}");
 }
 
 #[test]

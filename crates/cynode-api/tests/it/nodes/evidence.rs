@@ -120,14 +120,23 @@ impl Brought {
 
     /// Runs the next job of checks; the exit code of each.
     async fn check(&self, claim: u32, codes: &[i32]) -> Value {
+        self.check_tests(claim, codes, None).await
+    }
+
+    /// The same with results per test.
+    async fn check_tests(&self, claim: u32, codes: &[i32], tests: Option<Value>) -> Value {
         let job = self.node.claim(claim, 10).await.remove(0);
         let checks = job["work"]["worker"]["checks"].as_array().unwrap();
         let steps: Vec<_> = checks
             .iter()
             .zip(codes)
             .map(|(check, code)| {
-                json!({ "argv": check["argv"], "exit_code": code, "output": format!("ended {code}"),
-                    "sha256": "ab", "truncated": false, "milliseconds": 7 })
+                let mut step = json!({ "argv": check["argv"], "exit_code": code, "output": format!("ended {code}"),
+                    "sha256": "ab", "truncated": false, "milliseconds": 7 });
+                if let Some(tests) = &tests {
+                    step["tests"] = json!({ "format": "tap", "tests": tests });
+                }
+                step
             })
             .collect();
         let body = json!({ "fencing_token": job["fencing_token"], "outcome": "succeeded",
@@ -302,6 +311,40 @@ async fn what_did_not_hold_before_the_change_either_is_not_held_against_it() {
     let before = brought.check(4, &[2]).await;
     assert_eq!(before["base"], json!(brought.head));
     assert_eq!(brought.tallies().await, json!({ "state": "passed", "checks": [["before", 2]] }));
+}
+
+#[tokio::test]
+async fn an_old_failure_excuses_no_test_that_a_change_broke() {
+    let own = json!({ "argv": ["make", "test"], "unless_before": true });
+    let was = json!({ "old": "failed", "one": "passed" });
+    let same = json!({ "old": "failed", "one": "passed" });
+    let broken = json!({ "old": "failed", "one": "failed" });
+    let old = json!({ "total": 1, "names": ["old"] });
+    let excused = json!({
+        "before": { "passed": 1, "skipped": 0, "failed": 1 },
+        "after": { "passed": 1, "skipped": 0, "failed": 1 },
+        "pass_to_pass": 1,
+        "fail_to_fail": old,
+    });
+    let refused = json!({
+        "before": { "passed": 1, "skipped": 0, "failed": 1 },
+        "after": { "passed": 0, "skipped": 0, "failed": 2 },
+        "pass_to_fail": { "total": 1, "names": ["one"] },
+        "pass_to_pass": 0,
+        "fail_to_fail": old,
+    });
+    for (after, state, tally, compared) in
+        [(same, "passed", "before", excused), (broken, "failed", "failed", refused)]
+    {
+        let mut brought = Brought::new(payload(), &[("a.txt", Some("two\n"))]).await;
+        brought.gather(json!([own])).await;
+        brought.check_tests(2, &[2], Some(after.clone())).await;
+        brought.check_tests(3, &[2], Some(after)).await;
+        brought.check_tests(4, &[2], Some(was.clone())).await;
+        let expected = json!({ "state": state, "checks": [[tally, 2]] });
+        assert_eq!(brought.tallies().await, expected);
+        assert_eq!(brought.shown().await[0]["checks"][0]["tests"], compared);
+    }
 }
 
 #[tokio::test]

@@ -673,6 +673,9 @@ fn base_lines(base: &BaseChecks, room: usize) -> Vec<Line<'static>> {
     lines
 }
 
+/// Maximum number of names of each list of tests.
+const MAX_NAMED_TESTS: usize = 5;
+
 fn evidence_lines(view: &EvidenceView, room: usize) -> Vec<Line<'static>> {
     let (word, style) = match view.state {
         EvidenceState::Gathering => ("is gathered", ACTIVE_STYLE),
@@ -718,6 +721,14 @@ fn evidence_lines(view: &EvidenceView, room: usize) -> Vec<Line<'static>> {
             let pieces = text::wrap_words(&told, room.saturating_sub(begin));
             let pieces = pieces.into_iter().map(|it| format!("{}{it}", " ".repeat(begin)));
             lines.extend(pieces.map(Line::raw));
+        }
+        if let Some(tests) = &result.tests {
+            let summary = std::iter::once(format!("tests: {}", tests.summary_line()));
+            let lists = summary.chain(tests.describe_lists(MAX_NAMED_TESTS));
+            lines.extend(lists.flat_map(|it| {
+                let it = text::sanitize_for_display(&it);
+                wrap_lines(&format!("      {it}"), room, DIM_STYLE)
+            }));
         }
         if !result.tally.is_good() {
             let words = sanitize_text(&result.excerpt);
