@@ -255,7 +255,7 @@ def install(home, proxy, requirements):
     }
     results = {}
     for client, (folder, command) in commands.items():
-        done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, check=False, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
         results[client] = (done.returncode, done.stdout + done.stderr)
     return results
 
@@ -348,7 +348,7 @@ def prove_sealed_requests(program, folder, count):
 def prove_refusals(program, folder):
     """Wrong digests, yanked, young, forbidden and vulnerable versions: refused with the reason, to the client and in the report."""
     registry = Registry()
-    yesterday = (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    yesterday = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     cases = {
         "wrongdigest": ({"wrong": True}, "wrong digest"), "yankedone": ({"yanked": True}, "yanked"), "youngone": ({"published": yesterday}, "days old"),
         "forbiddenone": ({}, "policy forbids"), "weakone": ({}, "PROOF-1"),
@@ -362,7 +362,7 @@ def prove_refusals(program, folder):
     refused = 0
     for name, (_, words) in cases.items():
         results = install(folder / f"refused-{name}", proxy, {name: "1.0.0"})
-        for source, path in zip(SOURCES, (f"/crates/dl/{name}/1.0.0", f"/pypi/files/{name}/{name}-1.0.0-py3-none-any.whl", f"/npm/{name}/-/{name}-1.0.0.tgz")):
+        for source, path in zip(SOURCES, (f"/crates/dl/{name}/1.0.0", f"/pypi/files/{name}/{name}-1.0.0-py3-none-any.whl", f"/npm/{name}/-/{name}-1.0.0.tgz"), strict=True):
             if name == "yankedone" and source == "npm":
                 continue  # npm has no yanked versions
             client = {"crates": "cargo", "pypi": "pip", "npm": "npm"}[source]
@@ -495,7 +495,7 @@ def prove_public(program, folder):
         "cargo": (home / "rs", ["cargo", "fetch"]),
     }
     for client, (cwd, command) in commands.items():
-        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(command, check=False, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
         check(done.returncode == 0, f"{client}: {done.stdout[-500:]}{done.stderr[-1500:]}")
     served = [it for it in proxy.reports() if not it.get("refused")]
     proxy.kill()
