@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use self::test_results::TestRunComparison;
 use crate::environments::TestReportSource;
 
 pub mod base;
@@ -93,6 +94,10 @@ impl EvidenceCheck {
         }
         if self.pins.len() > 100 || !self.pins.iter().all(|path| is_plain_path(path)) {
             return Some("`pins` are at most 100 paths of files in the repository".into());
+        }
+        let report = self.report.as_ref().and_then(|report| report.path.as_ref());
+        if report.is_some_and(|path| !is_plain_path(path)) {
+            return Some("`report.path` is the path of a file in the workspace".into());
         }
         None
     }
@@ -324,6 +329,34 @@ pub fn evaluate_check(
             CheckTally::Before
         }
         Some(_) => CheckTally::Failed,
+    }
+}
+
+/// What the runs of a check amount to, with their results per test.
+///
+/// A test that passed before the change and fails now speaks against it, whatever the exit code: the check is repeated once and then does
+/// not hold. A failure from before the change excuses a check only if every test that fails now failed then, too.
+pub fn evaluate_check_with_tests(
+    check: &EvidenceCheck,
+    before: Option<CheckRunResult>,
+    after: &[CheckRunResult],
+    tests: Option<&TestRunComparison>,
+) -> CheckTally {
+    let tally = match evaluate_check(check, before, after) {
+        // It was repeated because of its tests, and did not hold then.
+        CheckTally::Passed if after.last().is_some_and(|ran| !ran.holds) => CheckTally::Failed,
+        tally => tally,
+    };
+    let Some(tests) = tests else { return tally };
+    match tally {
+        CheckTally::Passed | CheckTally::Flaky if tests.has_broken_tests() => match after {
+            [_] => CheckTally::Again,
+            _ => CheckTally::Failed,
+        },
+        CheckTally::Before if tests.has_broken_tests() || tests.has_new_failures() => {
+            CheckTally::Failed
+        }
+        tally => tally,
     }
 }
 

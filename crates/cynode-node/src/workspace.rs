@@ -574,6 +574,31 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_ignored_paths_is_the_last_setting_of_git() {
+        let mut env = sandbox_git_env("CyNode");
+        let before: usize = env["GIT_CONFIG_COUNT"].parse().unwrap();
+        add_exclude_file(&mut env, "/exclude");
+        assert_eq!(env["GIT_CONFIG_COUNT"], (before + 1).to_string());
+        let last =
+            ["KEY", "VALUE"].map(|part| env[&format!("GIT_CONFIG_{part}_{before}")].as_str());
+        assert_eq!(last, ["core.excludesFile", "/exclude"]);
+    }
+
+    #[test]
+    fn ignored_paths_are_written_through_no_symlink() {
+        let dir = tempfile::tempdir().unwrap();
+        let (workspace, outside) = (dir.path().join("work"), dir.path().join("outside"));
+        fs::create_dir_all(workspace.join(".git")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        write_excludes(&workspace, "/made\n").unwrap();
+        assert_eq!(fs::read_to_string(workspace.join(".git/info/exclude")).unwrap(), "/made\n");
+        fs::remove_dir_all(workspace.join(".git/info")).unwrap();
+        std::os::unix::fs::symlink(&outside, workspace.join(".git/info")).unwrap();
+        assert!(write_excludes(&workspace, "/made\n").is_err());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    }
+
+    #[test]
     fn files_fit_when_their_sizes_do_however_the_list_comes() {
         let list = b"100644 blob ab12       5\ta\t9\n\x00160000 commit ab12       -\tsub\x00100755 blob ab12   10000\tb\0";
         for length in 1..list.len() {

@@ -12,6 +12,10 @@ const SANDBOX_HOME: &str = "/home/agent";
 /// Path of apt's configuration below the home directory.
 const APT_CONFIG_FILE: &str = ".cynode/apt.conf";
 
+/// Folders that apt wants to find.
+const APT_FOLDERS: [&str; 2] =
+    [".cynode/apt/state/lists/partial", ".cynode/apt/cache/archives/partial"];
+
 /// Variables and files that configure package clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientConfiguration {
@@ -76,6 +80,8 @@ pub fn client_configuration(sources: &[PackageSource]) -> ClientConfiguration {
             PackageSource::Debian => {
                 config.add_variables(&[("APT_CONFIG", &format!("{SANDBOX_HOME}/{APT_CONFIG_FILE}"))]);
                 config.home_files.push((APT_CONFIG_FILE.to_owned(), apt_configuration()));
+                let folders = APT_FOLDERS.map(|folder| (format!("{folder}/.keep"), String::new()));
+                config.home_files.extend(folders);
             }
         }
     }
@@ -137,7 +143,12 @@ mod tests {
         };
         assert_eq!(names(&[]), (0, Vec::new()));
         assert_eq!(names(&[PackageSource::Crates]), (0, vec![".cargo/config.toml".to_owned()]));
-        assert_eq!(names(&[PackageSource::Debian]), (1, vec![".cynode/apt.conf".to_owned()]));
+        let files = [
+            ".cynode/apt.conf",
+            ".cynode/apt/state/lists/partial/.keep",
+            ".cynode/apt/cache/archives/partial/.keep",
+        ];
+        assert_eq!(names(&[PackageSource::Debian]), (1, files.map(str::to_owned).to_vec()));
         let config = client_configuration(&[PackageSource::Npm, PackageSource::Pypi]);
         let addresses = ["npm_config_registry", "PIP_INDEX_URL"].map(|name| &config.env[name]);
         assert_eq!(addresses, ["http://127.0.0.1:3129/npm/", "http://127.0.0.1:3129/pypi/simple/"]);

@@ -1,7 +1,7 @@
 //! Package proxy of a node: packages for sandboxes without an open network.
 //!
 //! A job reaches [`PackageProxy`] by a Unix socket, which is `127.0.0.1:`[`PACKAGE_PORT`] in its sandbox. The proxy answers GET and HEAD
-//! requests for indexes and files of crates, PyPI, npm and Debian. It fetches them from [`Upstreams`], checks every file against the digest
+//! requests for indexes and files of crates, `PyPI`, npm and Debian. It fetches them from [`Upstreams`], checks every file against the digest
 //! in the index, keeps it in a content-addressed cache, and applies the package policy of the job. Uploads, logins, searches, other hosts
 //! and tunnels are refused.
 //!

@@ -6,7 +6,10 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::SystemTime,
 };
 
@@ -74,6 +77,7 @@ pub(crate) struct PackageStore {
     used_bytes: AtomicU64,
     /// Shared lock of all processes that have the cache open.
     _lock: File,
+    pruning: Mutex<()>,
 }
 
 impl PackageStore {
@@ -99,6 +103,7 @@ impl PackageStore {
             max_bytes,
             used_bytes: AtomicU64::new(0),
             _lock: lock,
+            pruning: Mutex::default(),
         };
         store.used_bytes.store(store.measure_size()?.bytes, Ordering::Relaxed);
         Ok(store)
@@ -193,6 +198,7 @@ impl PackageStore {
     /// Removes the least recently used files until the cache is nine tenths of its limit, then entries without a file. Returns the number
     /// of removed bytes.
     pub(crate) fn prune(&self) -> io::Result<u64> {
+        let _alone = self.pruning.lock().unwrap_or_else(PoisonError::into_inner);
         let mut files = list_files(&self.directory.join(FILES))?;
         files.sort_by_key(|(_, metadata)| metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
         let mut used: u64 = files.iter().map(|(_, metadata)| metadata.len()).sum();

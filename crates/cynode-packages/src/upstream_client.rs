@@ -39,7 +39,7 @@ const MAX_REDIRECTS: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Timeout between two pieces of a response.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Timeout of a whole fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(30);

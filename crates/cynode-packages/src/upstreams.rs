@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Write,
     path::{Path, PathBuf},
 };
 
@@ -227,12 +228,13 @@ impl Upstreams {
             };
             let options = archive.signed_by.as_ref().map(|path| format!("[signed-by={path}] "));
             for suite in suites {
-                text.push_str(&format!(
-                    "deb {}http://127.0.0.1:{}/debian/{number} {suite} {}\n",
+                let _ = writeln!(
+                    text,
+                    "deb {}http://127.0.0.1:{}/debian/{number} {suite} {}",
                     options.as_deref().unwrap_or_default(),
                     crate::PACKAGE_PORT,
                     archive.components.join(" ")
-                ));
+                );
             }
         }
         text

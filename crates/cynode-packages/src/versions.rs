@@ -36,7 +36,9 @@ pub(crate) fn compare_versions(left: &str, right: &str) -> Ordering {
             (Some(piece), None) => rank_against_end(&piece),
             (None, Some(piece)) => rank_against_end(&piece).reverse(),
             (Some(Piece::Number(x)), Some(Piece::Number(y))) => compare_numbers(x, y),
-            (Some(Piece::Word(x)), Some(Piece::Word(y))) => x.cmp(y),
+            (Some(x @ Piece::Word(left)), Some(y @ Piece::Word(right))) => {
+                rank_against_end(&x).cmp(&rank_against_end(&y)).then(left.cmp(right))
+            }
             (Some(Piece::Number(_)), Some(word @ Piece::Word(_))) => {
                 rank_against_end(&word).reverse()
             }

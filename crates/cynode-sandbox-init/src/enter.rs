@@ -32,7 +32,7 @@ pub(crate) fn enter_sandbox() -> anyhow::Result<Infallible> {
     // If the machine runs out of memory, sandboxes are killed first.
     fs::write("/proc/self/oom_score_adj", "500").context("cannot set the score")?;
     set_resource_limits(&spec.limits)?;
-    mount_layers(&spec.mount_dir, &spec.mounts).context("cannot mount the layers")?;
+    mount_layers(&spec.mount_dir, &spec.mounts, spec.user).context("cannot mount the layers")?;
     if let Some(user) = spec.user {
         switch_user(user).context("cannot become the sandbox's user")?;
     }

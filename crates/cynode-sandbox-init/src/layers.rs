@@ -16,6 +16,8 @@ use nix::{
     unistd,
 };
 
+use crate::owner_map::OwnerMap;
+
 /// Options of every overlay. No attribute of a file in a layer leads anywhere else: a renamed directory is not redirected
 /// (`redirect_dir`; programs get EXDEV and copy), a file's data is not taken from another file (`metacopy`), and no file handle that
 /// is stored in a layer is decoded (`index`).
@@ -28,8 +30,12 @@ const MOUNT_DIR_OPTIONS: &str = "size=64k,mode=0711";
 const SEPARATOR_BYTES: &[u8] = b":,\\";
 
 /// Mounts the layers. Afterwards this process is in a mount namespace of its own, and without root in a user namespace in which its
-/// user is the same.
-pub(crate) fn mount_layers(mount_dir: &Path, mounts: &[LayerMount]) -> anyhow::Result<()> {
+/// user is the same. The files of layers that a job may change are shown as those of `user`.
+pub(crate) fn mount_layers(
+    mount_dir: &Path,
+    mounts: &[LayerMount],
+    user: Option<u32>,
+) -> anyhow::Result<()> {
     if mounts.is_empty() {
         return Ok(());
     }
@@ -45,8 +51,11 @@ pub(crate) fn mount_layers(mount_dir: &Path, mounts: &[LayerMount]) -> anyhow::R
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("tmpfs"), mount_dir, Some("tmpfs"), flags, Some(MOUNT_DIR_OPTIONS))
         .with_context(|| format!("no mount points in {}", mount_dir.display()))?;
+    let changeable = mounts.iter().any(|layers| layers.upper.is_some());
+    // An older kernel has no idmapped mounts: the files are then nobody's.
+    let owner = user.filter(|_| changeable).and_then(|user| OwnerMap::create_map(user).ok());
     for layers in mounts {
-        mount_layer(mount_dir, layers, privileged)
+        mount_layer(mount_dir, layers, privileged, owner.as_ref())
             .with_context(|| format!("no mount of {:?}", layers.lower))?;
     }
     Ok(())
@@ -61,7 +70,12 @@ fn unshare_user() -> anyhow::Result<()> {
     fs::write("/proc/self/gid_map", format!("{group} {group} 1")).context("cannot map the group")
 }
 
-fn mount_layer(mount_dir: &Path, layers: &LayerMount, privileged: bool) -> anyhow::Result<()> {
+fn mount_layer(
+    mount_dir: &Path,
+    layers: &LayerMount,
+    privileged: bool,
+    owner: Option<&OwnerMap>,
+) -> anyhow::Result<()> {
     ensure!(
         layers.point.parent() == Some(mount_dir),
         "{} is no mount point",
@@ -76,24 +90,29 @@ fn mount_layer(mount_dir: &Path, layers: &LayerMount, privileged: bool) -> anyho
         // Bubblewrap makes it read-only when it binds it again.
         ([only], None) => {
             mount(Some(only), &layers.point, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+            Ok(())
         }
-        (_, upper) => {
-            if let Some(upper) = upper {
-                check_directory(&upper.changes)?;
-                check_directory(&upper.scratch)?;
+        (_, None) => mount_overlay(layers, privileged),
+        (lower, Some(upper)) => {
+            check_directory(&upper.changes)?;
+            check_directory(&upper.scratch)?;
+            let mapped = owner.and_then(|owner| owner.mount_mapped(lower, &layers.point).ok());
+            if let Some(lower) = mapped
+                && mount_overlay(&LayerMount { lower, ..layers.clone() }, privileged).is_ok()
+            {
+                return Ok(());
             }
-            let write = if upper.is_some() { MsFlags::empty() } else { MsFlags::MS_RDONLY };
-            let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | write;
-            let options = build_overlay_options(layers, privileged)?;
-            mount(
-                Some("overlay"),
-                &layers.point,
-                Some("overlay"),
-                flags,
-                Some(options.as_os_str()),
-            )?;
+            mount_overlay(layers, privileged)
         }
     }
+}
+
+fn mount_overlay(layers: &LayerMount, privileged: bool) -> anyhow::Result<()> {
+    let write = if layers.upper.is_some() { MsFlags::empty() } else { MsFlags::MS_RDONLY };
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | write;
+    let options = build_overlay_options(layers, privileged)?;
+    let options = Some(options.as_os_str());
+    mount(Some("overlay"), &layers.point, Some("overlay"), flags, options)?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@ mod enter;
 mod files;
 mod forward;
 mod layers;
+mod owner_map;
 mod run;
 
 use std::{
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     let done = match std::env::args().nth(1).as_deref() {
         Some("enter") => enter::enter_sandbox().map(|never| match never {}),
         Some("run") => run::run_init(),
+        Some(owner_map::NAMESPACE_COMMAND) => owner_map::hold_namespace(),
         _ => Err(anyhow::anyhow!("this program is started by a node: enter | run")),
     };
     done.unwrap_or_else(|error| {

@@ -36,8 +36,8 @@ const LAYER_FILE_MODE: u32 = 0o666;
 const PROBE_SCRIPT: &str = "test -e \"$1/below\" && : >\"$1/above\"";
 
 /// Directory of a sandbox that is put together from layers (overlayfs). At most one run uses an `upper` at a time. Files of the
-/// lower layers can be read, changed, replaced and removed. Where the node is root they belong to nobody in the sandbox: their mode
-/// and an earlier time cannot be set.
+/// lower layers are shown as the job's own. Where the node is root and the kernel has no idmapped mounts (before 5.19), they are
+/// nobody's: they can be read, changed and removed, and their mode and an earlier time cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverlayMount {
     /// Read-only layers, the topmost first.

@@ -74,9 +74,10 @@ impl SystemView {
         }
         all.extend(opt_arguments(system, plan));
         let etc = match &system.root {
-            None => layers_of(system, "etc", Some(&self.host_etc), Position::Top),
+            None => layers_of(system, "etc", Some(self.host_etc.as_path()), Position::Top),
             Some(root) => {
-                let mut etc = layers_of(system, "etc", Some(&self.other_etc), Position::Top);
+                let mut etc =
+                    layers_of(system, "etc", Some(self.other_etc.as_path()), Position::Top);
                 etc.extend(Some(root.join("etc")).filter(|path| is_real_dir(path)));
                 etc
             }
@@ -140,8 +141,8 @@ fn layer_arguments(
 fn directory_arguments(system: &SystemLayers, name: &str, plan: &mut MountPlan) -> Vec<String> {
     let root = system.root.as_deref().unwrap_or(Path::new("/"));
     let (base, inside) = (root.join(name), Path::new("/").join(name));
-    let Ok(target) = fs::read_link(&base) else {
-        let lower = layers_of(system, name, Some(&base), Position::Bottom);
+    let Some(target) = fs::read_link(&base).ok().or_else(|| find_implied_link(root, name)) else {
+        let lower = layers_of(system, name, Some(base.as_path()), Position::Bottom);
         return layer_arguments(system, lower, &inside, plan);
     };
     let mut all = bind_arguments("--symlink", &target, &inside).to_vec();
@@ -159,6 +160,14 @@ fn directory_arguments(system: &SystemLayers, name: &str, plan: &mut MountPlan) 
         all.extend(layer_arguments(system, lower, &Path::new("/").join(&merged), plan));
     }
     all
+}
+
+/// Returns the link into `/usr` that a root made of extracted packages lacks: no package brings it.
+fn find_implied_link(root: &Path, name: &str) -> Option<PathBuf> {
+    let merged = Path::new("usr").join(name);
+    let implied =
+        fs::symlink_metadata(root.join(name)).is_err() && is_real_dir(&root.join(&merged));
+    implied.then_some(merged)
 }
 
 /// Shows the entries of the layers' `opt` one by one, so that other paths can be mounted beside them.

@@ -1,5 +1,5 @@
 //! Test support, a dev-dependency only: [`TestApp`] is the whole application over its own database, called in process, with a
-//! manual clock and deterministic ids. Forges, model providers, inboxes and MCP servers are fakes on loopback.
+//! manual clock and deterministic ids. Forges, model providers, package registries, inboxes and MCP servers are fakes on loopback.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -8,6 +8,7 @@ pub mod echo;
 pub mod forges;
 pub mod inbox;
 pub mod mcp;
+pub mod package_registry;
 pub mod provider;
 pub mod secrets;
 mod sources;

@@ -12,6 +12,7 @@ use cynode_core::{
         MAX_CHECKS,
         base::{BASE_CHECK_CLAIM_SECONDS, BaseOutcome, MAX_BASE_CHECK_SECONDS, MAX_BASE_CHECKS},
         find_script_paths, is_script_path, is_test_file,
+        test_results::{CheckReports, compare_reports},
     },
     ids::{EvidenceId, JobId, ProjectId, TaskId},
     nodes::CommandOutcome,
@@ -102,6 +103,7 @@ pub(crate) async fn schedule_checks(
         if !known.checks.contains(check) && known.checks.len() < MAX_CHECKS {
             known.checks.push(check.clone());
             known.rounds.push((None, Vec::new()));
+            known.reports.push(CheckReports::default());
         }
     }
     if known.alive {
@@ -130,6 +132,7 @@ pub(crate) async fn schedule_checks(
         evidence::delete_check_runs(ctx.conn(), known.id, &numbers).await?;
         for number in numbers {
             known.rounds[number] = (None, Vec::new());
+            known.reports[number].after.clear();
         }
     }
     let attempts = if fresh { known.attempts } else { known.attempts + 1 };
@@ -322,7 +325,9 @@ async fn record_base_checks(
         let outcome = steps.get(at).unwrap_or(&unreached);
         let holds = check.is_satisfied_by(outcome.exit_code, &outcome.output, outcome.expected);
         let rounds = known.rounds.get(*number).map_or(0, |(_, rounds)| rounds.len());
-        let run = NewCheckRun { number: *number, round: rounds + 1, holds, outcome };
+        let tests = outcome.tests.as_ref();
+        let comparison = tests.map(|tests| compare_reports(None, &[tests]));
+        let run = NewCheckRun { number: *number, round: rounds + 1, holds, outcome, comparison };
         evidence::insert_check_run(conn, known.id, job, &run).await?;
     }
     let task = cynode_db::workflow::jobs::task_of_job(conn, job).await?;
@@ -469,7 +474,16 @@ pub(crate) async fn record_check_result(
             rounds.push(ran);
             rounds.len()
         };
-        let run = NewCheckRun { number: *number, round, holds, outcome: step };
+        let reports = known.reports.get_mut(*number);
+        let comparison = reports.and_then(|reports| {
+            if before {
+                reports.before = step.tests.clone().or_else(|| reports.before.take());
+            } else {
+                reports.after.push(step.tests.clone());
+            }
+            reports.compare_runs()
+        });
+        let run = NewCheckRun { number: *number, round, holds, outcome: step, comparison };
         evidence::insert_check_run(conn, id, job, &run).await?;
     }
     let work: Option<JobSpec> = serde_json::from_value(given["work"].clone()).ok();

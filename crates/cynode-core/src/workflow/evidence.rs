@@ -9,6 +9,7 @@ use crate::{
         ChangeAnomaly, CheckTally, EvidenceCheck,
         base::{BaseOutcome, Obstacle, find_exit_obstacle, find_obstacle},
         describe_exit_code,
+        test_results::{TestCounts, TestRunComparison},
     },
     ids::EvidenceId,
     workflow::{
@@ -114,9 +115,26 @@ pub struct CheckResult {
     /// Whether the attempt before failed with the same exit code and the same words.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
+    /// Results per test, compared with the run before the change; none when the check has no such results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tests: Option<TestRunComparison>,
 }
 
 impl CheckResult {
+    /// Returns whether it ended as it must, and its results per test speak against the change all the same.
+    pub fn is_failed_by_tests(&self) -> bool {
+        let is_broken = self.tests.as_ref().is_some_and(TestRunComparison::has_broken_tests);
+        is_broken && self.exit_code == Some(self.check.expect_exit)
+    }
+
+    /// Returns the results per test in a line: `pytest: 412 passed, 2 fixed, 0 broken`.
+    pub fn describe_tests(&self) -> Option<String> {
+        let tests = self.tests.as_ref()?;
+        let command = self.check.command_line();
+        let command = command.lines().next().unwrap_or_default();
+        Some(format!("{command}: {}", tests.summary_line()))
+    }
+
     /// Why the check cannot run on the machine, if that is why it does not hold: exit codes 126 and 127. No agent can mend that.
     pub fn run_obstacle(&self) -> Option<Obstacle> {
         let failed = self.tally == CheckTally::Failed;
@@ -172,6 +190,9 @@ pub struct BaseCheckResult {
     /// How long it took.
     #[serde(default)]
     pub milliseconds: u64,
+    /// Counts of its tests; none when it has no results per test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tests: Option<TestCounts>,
 }
 
 impl BaseCheckResult {
@@ -196,7 +217,12 @@ impl BaseCheckResult {
             (BaseOutcome::Fails, _) => {
                 let ended = self.exit_code.map(|code| format!(" ({})", describe_exit_code(code)));
                 let ended = ended.unwrap_or_default();
-                format!("`{command}` fails before any change{ended}: the work has to make it pass")
+                let tests = self.tests.filter(|tests| tests.failed > 0);
+                let tests = tests.map(|it| format!(", {} of its tests fail", it.failed));
+                let tests = tests.unwrap_or_default();
+                format!(
+                    "`{command}` fails before any change{ended}{tests}: the work has to make it pass"
+                )
             }
             (BaseOutcome::CannotRun, Some(obstacle)) => {
                 let ended = self.exit_code.map(|code| format!(" ({})", describe_exit_code(code)));
@@ -275,6 +301,7 @@ impl Evidence {
         let mut findings = Vec::new();
         for result in &self.checks {
             let told = result.check.command_line();
+            findings.extend(result.tests.iter().flat_map(|tests| test_findings(&told, tests)));
             let (severity, text) = match result.tally {
                 CheckTally::Passed => continue,
                 CheckTally::Flaky => (
@@ -344,8 +371,40 @@ impl Evidence {
     }
 }
 
+/// Maximum number of names of tests in a finding.
+const MAX_NAMED_TESTS: usize = 20;
+
+/// What the results per test of a check show, beyond whether it holds: broken tests are part of why it does not.
+fn test_findings(told: &str, tests: &TestRunComparison) -> Vec<VerificationFinding> {
+    let mut findings = Vec::new();
+    if !tests.vanished.is_empty() {
+        let names = tests.vanished.describe_names(MAX_NAMED_TESTS);
+        let text = format!("tests of `{told}` ran before the change and do not run now: {names}");
+        findings.push(VerificationFinding {
+            how_to_fix: Some("bring them back, or say why they are gone".to_owned()),
+            ..VerificationFinding::new(FindingSeverity::Major, text)
+        });
+    }
+    if tests.fewer > 0 {
+        let text = format!("`{told}` ran {} tests fewer than before the change", tests.fewer);
+        findings.push(VerificationFinding::new(FindingSeverity::Major, text));
+    }
+    if !tests.flaky.is_empty() {
+        let names = tests.flaky.describe_names(MAX_NAMED_TESTS);
+        let text = format!("tests of `{told}` pass only sometimes: {names}");
+        findings.push(VerificationFinding::new(FindingSeverity::Minor, text));
+    }
+    if !tests.fail_to_fail.is_empty() {
+        let names = tests.fail_to_fail.describe_names(MAX_NAMED_TESTS);
+        let text = format!("tests of `{told}` failed before the change already: {names}");
+        findings.push(VerificationFinding::new(FindingSeverity::Note, text));
+    }
+    findings
+}
+
 fn describe_failure(told: &str, result: &CheckResult) -> String {
     let ended = match result.exit_code {
+        _ if result.is_failed_by_tests() => "tests that passed before fail now".to_owned(),
         Some(code) if code == result.check.expect_exit => {
             "the words it must write are missing".to_owned()
         }
@@ -356,9 +415,19 @@ fn describe_failure(told: &str, result: &CheckResult) -> String {
     };
     let from = result.excerpt.char_indices().rev().nth(MAX_EXCERPT_CHARS).map_or(0, |(at, _)| at);
     let words = result.excerpt[from..].trim();
+    let tests = result.tests.iter().flat_map(TestRunComparison::named_lists);
+    let named = tests.filter(|(word, _)| matches!(*word, "broken" | "failed"));
+    let lines = named.map(|(word, list)| match word {
+        "broken" => format!(
+            "\nPassed before the change and fails now: {}",
+            list.describe_names(MAX_NAMED_TESTS)
+        ),
+        _ => format!("\nFails: {}", list.describe_names(MAX_NAMED_TESTS)),
+    });
+    let lines: String = lines.collect();
     if words.is_empty() {
-        format!("the check `{told}` does not hold ({ended})")
+        format!("the check `{told}` does not hold ({ended}){lines}")
     } else {
-        format!("the check `{told}` does not hold ({ended}):\n{words}")
+        format!("the check `{told}` does not hold ({ended}):{lines}\n{words}")
     }
 }

@@ -4,7 +4,8 @@ use cynode_core::{
     evidence::{
         ChangeAnomaly, CheckRunResult, CheckTally, EvidenceCheck,
         base::{BASE_CHECK_CLAIM_SECONDS, BaseOutcome, classify_base_run, is_same_failure},
-        evaluate_check,
+        evaluate_check_with_tests,
+        test_results::{CheckReports, TestReport, TestRunComparison},
     },
     ids::{EvidenceId, JobId, TaskId},
     nodes::CommandOutcome,
@@ -14,6 +15,7 @@ use cynode_core::{
     },
 };
 use serde_json::Value;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{Conn, DbError, platform::error::corrupt_column, workflow};
@@ -211,13 +213,18 @@ pub struct LockedEvidence {
     pub attempts: u32,
     /// What the checks came to, in their order: the run before the change, and the rounds after it.
     pub rounds: Vec<(Option<CheckRunResult>, Vec<CheckRunResult>)>,
+    /// Their results per test, in the order of the checks.
+    pub reports: Vec<CheckReports>,
 }
 
 impl LockedEvidence {
     /// What a check's runs amount to.
     pub fn tally_of_check(&self, number: usize) -> CheckTally {
+        let tests = self.reports.get(number).and_then(CheckReports::compare_runs);
         match (self.checks.get(number), self.rounds.get(number)) {
-            (Some(check), Some((before, rounds))) => evaluate_check(check, *before, rounds),
+            (Some(check), Some((before, rounds))) => {
+                evaluate_check_with_tests(check, *before, rounds, tests.as_ref())
+            }
             _ => CheckTally::Again,
         }
     }
@@ -371,7 +378,7 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
     let Some(row) = row else { return Ok(None) };
     let runs = sqlx::query!(
         "
-        SELECT DISTINCT ON (number) number, passed, exit_code, excerpt, duration_ms
+        SELECT DISTINCT ON (number) number, passed, exit_code, excerpt, duration_ms, comparison
         FROM evidence_results WHERE evidence_id = $1
         ORDER BY number, round DESC
         ",
@@ -390,6 +397,7 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
                 exit_code: run.exit_code,
                 excerpt: run.excerpt.clone(),
                 milliseconds: u64::try_from(run.duration_ms).unwrap_or_default(),
+                tests: parse_comparison(run.comparison.as_ref()).map(|tests| tests.after),
             },
             None => BaseCheckResult {
                 check,
@@ -397,6 +405,7 @@ pub async fn get_base_checks(conn: &mut Conn, task: TaskId) -> Result<Option<Bas
                 exit_code: None,
                 excerpt: String::new(),
                 milliseconds: 0,
+                tests: None,
             },
         }
     });
@@ -439,20 +448,25 @@ pub async fn lock_evidence(
     let checks: Vec<EvidenceCheck> =
         serde_json::from_value(row.checks).map_err(corrupt_column("evidence", "checks"))?;
     let results = sqlx::query!(
-        "SELECT number, round, passed, exit_code FROM evidence_results WHERE evidence_id = $1 ORDER BY number, round",
+        "SELECT number, round, passed, exit_code, tests FROM evidence_results WHERE evidence_id = $1 ORDER BY number, round",
         id.as_uuid(),
     )
-    .fetch_all(conn)
+    .fetch_all(&mut *conn)
     .await?;
+    let mut reports = load_base_reports(conn, id, &checks).await?;
     let mut rounds = vec![(None, Vec::new()); checks.len()];
     for row in results {
         let at = usize::try_from(row.number).unwrap_or(usize::MAX);
         let Some((before, after)) = rounds.get_mut(at) else { continue };
+        let Some(own) = reports.get_mut(at) else { continue };
         let ran = CheckRunResult { holds: row.passed, exit_code: row.exit_code };
+        let report = row.tests.map(parse_report).transpose()?;
         if row.round == 0 {
             *before = Some(ran);
+            own.before = report.or_else(|| own.before.take());
         } else {
             after.push(ran);
+            own.after.push(report);
         }
     }
     Ok(Some(LockedEvidence {
@@ -465,7 +479,50 @@ pub async fn lock_evidence(
         attempts: u32::try_from(row.gather_attempts)
             .map_err(corrupt_column("evidence", "gather_attempts"))?,
         rounds,
+        reports,
     }))
+}
+
+/// The reports of checks before any change, in the order of `checks`: those of the base commit, if the work started from it. Reports that
+/// come after the evidence was opened are left out, so that stored comparisons stay right.
+async fn load_base_reports(
+    conn: &mut Conn,
+    id: EvidenceId,
+    checks: &[EvidenceCheck],
+) -> Result<Vec<CheckReports>, DbError> {
+    let rows = sqlx::query!(
+        r#"
+        SELECT DISTINCT ON (r.number) r.number AS "number!", b.checks AS "checks!", r.tests AS "tests!"
+        FROM evidence e
+        JOIN evidence b ON b.task_id = e.task_id AND b.unit_id IS NULL AND b.commit = e.pinned_from
+        JOIN evidence_results r ON r.evidence_id = b.evidence_id
+        WHERE e.evidence_id = $1 AND e.unit_id IS NOT NULL AND r.tests IS NOT NULL AND r.recorded_at < e.opened_at
+        ORDER BY r.number, r.round DESC
+        "#,
+        id.as_uuid(),
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut reports = vec![CheckReports::default(); checks.len()];
+    for row in rows {
+        let tried: Vec<EvidenceCheck> =
+            serde_json::from_value(row.checks).map_err(corrupt_column("evidence", "checks"))?;
+        let check = usize::try_from(row.number).ok().and_then(|number| tried.get(number));
+        let same = check.and_then(|check| checks.iter().position(|it| it == check));
+        if let Some(own) = same.and_then(|at| reports.get_mut(at)) {
+            own.before = Some(parse_report(row.tests)?);
+        }
+    }
+    Ok(reports)
+}
+
+fn parse_report(value: Value) -> Result<TestReport, DbError> {
+    serde_json::from_value(value).map_err(corrupt_column("evidence_results", "tests"))
+}
+
+/// Results per test are shown where they can be read: they decide nothing here.
+fn parse_comparison(value: Option<&Value>) -> Option<TestRunComparison> {
+    serde_json::from_value(value?.clone()).ok()
 }
 
 fn parse_evidence_state(name: &str) -> Result<EvidenceState, DbError> {
@@ -557,6 +614,8 @@ pub struct NewCheckRun<'a> {
     pub holds: bool,
     /// What came of it.
     pub outcome: &'a CommandOutcome,
+    /// Its results per test, compared with the run before the change.
+    pub comparison: Option<TestRunComparison>,
 }
 
 /// Notes a run. Noted again, nothing changes.
@@ -568,10 +627,15 @@ pub async fn insert_check_run(
     run: &NewCheckRun<'_>,
 ) -> Result<(), DbError> {
     let number = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
+    let tests = run.outcome.tests.as_ref().map(serde_json::to_value).transpose();
+    let tests = tests.map_err(corrupt_column("evidence_results", "tests"))?;
+    let comparison = run.comparison.as_ref().map(serde_json::to_value).transpose();
+    let comparison = comparison.map_err(corrupt_column("evidence_results", "comparison"))?;
     sqlx::query!(
         "
-        INSERT INTO evidence_results (evidence_id, number, round, job_id, passed, exit_code, output_sha256, excerpt, duration_ms, recorded_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp())
+        INSERT INTO evidence_results
+            (evidence_id, number, round, job_id, passed, exit_code, output_sha256, excerpt, duration_ms, tests, comparison, recorded_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, clock_timestamp())
         ON CONFLICT DO NOTHING
         ",
         id.as_uuid(),
@@ -583,6 +647,8 @@ pub async fn insert_check_run(
         run.outcome.sha256,
         run.outcome.output,
         i64::try_from(run.outcome.milliseconds).unwrap_or(i64::MAX),
+        tests,
+        comparison,
     )
     .execute(conn)
     .await?;
@@ -706,7 +772,7 @@ pub async fn list_task_evidence(
     let runs = sqlx::query_as!(
         CheckRunRow,
         "
-        SELECT evidence_id, number, round, passed, exit_code, output_sha256, excerpt, duration_ms
+        SELECT evidence_id, number, round, passed, exit_code, output_sha256, excerpt, duration_ms, comparison, recorded_at
         FROM evidence_results WHERE evidence_id = ANY ($1)
         ORDER BY evidence_id, number, round
         ",
@@ -775,6 +841,8 @@ struct CheckRunRow {
     output_sha256: String,
     excerpt: String,
     duration_ms: i64,
+    comparison: Option<Value>,
+    recorded_at: OffsetDateTime,
 }
 
 impl CheckRunRow {
@@ -793,6 +861,9 @@ fn check_result(
     let after: Vec<&CheckRunRow> = runs.iter().copied().filter(|run| run.round > 0).collect();
     let rounds: Vec<CheckRunResult> = after.iter().map(|run| run.to_check_run()).collect();
     let last = after.last();
+    // The run before the change may come after those of the change; the last comparison knows all of them.
+    let latest = runs.iter().max_by_key(|run| (run.recorded_at, run.round));
+    let tests = latest.and_then(|run| parse_comparison(run.comparison.as_ref()));
     let repeated = last.zip(earlier.filter(|run| run.round > 0)).is_some_and(|(last, earlier)| {
         !last.passed
             && !earlier.passed
@@ -802,7 +873,7 @@ fn check_result(
             )
     });
     CheckResult {
-        tally: evaluate_check(&check, before, &rounds),
+        tally: evaluate_check_with_tests(&check, before, &rounds, tests.as_ref()),
         check,
         rounds: u32::try_from(rounds.len()).unwrap_or(u32::MAX),
         exit_code: last.and_then(|run| run.exit_code),
@@ -810,5 +881,6 @@ fn check_result(
         excerpt: last.map(|run| run.excerpt.clone()).unwrap_or_default(),
         milliseconds: last.and_then(|run| u64::try_from(run.duration_ms).ok()).unwrap_or_default(),
         repeated,
+        tests,
     }
 }

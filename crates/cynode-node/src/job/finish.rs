@@ -105,7 +105,7 @@ async fn commit_work(
     let argv = workspace::finish_argv(assignment, merged)?;
     let role = format!("CyNode {}", assignment.work.role.as_str().replace('_', " "));
     let mut env = workspace::sandbox_git_env(&role);
-    let binds = exclude_environment_files(job, &mut env).await?;
+    let binds = exclude_environment_files(job, &mut env).await;
     let (out, _) = run_trusted_command(node, job, "finish", &argv, &env, &binds).await?;
     let most = node.settings.job_limits.bundle_bytes();
     let Some(taken) = workspace::read_work_bundle(&out, most)? else { return Ok(None) };
@@ -115,19 +115,22 @@ async fn commit_work(
 
 /// Makes git ignore what the set-up of the environment made. Returns the bind mounts that this needs.
 ///
-/// The run sees the job's own changes without the layer below them, so the marks of deleted files of the layer are removed first.
+/// The run sees the job's own changes without the layer below them, so the marks of deleted files of the layer are removed first. One
+/// that stays matters only where the commit has a file, and then the run fails.
 async fn exclude_environment_files(
     job: &NodeJob,
     env: &mut BTreeMap<String, String>,
-) -> Result<Vec<BindMount>, WorkspaceError> {
+) -> Vec<BindMount> {
     let host = job.dir.exclude_file();
     if !host.exists() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let workspace = job.dir.workspace_dir();
-    run_blocking(move || remove_whiteouts(&workspace)).await.map_err(WorkspaceError::Files)?;
+    if let Err(error) = run_blocking(move || remove_whiteouts(&workspace)).await {
+        job.push_note(format!("marks of deleted files could not be removed: {error}"));
+    }
     workspace::add_exclude_file(env, EXCLUDE_PATH);
-    Ok(vec![BindMount { host, inside: EXCLUDE_PATH.into(), writable: false }])
+    vec![BindMount { host, inside: EXCLUDE_PATH.into(), writable: false }]
 }
 
 async fn upload_file(

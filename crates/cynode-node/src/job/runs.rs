@@ -130,11 +130,11 @@ impl JobSandboxRunner {
             env.extend(proxy_environment());
         }
         let beside;
-        let argv = if self.services.is_empty() || setup_step::is_file_write(argv) {
+        let argv = if self.services.is_empty() || !setup_step::needs_services(argv) {
             argv
         } else {
             beside = wrap_with_services(&self.services, argv);
-            &beside
+            beside.as_slice()
         };
         let binds: Vec<_> = self.binds.iter().chain(binds).cloned().collect();
         let mut directories = (binds.iter().map(|bind| &bind.inside))

@@ -6,9 +6,11 @@
 use std::{sync::Arc, time::Duration};
 
 use cynode_core::{
-    evidence::{EvidenceCheck, is_plain_path},
+    environments::TestReportFormat,
+    evidence::{EvidenceCheck, is_plain_path, test_results::TestReport},
     nodes::{CommandOutcome, JobEventData, WorkStopReason},
 };
+use cynode_test_reports::{MAX_REPORT_FILE_BYTES, read_report_file};
 use data_encoding::HEXLOWER;
 use futures::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
@@ -18,7 +20,7 @@ use super::{
     JobWorker, SandboxRunner, SessionStart, TurnOutcome, WorkerError, WorkerInstruction,
     WorkerSession, combine_exits,
     command::{CommandRun, describe_exit, empty_exit, run_step, stop_reason, to_step_outcome},
-    process::{InstructionListener, ProgramEnd},
+    process::{self, InstructionListener, ProgramEnd},
 };
 use crate::{sandbox::SandboxExit, workspace::PinConflict};
 
@@ -104,13 +106,23 @@ impl ChecksSession {
                 turn.steps.push(blocked_step_outcome(check, why));
                 continue;
             }
+            let file = report_file(check);
+            if let Some((_, path)) = file {
+                // A report that the commit brings is none of this run.
+                process::remove_file(&*self.sandbox, path, self.file_deadline()).await?;
+            }
             let own = Duration::from_secs(u64::from(check.timeout_seconds()));
             let until = self.until.min(Instant::now() + own);
             let expect = check.expect_output.as_deref();
-            let one = CommandRun { at, argv: &check.argv, until, expect };
+            let format = check.report.as_ref().map(|report| report.format);
+            let one = CommandRun { at, argv: &check.argv, until, expect, format };
             let finished = run_step(&*self.sandbox, one, &self.events, &mut ear).await?;
             self.ended = Some(combine_exits(self.ended.take(), finished.ended.clone()));
-            turn.steps.push(to_step_outcome(&check.argv, &finished));
+            let mut step = to_step_outcome(&check.argv, &finished);
+            if let Some((format, path)) = file {
+                step.tests = self.read_report(format, path, finished.how).await?;
+            }
+            turn.steps.push(step);
             let how = finished.how;
             if how == ProgramEnd::Cancelled || (how == ProgramEnd::Late && until == self.until) {
                 turn.stop = stop_reason(self.until);
@@ -123,6 +135,30 @@ impl ChecksSession {
             _ => format!("All {all} checks were run."),
         };
         Ok(turn)
+    }
+
+    /// Returns the deadline of reading or removing a file.
+    fn file_deadline(&self) -> Instant {
+        self.until.min(Instant::now() + REPORT_FILE_TIMEOUT)
+    }
+
+    /// Reads the report that a check wrote; none when there is none that is understood.
+    async fn read_report(
+        &self,
+        format: TestReportFormat,
+        path: &str,
+        how: ProgramEnd,
+    ) -> Result<Option<TestReport>, WorkerError> {
+        if how == ProgramEnd::Cancelled {
+            return Ok(None);
+        }
+        let until = self.file_deadline();
+        let bytes = process::read_file(&*self.sandbox, path, MAX_REPORT_FILE_BYTES, until).await?;
+        let mut report = bytes.and_then(|bytes| read_report_file(format, &bytes));
+        if let Some(report) = &mut report {
+            report.incomplete |= how != ProgramEnd::Itself;
+        }
+        Ok(report)
     }
 
     /// Restores the pinned files. Returns the reason why this check cannot run, if there is one.
@@ -144,6 +180,16 @@ impl ChecksSession {
         let found = spoilt.into_iter().find(|one| pinned.contains(&one.path));
         Ok(found.map(|PinConflict { path, reason }| format!("It goes by `{path}`: {reason}.")))
     }
+}
+
+/// Timeout of reading or removing a report file.
+const REPORT_FILE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Returns the format and the path of the report file of a check.
+fn report_file(check: &EvidenceCheck) -> Option<(TestReportFormat, &str)> {
+    let report = check.report.as_ref()?;
+    let path = report.path.as_deref().filter(|path| is_plain_path(path))?;
+    Some((report.format, path))
 }
 
 /// Builds the outcome of a check that could not run.

@@ -3,10 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use cynode_core::{
+    environments::TestReportFormat,
     evidence::describe_exit_code,
     nodes::{CommandOutcome, JobEventData, WorkStopReason},
     workflow::jobs::{CommandStep, OnFailure},
 };
+use cynode_test_reports::ReportReader;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
@@ -77,7 +79,7 @@ impl CommandSession {
             }
             let own = step.timeout_seconds.map(|most| Duration::from_secs(u64::from(most)));
             let until = own.map_or(self.until, |own| self.until.min(Instant::now() + own));
-            let one = CommandRun { at, argv: &step.argv, until, expect: None };
+            let one = CommandRun { at, argv: &step.argv, until, expect: None, format: None };
             let finished = run_step(&*self.sandbox, one, &self.events, &mut ear).await?;
             self.ended = Some(combine_exits(self.ended.take(), finished.ended.clone()));
             turn.steps.push(to_step_outcome(&step.argv, &finished));
@@ -152,12 +154,14 @@ pub(super) struct CommandRun<'a> {
     pub(super) until: Instant,
     /// Text that the output must contain.
     pub(super) expect: Option<&'a str>,
+    /// Format of the results per test in the output; recognised from the output when it is left out.
+    pub(super) format: Option<TestReportFormat>,
 }
 
 /// Runs one command and reports it as a tool call.
 pub(super) async fn run_step(
     sandbox: &dyn SandboxRunner,
-    CommandRun { at, argv, until, expect }: CommandRun<'_>,
+    CommandRun { at, argv, until, expect, format }: CommandRun<'_>,
     events: &mpsc::Sender<JobEventData>,
     ear: &mut InstructionListener<'_>,
 ) -> Result<ProgramOutcome, WorkerError> {
@@ -177,6 +181,7 @@ pub(super) async fn run_step(
         most: MAX_STREAMED_BYTES,
         keep: OUTPUT_TAIL_BYTES,
         expect,
+        report: Some(ReportReader::new(format)),
     };
     let finished = process::run_to_completion(sandbox, program, events, ear).await;
     let good = finished.as_ref().is_ok_and(ProgramOutcome::is_success);
@@ -194,7 +199,7 @@ pub(super) fn to_step_outcome(argv: &[String], finished: &ProgramOutcome) -> Com
         sha256: finished.sha256.clone(),
         truncated: finished.truncated,
         milliseconds: u64::try_from(finished.took.as_millis()).unwrap_or(u64::MAX),
-        tests: None,
+        tests: finished.tests.clone(),
     }
 }
 

@@ -176,8 +176,16 @@ async fn probe_version(
     let (_, mut orders) = mpsc::channel(1);
     let mut ear = InstructionListener::new(&mut orders, events.clone());
     let (input, expect) = (&[][..], None);
-    let program =
-        ProgramSpec { argv: &argv, binds: &binds, input, until, most: 0, keep: 2000, expect };
+    let program = ProgramSpec {
+        argv: &argv,
+        binds: &binds,
+        input,
+        until,
+        most: 0,
+        keep: 2000,
+        expect,
+        report: None,
+    };
     let run = process::run_to_completion(sandbox, program, &events, &mut ear);
     let drain = async { while told.recv().await.is_some() {} };
     let finished = tokio::select! {

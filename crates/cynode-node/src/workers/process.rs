@@ -2,14 +2,15 @@
 
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 
-use cynode_core::nodes::JobEventData;
+use cynode_core::{evidence::test_results::TestReport, nodes::JobEventData};
+use cynode_test_reports::ReportReader;
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     process::{ChildStderr, ChildStdin, ChildStdout},
     sync::mpsc,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{HOME_DIR, SandboxRunner, WorkerInstruction};
@@ -50,6 +51,8 @@ pub(super) struct ProgramSpec<'a> {
     pub(super) keep: usize,
     /// Text that is searched for in the whole output.
     pub(super) expect: Option<&'a str>,
+    /// Reads results per test from the output.
+    pub(super) report: Option<ReportReader>,
 }
 
 /// Outcome of a program.
@@ -65,6 +68,8 @@ pub(super) struct ProgramOutcome {
     pub(super) sha256: String,
     /// Whether one of the streams contains the searched text.
     pub(super) expected: Option<bool>,
+    /// Results per test, where the output has them.
+    pub(super) tests: Option<TestReport>,
     pub(super) took: Duration,
 }
 
@@ -160,13 +165,13 @@ async fn send_events(
 /// Runs a program to its end and forwards its output as events.
 pub(super) async fn run_to_completion(
     sandbox: &dyn SandboxRunner,
-    program: ProgramSpec<'_>,
+    mut program: ProgramSpec<'_>,
     events: &mpsc::Sender<JobEventData>,
     ear: &mut InstructionListener<'_>,
 ) -> Result<ProgramOutcome, SandboxError> {
     let started = Instant::now();
     let mut process = sandbox.run_program(program.argv, &base_environment(), program.binds).await?;
-    let mut run = ProgramRun::new(&program, &mut process);
+    let mut run = ProgramRun::new(&mut program, &mut process);
     let killer = process.kill_handle();
     let mut exit = pin!(process.wait_for_exit());
     let (how, ended) = loop {
@@ -203,16 +208,18 @@ struct ProgramRun<'a> {
     stderr: ProgramOutput<BufReader<ChildStderr>>,
     /// Both output streams, in order of arrival.
     merged: MergedOutput,
+    report: Option<ReportReader>,
 }
 
 impl<'a> ProgramRun<'a> {
     /// Takes the streams of a process.
-    fn new(program: &ProgramSpec<'a>, process: &mut SandboxProcess) -> Self {
+    fn new(program: &mut ProgramSpec<'a>, process: &mut SandboxProcess) -> Self {
         Self {
             stdin: ProgramInput::new(process.stdin.take(), program.input),
             stdout: ProgramOutput::new(process.stdout.take(), "stdout", program),
             stderr: ProgramOutput::new(process.stderr.take(), "stderr", program),
             merged: MergedOutput { tail: TailBuffer::new(program.keep), digest: Sha256::new() },
+            report: program.report.take(),
         }
     }
 
@@ -223,11 +230,17 @@ impl<'a> ProgramRun<'a> {
 
     /// Handles a read from standard output. Returns the events to send.
     fn handle_stdout(&mut self, read: Option<usize>) -> Vec<JobEventData> {
+        if let Some((report, length)) = self.report.as_mut().zip(read) {
+            report.push(&self.stdout.buffer[..length]);
+        }
         self.stdout.handle_read(read, &mut self.merged)
     }
 
     /// Handles a read from standard error. Returns the events to send.
     fn handle_stderr(&mut self, read: Option<usize>) -> Vec<JobEventData> {
+        if let Some((report, length)) = self.report.as_mut().zip(read) {
+            report.push_stderr(&self.stderr.buffer[..length]);
+        }
         self.stderr.handle_read(read, &mut self.merged)
     }
 
@@ -239,7 +252,13 @@ impl<'a> ProgramRun<'a> {
     }
 
     fn into_outcome(self, how: ProgramEnd, ended: SandboxExit, took: Duration) -> ProgramOutcome {
-        let Self { stdin: _, stdout, stderr, merged: MergedOutput { mut tail, digest } } = self;
+        let Self { stdin: _, stdout, stderr, merged, report } = self;
+        let MergedOutput { mut tail, digest } = merged;
+        let mut tests = report.and_then(ReportReader::finish);
+        if let Some(tests) = &mut tests {
+            // A program that was stopped did not run all of its tests.
+            tests.incomplete |= how != ProgramEnd::Itself || ended.exit_code.is_none();
+        }
         let left_out = stdout.forwarded.left_out + stderr.forwarded.left_out;
         let matches = stdout.search.zip(stderr.search);
         ProgramOutcome {
@@ -249,6 +268,7 @@ impl<'a> ProgramRun<'a> {
             output: tail.read_text(),
             sha256: HEXLOWER.encode(&digest.finalize()),
             expected: matches.map(|(out, err)| out.is_match() || err.is_match()),
+            tests,
             took,
         }
     }
@@ -336,8 +356,17 @@ impl MergedOutput {
 }
 
 /// Script that writes standard input to a file.
-pub(super) const WRITE_FILE_SCRIPT: &str =
-    r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1""#;
+const WRITE_FILE_SCRIPT: &str = r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1""#;
+/// Script that reads the beginning of a plain file.
+const READ_FILE_SCRIPT: &str = r#"test -f "$1" && exec head -c "$2" -- "$1""#;
+/// Script that removes a file or a directory.
+const REMOVE_FILE_SCRIPT: &str = r#"rm -rf -- "$1""#;
+
+/// Returns whether a command only reads, writes or removes a file.
+pub(super) fn is_file_access(argv: &[String]) -> bool {
+    let scripts = [WRITE_FILE_SCRIPT, READ_FILE_SCRIPT, REMOVE_FILE_SCRIPT];
+    argv.get(2).is_some_and(|script| scripts.contains(&script.as_str()))
+}
 
 /// Writes a file and creates its parent directories. The path is resolved inside the sandbox: a symlink cannot lead out of it.
 pub(super) async fn write_file(
@@ -358,8 +387,49 @@ pub(super) async fn write_file(
         most: READ_BUFFER_BYTES,
         keep: READ_BUFFER_BYTES,
         expect: None,
+        report: None,
     };
     run_to_completion(sandbox, program, events, ear).await
+}
+
+/// Reads a file. The path is resolved inside the sandbox: a symlink cannot lead out of it. Returns nothing for a file that is
+/// missing, special or too large.
+pub(super) async fn read_file(
+    sandbox: &dyn SandboxRunner,
+    path: &str,
+    max_bytes: usize,
+    until: Instant,
+) -> Result<Option<Vec<u8>>, SandboxError> {
+    let limit = max_bytes.saturating_add(1);
+    let argv =
+        ["/bin/sh", "-c", READ_FILE_SCRIPT, "sh", path, &limit.to_string()].map(str::to_owned);
+    let mut process = sandbox.run_program(&argv, &base_environment(), &[]).await?;
+    let mut bytes = Vec::new();
+    if let Some(stdout) = process.stdout.take() {
+        let mut stdout = stdout.take(limit as u64);
+        if timeout_at(until, stdout.read_to_end(&mut bytes)).await.is_err() {
+            process.kill();
+        }
+    }
+    let ended = process.wait_for_exit().await;
+    Ok((ended.exit_code == Some(0) && bytes.len() <= max_bytes).then_some(bytes))
+}
+
+/// Removes a file or a directory. The path is resolved inside the sandbox.
+pub(super) async fn remove_file(
+    sandbox: &dyn SandboxRunner,
+    path: &str,
+    until: Instant,
+) -> Result<(), SandboxError> {
+    let argv = ["/bin/sh", "-c", REMOVE_FILE_SCRIPT, "sh", path].map(str::to_owned);
+    let process = sandbox.run_program(&argv, &base_environment(), &[]).await?;
+    let killer = process.kill_handle();
+    let mut exit = pin!(process.wait_for_exit());
+    if timeout_at(until, &mut exit).await.is_err() {
+        killer.kill();
+        exit.await;
+    }
+    Ok(())
 }
 
 /// Reads some bytes; 0 at the end. Without a reader it never returns.

@@ -13,8 +13,8 @@ use super::{
     SandboxRunner,
     command::describe_exit,
     process::{
-        InstructionListener, ProgramEnd, ProgramSpec, StreamSearch, WRITE_FILE_SCRIPT,
-        base_environment, run_to_completion,
+        InstructionListener, ProgramEnd, ProgramSpec, StreamSearch, base_environment,
+        is_file_access, run_to_completion,
     },
 };
 use crate::sandbox::{BindMount, SandboxError};
@@ -60,6 +60,7 @@ pub(crate) async fn run_setup_step(
         most: MAX_STREAMED_BYTES,
         keep: OUTPUT_TAIL_BYTES,
         expect: None,
+        report: None,
     };
     // Nobody gives instructions to a set-up. An abort drops it.
     let (_open, mut orders) = mpsc::channel(1);
@@ -86,9 +87,9 @@ pub(crate) fn add_variables(
     }
 }
 
-/// Returns whether a command only writes a file.
-pub(crate) fn is_file_write(argv: &[String]) -> bool {
-    argv.get(2).is_some_and(|script| script == WRITE_FILE_SCRIPT)
+/// Returns whether a command of a worker runs beside the services of the environment. Accesses to files by the node itself need none.
+pub(crate) fn needs_services(argv: &[String]) -> bool {
+    !is_file_access(argv)
 }
 
 /// Returns whether a stream contains one of the texts.

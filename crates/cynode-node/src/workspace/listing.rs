@@ -81,10 +81,11 @@ pub(crate) async fn refresh_index(
     workspace: &Path,
 ) -> Result<(), WorkspaceError> {
     let mut refresh = git_command(host);
-    refresh.arg("-C").arg(workspace).args(["update-index", "-q", "--refresh"]);
+    refresh.arg("-C").arg(workspace).args(["update-index", "--refresh"]);
     match host::run_program("git update-index", refresh, GIT_TIMEOUT).await {
-        // It fails if a file looks changed.
-        Ok(_) | Err(HostCommandError::Failed { .. }) => {}
+        Ok(_) => return Ok(()),
+        // Git fails if a file looks changed, after it has refreshed the others.
+        Err(HostCommandError::Failed { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     let mut checkout = git_command(host);

@@ -108,6 +108,19 @@ async fn changes_land_above_and_the_layer_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_files_of_a_layer_are_the_jobs_own() {
+    let world = World::new(Kind::Bubblewrap);
+    let below = layer(&world, "layer", &[("below/file", "text\n")]);
+    let before = snapshot(&below);
+    let change = "cd /work/below && stat -c %u:%g:%a file && chmod 700 file && touch -d 2001-01-01 file && stat -c %u:%a:%Y file";
+    let mut run = over_layer(&world, "job", &[&below], change);
+    run.env.insert("TZ".into(), "UTC".into());
+    let done = run.done(&world).await;
+    assert_eq!(done.stdout, "1000:1000:666\n1000:700:978307200\n", "{}", done.stderr);
+    assert_eq!(snapshot(&below), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_jobs_over_one_layer_do_not_see_each_other() {
     let world = World::new(Kind::Bubblewrap);
     let below = layer(&world, "layer", &[("shared", "of both\n")]);
@@ -173,12 +186,11 @@ async fn packages_of_a_layer_are_in_the_system_and_the_hosts_are_still_there() {
     assert_eq!(snapshot(&root), before);
 }
 
-/// Copies a program of the host and its libraries into a root directory of its own.
+/// Copies a program of the host and its libraries into a root directory of its own. As extracted packages, it has no link into `usr`
+/// but one.
 fn copy_program(program: &str, root: &Path) {
-    for name in ["bin", "lib", "lib64"] {
-        fs::create_dir_all(root.join("usr").join(name)).unwrap();
-        symlink(format!("usr/{name}"), root.join(name)).unwrap();
-    }
+    fs::create_dir_all(root.join("usr/bin")).unwrap();
+    symlink("usr/bin", root.join("bin")).unwrap();
     let libraries = Command::new("ldd").arg(program).output().unwrap().stdout;
     let libraries = String::from_utf8(libraries).unwrap();
     let words = libraries.split_whitespace().filter(|word| word.starts_with('/'));

@@ -191,7 +191,7 @@ async fn load_licence(job: &JobPackageHandler, file: &SimpleFile) -> Option<Stri
 /// Reads the licence from the header of a METADATA file: its expression, its classifiers, or its text if it is one line.
 fn licence_of_metadata(text: &str) -> Option<String> {
     let header = text.split("\n\n").next().unwrap_or_default();
-    let field = |name: &str| {
+    let field = |name: &'static str| {
         header.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(": "))
     };
     if let Some(expression) = field("License-Expression").next() {

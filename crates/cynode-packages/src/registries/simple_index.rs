@@ -1,5 +1,7 @@
 //! The simple index of Python packages, read from HTML (PEP 503) or JSON (PEP 691) and written in either.
 
+use std::fmt::Write;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
@@ -72,7 +74,7 @@ impl SimpleIndex {
         for file in &self.files {
             let mut attributes = String::new();
             let mut add = |name: &str, value: &str| {
-                attributes.push_str(&format!(" {name}=\"{}\"", escape_html(value)));
+                let _ = write!(attributes, " {name}=\"{}\"", escape_html(value));
             };
             if let Some(text) = &file.requires_python {
                 add("data-requires-python", text);
@@ -86,9 +88,10 @@ impl SimpleIndex {
             }
             let name = escape_html(&file.filename);
             let digest = file.sha256.as_deref().unwrap_or_default();
-            html.push_str(&format!(
-                "<a href=\"/pypi/files/{project}/{name}#sha256={digest}\"{attributes}>{name}</a><br>\n"
-            ));
+            let _ = writeln!(
+                html,
+                "<a href=\"/pypi/files/{project}/{name}#sha256={digest}\"{attributes}>{name}</a><br>"
+            );
         }
         html.push_str("</body></html>\n");
         html

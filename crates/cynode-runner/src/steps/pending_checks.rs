@@ -102,6 +102,7 @@ pub(super) fn check_progress(
             excerpt: String::new(),
             milliseconds: 0,
             repeated: false,
+            tests: None,
         });
         return CheckProgress::Known(Evidence { commit, checks: none.collect(), anomalies });
     }

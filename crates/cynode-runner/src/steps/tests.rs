@@ -695,6 +695,7 @@ fn view(checks: &[EvidenceCheck], state: EvidenceState, tally: CheckTally) -> Ev
         excerpt: "no".into(),
         milliseconds: 1,
         repeated: false,
+        tests: None,
     };
     EvidenceView {
         evidence_id: "evd_0192d5c8b6f07cc1a1a3c2b4d5e6f708".parse().unwrap(),
@@ -896,6 +897,7 @@ fn base(of: &[(&EvidenceCheck, i32, &str)], state: EvidenceState) -> BaseChecks 
         exit_code: Some(*code),
         excerpt: (*output).to_owned(),
         milliseconds: 1,
+        tests: None,
     };
     BaseChecks {
         commit: Some("c".repeat(40)),

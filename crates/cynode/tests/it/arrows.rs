@@ -8,12 +8,14 @@ use crate::source::{files, read, root};
 
 /// The crates, lowest first, and what of ours each may use. A crate that is not here needs a page in
 /// `docs/decisions/` and a line here.
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 24] = [
     ("cynode-core", &[]),
     ("cynode-net", &[]),
     ("cynode-sandbox-init", &[]),
     ("cynode-sandbox", &["cynode-core", "cynode-net", "cynode-sandbox-init"]),
+    ("cynode-packages", &["cynode-core", "cynode-sandbox"]),
     ("cynode-wire", &["cynode-core"]),
+    ("cynode-test-reports", &["cynode-core"]),
     ("cynode-policy", &["cynode-core"]),
     ("cynode-audit", &["cynode-core", "cynode-policy"]),
     ("cynode-db", &["cynode-core", "cynode-policy"]),
@@ -73,6 +75,8 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "cynode-core",
             "cynode-net",
             "cynode-sandbox",
+            "cynode-packages",
+            "cynode-test-reports",
             "cynode-wire",
             "cynode-policy",
             "cynode-audit",
@@ -106,6 +110,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "cynode-gateway",
             "cynode-runner",
             "cynode-sandbox",
+            "cynode-packages",
             "cynode-node",
             "cynode-testkit",
         ],
@@ -146,7 +151,7 @@ const ONLY: [(&str, &[&str]); 6] = [
 ];
 
 /// Crates without any input or output.
-const PURE: [&str; 3] = ["cynode-core", "cynode-wire", "cynode-policy"];
+const PURE: [&str; 4] = ["cynode-core", "cynode-wire", "cynode-policy", "cynode-test-reports"];
 
 /// Libraries that wait, open or listen.
 const IMPURE: [&str; 8] =

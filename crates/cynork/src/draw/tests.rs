@@ -64,6 +64,7 @@ fn result(
         excerpt: excerpt.to_owned(),
         milliseconds: 12,
         repeated: false,
+        tests: None,
     }
 }
 

@@ -20,6 +20,7 @@ mod models;
 mod nodes;
 mod notify;
 mod pace;
+mod packages;
 mod parallel;
 mod process;
 mod real;
@@ -68,6 +69,9 @@ enum Command {
     Nodes(nodes::Nodes),
     /// People who are told, and who answer by a link.
     Notify(notify::Notify),
+    /// The package proxy of a node by itself.
+    #[command(subcommand)]
+    Packages(packages::PackagesCommand),
     /// A plan whose units can be done side by side, done so and one at a time.
     Parallel(parallel::Parallel),
     /// A real coding agent with a real model, and whether what it delivers holds.
@@ -138,6 +142,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Manager(manager) => Box::pin(manager::run(manager)).await,
             Command::Nodes(nodes) => nodes::run(nodes).await,
             Command::Notify(notify) => Box::pin(notify::run(notify)).await,
+            Command::Packages(command) => Box::pin(packages::run(command)).await?,
             Command::Parallel(parallel) => Box::pin(parallel::run(parallel)).await,
             Command::Real(real) => Box::pin(real::run(real)).await,
             Command::Sandbox(command) => sandbox::run(command).await?,

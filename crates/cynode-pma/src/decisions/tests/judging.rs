@@ -392,6 +392,7 @@ fn shown(tally: CheckTally) -> Evidence {
         excerpt: "1 of 3 failed".into(),
         milliseconds: 9,
         repeated: false,
+        tests: None,
     };
     Evidence { commit: Some("c".repeat(40)), checks: vec![check], anomalies: Vec::new() }
 }
