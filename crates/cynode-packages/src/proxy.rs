@@ -11,7 +11,10 @@ use std::{
 
 use cynode_core::environments::{PackageFetch, PackagePolicy, PackageSource};
 use time::OffsetDateTime;
-use tokio::task::spawn_blocking;
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    task::spawn_blocking,
+};
 use url::Url;
 
 use crate::{
@@ -26,10 +29,16 @@ use crate::{
 };
 
 /// Maximum size of a document of an index, which is parsed in memory.
-const MAX_DOCUMENT_BYTES: u64 = 96 << 20;
+const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 
 /// Maximum size of a package.
 const MAX_FILE_BYTES: u64 = 4 << 30;
+
+/// Size of a document up to which it is parsed at any time.
+const SMALL_DOCUMENT_BYTES: usize = 4 << 20;
+
+/// Maximum number of large documents that are parsed at the same time.
+const MAX_PARALLEL_PARSES: usize = 2;
 
 /// How long a document is used without asking whether it has changed, in seconds.
 const DOCUMENT_TTL_SECONDS: i64 = 300;
@@ -118,6 +127,7 @@ pub struct PackageProxy {
     advisories: Arc<Advisories>,
     offline: bool,
     flights: SingleFlight,
+    parses: Semaphore,
     clock: UnixClock,
     served_files: AtomicU64,
     refusals: AtomicU64,
@@ -154,6 +164,7 @@ impl PackageProxy {
             advisories: Arc::new(advisories.unwrap_or_default()),
             offline,
             flights: SingleFlight::default(),
+            parses: Semaphore::new(MAX_PARALLEL_PARSES),
             clock,
             served_files: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
@@ -219,6 +230,14 @@ impl PackageProxy {
 
     pub(crate) fn count_refusal(&self) {
         self.refusals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until a document of that size may be parsed: a parsed one takes several times its size.
+    pub(crate) async fn reserve_parse(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        if bytes <= SMALL_DOCUMENT_BYTES {
+            return None;
+        }
+        self.parses.acquire().await.ok()
     }
 
     /// Loads a document of an index, from the cache if it is fresh.

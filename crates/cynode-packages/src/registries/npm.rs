@@ -153,6 +153,7 @@ async fn load_shown(
 ) -> Result<Value, Refusal> {
     let is_full = needs_full_form(job) || !client.accept.contains(ABBREVIATED);
     let body = load_packument(job, name, is_full).await?;
+    let _turn = job.proxy.reserve_parse(body.len()).await;
     let mut document: Value = serde_json::from_slice(&body).map_err(|_| unreadable())?;
     drop(body);
     let times = document.get("time").and_then(Value::as_object).cloned().unwrap_or_default();

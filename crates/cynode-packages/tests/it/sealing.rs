@@ -140,25 +140,29 @@ async fn debian_files_pass_and_by_hash_files_have_their_hash() {
         let reply = RegistryReply::Body("text/plain", body.as_bytes().to_vec());
         scene.registry.put_reply(&format!("/debian{path}"), reply);
     };
-    put("/dists/stable/InRelease", "release");
-    put(&format!("/dists/stable/main/by-hash/SHA256/{hello}"), "hello");
+    let wrong = hello.replace("2c", "3c");
+    let release = format!("SHA256:\n {hello} 5 main/x\n {wrong} 5 main/y\n");
+    let index = |digest: &str| format!("/dists/stable/main/binary-amd64/by-hash/SHA256/{digest}");
+    put("/dists/stable/InRelease", &release);
+    put(&index(hello), "hello");
     put("/pool/main/d/demo/demo_1.0+b1_amd64.deb", "deb");
     let mut bodies = Vec::new();
     for path in [
         "/dists/stable/InRelease".to_owned(),
-        format!("/dists/stable/main/by-hash/SHA256/{hello}"),
+        index(hello),
         "/pool/main/d/demo/demo_1.0%2bb1_amd64.deb".to_owned(),
     ] {
         bodies.push(scene.get(&format!("/debian/0{path}")).await.text().to_owned());
     }
-    assert_eq!(bodies, ["release", "hello", "deb"]);
+    assert_eq!(bodies, [release.as_str(), "hello", "deb"]);
     let reports = scene.take_reports();
     assert_eq!(
         reports.iter().map(|it| (it.package.as_str(), it.version.as_str())).collect::<Vec<_>>(),
         [("demo", "1.0+b1")]
     );
-    let wrong = hello.replace("2c", "3c");
-    put(&format!("/dists/stable/main/by-hash/SHA256/{wrong}"), "hello");
-    let path = format!("/debian/0/dists/stable/main/by-hash/SHA256/{wrong}");
-    assert_eq!(scene.get(&path).await.status, 403);
+    put(&index(&wrong), "hello");
+    assert_eq!(scene.get(&format!("/debian/0{}", index(&wrong))).await.status, 403);
+    let unnamed = "f".repeat(64);
+    assert_eq!(scene.get(&format!("/debian/0{}", index(&unnamed))).await.status, 404);
+    assert_eq!(scene.registry.count_requests(&format!("/debian{}", index(&unnamed))), 0);
 }
