@@ -153,7 +153,8 @@ class EnvironmentWorld:
         self.upstream = Listener(answer_as_registry(archive.resolve(), self.upstream_requests))
         self.outside = Listener(lambda asked: (200, {"content-type": "text/plain"}, self.secret.encode()))
         replace_apt_sources(self.work, f"{self.upstream.url}/debian", key)
-        clients = {"npm_config_registry": f"{self.upstream.url}/npm/", "PIP_INDEX_URL": f"{self.upstream.url}/pypi/simple/"}
+        registries = {"npm": "npm/", "pypi": "pypi/simple/", "crates": "crates/"}
+        clients = {"CYNODE_NODE_PACKAGE_UPSTREAMS": ",".join(f"{name}={self.upstream.url}/{path}" for name, path in registries.items())}
         self.installation = Installation(cynode, self.work / "installation", True, whole=True, environment=clients)
         self.installation.set_up(people=False)
         self.state = self.installation.data / "node"
@@ -209,17 +210,16 @@ class EnvironmentWorld:
         return [path for path in found if ".partial" not in path.name]
 
     def facts(self, victim_layer, own_layers=()):
-        cache = next((path for path in (self.state / "packages", self.state / "package-cache") if path.is_dir()), self.state)
         return {"secret": self.secret, "mark": self.mark, "victim_layer": str(victim_layer), "layers": str(self.layers), "jobs": str(self.state / "jobs"),
-                "own_layers": [str(path) for path in own_layers], "package_cache": str(cache), "outside_port": self.outside.port,
+                "own_layers": [str(path) for path in own_layers], "package_cache": str(self.state / "packages"), "outside_port": self.outside.port,
                 "host_marker": str(self.marker), "known_files": ["facts.json", "escape_hooks.py"]}  # fmt: skip
 
 
-def snapshot(root):
-    """Everything about a tree: path to mode, owner, time and digest."""
+def snapshot(layer):
+    """Everything about the directories of a layer: path to mode, owner, time and digest. The node's own record of it tells when it was used."""
     found = {}
-    for folder, folders, files in os.walk(root):
-        for name in [*folders, *files]:
+    for folder, folders, files in os.walk(layer):
+        for name in [*folders, *([] if folder == str(layer) else files)]:
             path = os.path.join(folder, name)
             meta = os.lstat(path)
             digest = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest() if stat.S_ISREG(meta.st_mode) else None
