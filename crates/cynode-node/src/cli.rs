@@ -25,7 +25,7 @@ use self::kept_files::{EnvironmentsCommand, PackagesCommand};
 use crate::{
     client::{AnonymousClient, NodeClient},
     config::{self, ConfigLayer, NodeEnvironment},
-    doctor::{self, DoctorWarnings},
+    doctor::{self, PackageDiagnosis},
     host::{self, Confinement, HostCommands},
     join,
     key::NodeKey,
@@ -464,14 +464,15 @@ impl CommandContext {
     async fn run_doctor(&self) -> anyhow::Result<()> {
         let backends = self.prepare_trial_env().and_then(|ground| Self::build_backends(&ground));
         let workshop = self.build_worker_factory();
-        let (_, package_warnings) = self.package_options();
+        let (options, package_warnings) = self.package_options();
         let findings = doctor::run_diagnostics(
             &self.store,
             &self.settings,
             &self.host,
             backends,
             &workshop,
-            DoctorWarnings { show: &self.shown.warnings, packages: &package_warnings },
+            &self.shown.warnings,
+            PackageDiagnosis { upstreams: &options.upstreams, warnings: &package_warnings },
         )
         .await;
         for finding in &findings {

@@ -1,8 +1,10 @@
 //! `doctor`: reports what works on this machine, what does not, and how to fix it.
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use cynode_core::nodes::NodeState;
+use cynode_packages::Upstreams;
+use tokio::{net::TcpStream, time::timeout};
 
 use crate::{
     client::NodeClient,
@@ -50,13 +52,16 @@ impl DoctorFinding {
     }
 }
 
-/// Warnings about the configuration.
+/// Time that a registry has to take a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Configuration of the package proxy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DoctorWarnings<'a> {
-    /// About directories that sandboxes see.
-    pub(crate) show: &'a [String],
-    /// About registries of packages.
-    pub(crate) packages: &'a [String],
+pub(crate) struct PackageDiagnosis<'a> {
+    /// Registries.
+    pub(crate) upstreams: &'a Upstreams,
+    /// Warnings about configuration that cannot be used.
+    pub(crate) warnings: &'a [String],
 }
 
 /// Runs every check of the machine that jobs depend on.
@@ -66,18 +71,19 @@ pub(crate) async fn run_diagnostics(
     host: &HostCommands,
     backends: Result<Vec<Arc<dyn Backend>>, SandboxError>,
     workshop: &dyn WorkerFactory,
-    warnings: DoctorWarnings<'_>,
+    warnings: &[String],
+    packages: PackageDiagnosis<'_>,
 ) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let mut note = |what, standing| findings.push(DoctorFinding { what, standing });
     note("machine", check_machine());
     note("disk", check_disk(store, settings));
     note("git", check_git(host).await);
-    for warning in warnings.show {
+    for warning in warnings {
         note("show", DoctorStatus::Missing(warning.clone()));
     }
-    note("packages", check_packages(store, settings));
-    for warning in warnings.packages {
+    note("packages", check_packages(store, settings, packages.upstreams).await);
+    for warning in packages.warnings {
         note("packages", DoctorStatus::Missing(warning.clone()));
     }
     note("apt", check_system_packages());
@@ -192,7 +198,11 @@ fn check_disk(store: &NodeStore, settings: &NodeSettings) -> DoctorStatus {
 }
 
 /// Checks the package proxy. Its cache is not opened: the node may be running.
-fn check_packages(store: &NodeStore, settings: &NodeSettings) -> DoctorStatus {
+async fn check_packages(
+    store: &NodeStore,
+    settings: &NodeSettings,
+    upstreams: &Upstreams,
+) -> DoctorStatus {
     let packages = &settings.packages;
     if let Some(path) = packages.advisories.as_ref().filter(|path| !path.is_file()) {
         return DoctorStatus::Missing(format!(
@@ -200,20 +210,42 @@ fn check_packages(store: &NodeStore, settings: &NodeSettings) -> DoctorStatus {
             path.display()
         ));
     }
-    let named: Vec<_> = packages.upstreams.keys().map(String::as_str).collect();
-    let from = match (packages.offline, named.is_empty()) {
-        (true, _) => "from the cache only (packages_offline)".to_owned(),
-        (false, true) => "from the registries of this machine's package clients".to_owned(),
-        (false, false) => {
-            format!("{} as node.toml says, others as this machine's clients", named.join(", "))
-        }
-    };
-    let place = store.packages_dir();
-    DoctorStatus::Good(format!(
-        "{from}; a cache of at most {} MiB in {}",
+    let cache = format!(
+        "a cache of at most {} MiB in {}",
         packages.max_cache_bytes / (1024 * 1024),
-        place.display()
-    ))
+        store.packages_dir().display()
+    );
+    if packages.offline {
+        return DoctorStatus::Good(format!("from the cache only (packages_offline), {cache}"));
+    }
+    let hosts = upstreams.registry_hosts();
+    let all: Vec<_> = hosts
+        .iter()
+        .map(|(source, host, _)| {
+            let by_node = packages.upstreams.contains_key(source.as_str());
+            let by = if by_node { " (node.toml)" } else { "" };
+            format!("{} from {host}{by}", source.as_str())
+        })
+        .collect();
+    let text = format!("{}; {cache}", all.join(", "));
+    // Through an HTTP proxy the registries themselves are not connected to.
+    if upstreams.has_http_proxy() {
+        return DoctorStatus::Good(text);
+    }
+    let connections = hosts.iter().map(|(_, host, port)| async move {
+        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect((host.as_str(), *port))).await;
+        (!matches!(connected, Ok(Ok(_)))).then_some(host.as_str())
+    });
+    let unreachable: Vec<_> =
+        futures::future::join_all(connections).await.into_iter().flatten().collect();
+    if unreachable.is_empty() {
+        DoctorStatus::Good(text)
+    } else {
+        DoctorStatus::Missing(format!(
+            "{text}; not reached: {}: allow the node to connect there, or name a mirror in package_upstreams of node.toml",
+            unreachable.join(", ")
+        ))
+    }
 }
 
 fn check_system_packages() -> DoctorStatus {

@@ -34,6 +34,7 @@ const MAX_IMPORT_FILE_BYTES: u64 = 8 << 30;
 const FILES: &str = "files";
 const ENTRIES: &str = "entries";
 const TEMPORARY: &str = "tmp";
+const LOCK: &str = "lock";
 
 /// What is stored for the key of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,16 +75,26 @@ pub(crate) struct PackageStore {
     directory: PathBuf,
     max_bytes: u64,
     used_bytes: AtomicU64,
+    /// Shared lock of all processes that have the cache open.
+    _lock: File,
     pruning: Mutex<()>,
 }
 
 impl PackageStore {
-    /// Opens a cache. What a killed process left half-written is removed.
+    /// Opens a cache. What a killed process left half-written is removed, unless another process has the cache open: a node may be at
+    /// work while somebody looks at its cache.
     pub(crate) fn open(directory: &Path, max_bytes: u64) -> io::Result<Self> {
-        match fs::remove_dir_all(directory.join(TEMPORARY)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        fs::create_dir_all(directory)?;
+        let lock =
+            File::options().create(true).truncate(false).write(true).open(directory.join(LOCK))?;
+        if lock.try_lock().is_ok() {
+            match fs::remove_dir_all(directory.join(TEMPORARY)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            lock.unlock()?;
         }
+        lock.lock_shared()?;
         for name in [FILES, ENTRIES, TEMPORARY] {
             fs::create_dir_all(directory.join(name))?;
         }
@@ -91,6 +102,7 @@ impl PackageStore {
             directory: directory.to_owned(),
             max_bytes,
             used_bytes: AtomicU64::new(0),
+            _lock: lock,
             pruning: Mutex::default(),
         };
         store.used_bytes.store(store.measure_size()?.bytes, Ordering::Relaxed);

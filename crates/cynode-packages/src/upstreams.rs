@@ -190,6 +190,31 @@ impl Upstreams {
         (upstreams, warnings)
     }
 
+    /// Returns the host and port of each registry, without credentials.
+    pub fn registry_hosts(&self) -> Vec<(PackageSource, String, u16)> {
+        let registries = [
+            (PackageSource::Crates, &self.crates),
+            (PackageSource::Pypi, &self.pypi),
+            (PackageSource::Npm, &self.npm),
+        ];
+        let archives = self.debian.iter().map(|it| (PackageSource::Debian, &it.upstream));
+        let mut hosts: Vec<_> = registries
+            .into_iter()
+            .chain(archives)
+            .filter_map(|(source, upstream)| {
+                let (host, port) = host_port(&upstream.base)?;
+                Some((source, host, port))
+            })
+            .collect();
+        hosts.dedup();
+        hosts
+    }
+
+    /// Returns whether requests go through an HTTP proxy of the machine.
+    pub const fn has_http_proxy(&self) -> bool {
+        self.http_proxy.is_some()
+    }
+
     /// Returns lines of apt's sources that lead through the proxy; of a release if it is given, else of those that the machine uses.
     pub fn apt_sources(&self, release: Option<&str>) -> String {
         let mut text = String::new();

@@ -23,7 +23,9 @@ use super::{
     needs_system_root, package_sources, run_blocking,
     secret_texts::SecretTexts,
     system_layers,
-    system_packages::{self, AptSources, SetupSandbox, StepEnd, install_system_packages},
+    system_packages::{
+        self, AptSources, SetupSandbox, StepEnd, SystemPackages, install_system_packages,
+    },
     tree_files::{
         SetupRemains, TrackedFiles, copy_missing_files, display_path, find_setup_remains,
         remove_tracked_files, set_source_times,
@@ -273,7 +275,12 @@ impl SetupRun<'_> {
                     &sources,
                 )
                 .await
-                .map(drop)
+                .map(|SystemPackages { packages, bytes }| {
+                    job.push_note(format!(
+                        "{packages} system packages were added, {} MiB",
+                        bytes >> 20
+                    ));
+                })
             };
             fetches.flush_fetches();
             steps.push_end(PACKAGES_STEP, number, added.is_ok(), began.elapsed());

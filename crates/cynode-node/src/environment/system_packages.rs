@@ -207,12 +207,13 @@ pub(crate) async fn install_system_packages(
         binds: step_binds(root, over_host),
     };
     steps.run_script("reading the package index", UPDATE_SCRIPT, &[]).await?;
-    let fetch = steps.run_script("fetching the packages", FETCH_SCRIPT, &names).await;
-    if let Err(SystemPackageError::UnknownPackage { package, .. }) = fetch {
-        let nearest = steps.find_nearest_names(&package).await;
-        return Err(SystemPackageError::UnknownPackage { package, nearest });
-    }
-    fetch?;
+    match steps.run_script("fetching the packages", FETCH_SCRIPT, &names).await {
+        Err(SystemPackageError::UnknownPackage { package, .. }) => {
+            let nearest = steps.find_nearest_names(&package).await;
+            return Err(SystemPackageError::UnknownPackage { package, nearest });
+        }
+        fetched => fetched?,
+    };
     let tail = steps.run_script("extracting the packages", EXTRACT_SCRIPT, &[]).await?;
     Ok(parse_summary(&tail).unwrap_or_default())
 }
@@ -336,14 +337,15 @@ pub(crate) fn machine_checks_expiry() -> bool {
     files.sort();
     files.push(folder.join("apt.conf"));
     let texts = files.iter().filter_map(|path| fs::read_to_string(path).ok());
-    texts.filter_map(|text| parse_expiry_setting(&text)).last().unwrap_or(true)
+    let mut settings = texts.filter_map(|text| parse_expiry_setting(&text));
+    settings.next_back().unwrap_or(true)
 }
 
 /// Parses the setting in a configuration file of apt, if it is there.
 fn parse_expiry_setting(text: &str) -> Option<bool> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', '/']));
-    let values = lines.filter_map(|line| line.strip_prefix("Acquire::Check-Valid-Until"));
-    let value = values.last()?;
+    let mut values = lines.filter_map(|line| line.strip_prefix("Acquire::Check-Valid-Until"));
+    let value = values.next_back()?;
     let value = value.trim().trim_end_matches(';').trim().trim_matches('"').to_ascii_lowercase();
     Some(!matches!(value.as_str(), "false" | "no" | "0" | "off" | "without" | "disable"))
 }

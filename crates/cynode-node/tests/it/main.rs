@@ -10,6 +10,7 @@ mod environments;
 mod fake;
 mod faults;
 mod joining;
+mod kept_files;
 mod killed;
 mod merging;
 mod overlays;
