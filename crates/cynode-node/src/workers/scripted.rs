@@ -121,7 +121,7 @@ impl ScriptedSession {
     ) -> Result<bool, WorkerError> {
         let Some(inside) = below_workspace(path) else { return Ok(false) };
         let argv = ["test".to_owned(), "-e".to_owned(), inside];
-        let one = CommandRun { at, argv: &argv, until: self.until, expect: None };
+        let one = CommandRun { at, argv: &argv, until: self.until, expect: None, format: None };
         let looked = run_step(&*self.sandbox, one, &self.events, ear).await?;
         Ok(to_step_outcome(&argv, &looked).exit_code == Some(0))
     }
@@ -157,7 +157,7 @@ impl ScriptedSession {
             }
             ScriptedMove::Run { argv } => {
                 let sandbox = Arc::clone(&self.sandbox);
-                let one = CommandRun { at, argv: &argv, until: self.until, expect: None };
+                let one = CommandRun { at, argv: &argv, until: self.until, expect: None, format: None };
                 let finished = run_step(&*sandbox, one, &self.events, ear).await?;
                 turn.steps.push(to_step_outcome(&argv, &finished));
                 Ok(self.record_outcome(&argv.join(" "), &finished, turn))
