@@ -13,7 +13,7 @@ use std::{
     time::SystemTime,
 };
 
-use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use serde::{Deserialize, Serialize};
 use tempfile::{NamedTempFile, TempPath};
 
@@ -34,6 +34,7 @@ const MAX_IMPORT_FILE_BYTES: u64 = 8 << 30;
 const FILES: &str = "files";
 const ENTRIES: &str = "entries";
 const TEMPORARY: &str = "tmp";
+const LOCK: &str = "lock";
 
 /// What is stored for the key of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,14 +76,20 @@ pub(crate) struct PackageStore {
     max_bytes: u64,
     used_bytes: AtomicU64,
     pruning: Mutex<()>,
+    /// Held as long as the cache is open, by the first process that opened it.
+    _lock: Option<File>,
 }
 
 impl PackageStore {
-    /// Opens a cache. What a killed process left half-written is removed.
+    /// Opens a cache. What a killed process left half-written is removed, unless another process has the cache open: it may be writing.
     pub(crate) fn open(directory: &Path, max_bytes: u64) -> io::Result<Self> {
-        match fs::remove_dir_all(directory.join(TEMPORARY)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        fs::create_dir_all(directory)?;
+        let lock = lock_directory(directory)?;
+        if lock.is_some() {
+            match fs::remove_dir_all(directory.join(TEMPORARY)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
         for name in [FILES, ENTRIES, TEMPORARY] {
             fs::create_dir_all(directory.join(name))?;
@@ -92,6 +99,7 @@ impl PackageStore {
             max_bytes,
             used_bytes: AtomicU64::new(0),
             pruning: Mutex::default(),
+            _lock: lock,
         };
         store.used_bytes.store(store.measure_size()?.bytes, Ordering::Relaxed);
         Ok(store)
@@ -334,6 +342,16 @@ fn check_imported_entry(
         return Ok(());
     }
     Err(PackageProxyError::Archive(format!("`{}` does not have its digest", entry.key)))
+}
+
+/// Locks the cache. Returns `None` if another process has it open.
+fn lock_directory(directory: &Path) -> io::Result<Option<File>> {
+    let file = File::create(directory.join(LOCK))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn read_entry(path: &Path) -> io::Result<CacheEntry> {
