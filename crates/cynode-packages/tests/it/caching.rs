@@ -113,3 +113,20 @@ async fn what_a_killed_process_left_half_written_is_removed() {
     assert_eq!(std::fs::read_dir(cache.join("tmp")).unwrap().count(), 0);
     drop(scene);
 }
+
+#[tokio::test]
+async fn a_second_process_that_opens_the_cache_leaves_the_downloads_of_the_first_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let first = Scene::start(Setup { cache: Some(cache.clone()), ..Setup::default() }).await;
+    let file = vec![3; 100_000];
+    first.registry.publish_npm(&[PublishedVersion::new("demo", "1.0.0", &file)]);
+    first.registry.put_reply(PATH, RegistryReply::Held(file.clone()));
+    let second = async {
+        first.registry.wait_requested(PATH).await;
+        drop(Scene::start(Setup { cache: Some(cache.clone()), ..Setup::default() }).await);
+        first.registry.release_held();
+    };
+    let (reply, ()) = tokio::join!(first.get(PATH), second);
+    assert_eq!((reply.status.as_u16(), reply.body.len()), (200, file.len()));
+}
