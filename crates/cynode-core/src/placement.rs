@@ -153,7 +153,7 @@ pub fn choose_node(
         };
         keep(&|node| node.agents.iter().any(|there| there == agent), &words)?;
     }
-    let resources: [(&'static str, &'static str, u64, fn(&NodeCandidate) -> u64); 2] = [
+    let resources: [(&'static str, &'static str, u64, GivenMib); 2] = [
         ("memory", "memory_mib", needs.memory_mib, |node| node.memory_mib),
         ("disk", "disk_mib", needs.disk_mib, |node| node.disk_mib),
     ];
@@ -175,6 +175,9 @@ pub fn choose_node(
         left.into_iter().min_by_key(|(_, node)| (needs.avoid.contains(&node.name), node.turn));
     next.map(|(place, _)| place).ok_or(PlacementError::Busy)
 }
+
+/// Returns what a node gives of a resource, in MiB.
+type GivenMib = fn(&NodeCandidate) -> u64;
 
 /// Lists names for people.
 fn quote_names(names: &[String]) -> String {

@@ -272,7 +272,8 @@ pub fn compare_reports(before: Option<&TestReport>, after: &[&TestReport]) -> Te
             compared.fail_to_pass.add_name(name);
         }
     }
-    if !before.incomplete && !last.incomplete && !(before.names_all_tests() && lists_run) {
+    let names_run = before.names_all_tests() && lists_run;
+    if !(before.incomplete || last.incomplete || names_run) {
         let ran = |report: &TestReport| report.counts().count_run();
         compared.fewer = ran(before).saturating_sub(ran(last));
         let passed = before.unlisted.passed.min(last.unlisted.passed);

@@ -195,7 +195,7 @@ pub(crate) async fn install_system_packages(
     names.sort();
     names.dedup();
     if let Some(missing) = REQUIRED_PROGRAMS.iter().find(|path| !Path::new(path).exists()) {
-        return Err(SystemPackageError::MissingProgram(*missing));
+        return Err(SystemPackageError::MissingProgram(missing));
     }
     if sources.lines.trim().is_empty() {
         return Err(SystemPackageError::NoSources);

@@ -157,7 +157,8 @@ impl ScriptedSession {
             }
             ScriptedMove::Run { argv } => {
                 let sandbox = Arc::clone(&self.sandbox);
-                let one = CommandRun { at, argv: &argv, until: self.until, expect: None, format: None };
+                let one =
+                    CommandRun { at, argv: &argv, until: self.until, expect: None, format: None };
                 let finished = run_step(&*sandbox, one, &self.events, ear).await?;
                 turn.steps.push(to_step_outcome(&argv, &finished));
                 Ok(self.record_outcome(&argv.join(" "), &finished, turn))

@@ -104,16 +104,26 @@ fn demote_finding(finding: VerificationFinding) -> VerificationFinding {
     }
 }
 
+/// Returns how a person is asked when the checks of a result could not run because the environment could not be set up.
+fn handle_failed_setup(scene: &StepContext<'_>, result: &StepResult) -> Option<CheckpointDraft> {
+    let (unit, attempt) = (&result.unit, result.attempt);
+    let CheckProgress::SetupFailed(why) = check_progress(scene, unit, attempt, &result.output)
+    else {
+        return None;
+    };
+    let gather = regather_evidence(scene, unit, attempt);
+    let unrun = UnrunChecks { unit, attempt: Some(attempt), why: why.as_str(), gather };
+    Some(handle_unrun_checks(scene, scene.state.clone(), unrun))
+}
+
 pub(super) async fn run_verify_step(scene: &StepContext<'_>) -> Result<CheckpointDraft, StepError> {
     let mut state = scene.state.clone();
     let Some(result) = scene.state.last_result.as_ref() else {
         return Err(StepError::Permanent("there is no result to judge".into()));
     };
     let (unit, attempt) = (result.unit.clone(), result.attempt);
-    if let CheckProgress::SetupFailed(why) = check_progress(scene, &unit, attempt, &result.output) {
-        let gather = regather_evidence(scene, &unit, attempt);
-        let (unit, attempt, why) = (&unit, Some(attempt), why.as_str());
-        return Ok(handle_unrun_checks(scene, state, UnrunChecks { unit, attempt, why, gather }));
+    if let Some(draft) = handle_failed_setup(scene, result) {
+        return Ok(draft);
     }
     let (judgement, listed, cost_micros) = match request_verification(VerifyInput { result }, scene)
         .await?

@@ -21,7 +21,7 @@ fn reference() -> EnvironmentRef {
     EnvironmentRef { version: 2, digest: "d".repeat(64) }
 }
 
-fn facts() -> Option<EnvironmentFacts> {
+fn facts() -> EnvironmentFacts {
     let spec: EnvironmentSpec = serde_json::from_value(json!({
         "setup": ["npm ci"],
         "checks": [
@@ -32,7 +32,7 @@ fn facts() -> Option<EnvironmentFacts> {
     }))
     .unwrap();
     let accepted = Some(EnvironmentBrief::new(reference(), &spec));
-    Some(EnvironmentFacts { accepted, proposed: None })
+    EnvironmentFacts { accepted, proposed: None }
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn the_checks_of_the_environment_come_before_those_that_files_name_and_aft
     let words =
         ("AGENTS.md", "# Shop\n\nPages.\n\n## Build\n\n```sh\nnpm test\nnpm run build\n```\n");
     let mut handoff = handoff("Do something", planning());
-    handoff.context.environment = facts();
+    handoff.context.environment = Some(facts());
     let planned = planned(run(&handoff, &script, &Tools::with_files(&[words])).await);
     assert_eq!(
         planned.plan.planned_units()[0].payload["checks"],
@@ -101,16 +101,16 @@ async fn a_unit_runs_in_the_environment_with_its_resources_and_what_it_needs_bey
         ..SandboxNeeds::plain_sandbox()
     };
     assert_eq!(
-        sandbox_of(payload("implementation", Value::Null), facts()).await,
+        sandbox_of(payload("implementation", Value::Null), Some(facts())).await,
         own,
         "S000-022, B001-17"
     );
     let more = json!({ "memory_mib": 8192, "disk_mib": 1024, "minutes": 30 });
     let larger = SandboxNeeds { memory_mib: Some(8192), ..own.clone() };
-    assert_eq!(sandbox_of(payload("review", more.clone()), facts()).await, larger);
+    assert_eq!(sandbox_of(payload("review", more.clone()), Some(facts())).await, larger);
     // A merge runs git only, and a project without an environment has a plain sandbox.
     let plain = SandboxNeeds::plain_sandbox();
-    assert_eq!(sandbox_of(payload("integration", Value::Null), facts()).await, plain);
+    assert_eq!(sandbox_of(payload("integration", Value::Null), Some(facts())).await, plain);
     assert_eq!(sandbox_of(payload("fix", Value::Null), None).await, plain);
     let alone = SandboxNeeds { memory_mib: Some(8192), disk_mib: Some(1024), ..plain };
     assert_eq!(sandbox_of(payload("fix", more), None).await, alone);

@@ -15,26 +15,26 @@ fn reference() -> EnvironmentRef {
     EnvironmentRef { version: 1, digest: "d".repeat(64) }
 }
 
-fn proposed() -> Option<EnvironmentFacts> {
+fn proposed() -> EnvironmentFacts {
     let line = ProposalReason {
         line: "setup: npm ci".to_owned(),
         file: "package-lock.json".to_owned(),
         reason: "the lock file names the packages".to_owned(),
     };
     let proposed = Some(EnvironmentOffer::new(reference(), &[line], &[]));
-    Some(EnvironmentFacts { accepted: None, proposed })
+    EnvironmentFacts { accepted: None, proposed }
 }
 
-fn accepted() -> Option<EnvironmentFacts> {
+fn accepted() -> EnvironmentFacts {
     let brief = EnvironmentBrief::new(reference(), &EnvironmentSpec::default());
-    Some(EnvironmentFacts { accepted: Some(brief), proposed: None })
+    EnvironmentFacts { accepted: Some(brief), proposed: None }
 }
 
 /// A person was asked about the proposal.
 async fn asked() -> Set {
     let mut set = Set::new();
     set.limits.approve_plan = false;
-    set.position.environment = proposed();
+    set.position.environment = Some(proposed());
     set.state = set.play(WorkflowStep::PlanSteps).await.state;
     set
 }
@@ -42,7 +42,7 @@ async fn asked() -> Set {
 #[tokio::test]
 async fn a_proposed_environment_is_put_before_a_person_before_anything_is_planned() {
     let mut set = Set::new();
-    set.position.environment = proposed();
+    set.position.environment = Some(proposed());
     let step = set.play(WorkflowStep::PlanSteps).await;
     let question = "The project has no environment, and its files say that it needs one to be built and tested. Version 1 is proposed:\n\
         - `setup: npm ci`: the lock file names the packages (package-lock.json)\n\
@@ -77,7 +77,7 @@ async fn an_environment_is_accepted_by_somebody_who_may_and_the_plan_is_made_wit
         "{question}"
     );
     // They may.
-    set.position.environment = accepted();
+    set.position.environment = Some(accepted());
     let step = set.play(WorkflowStep::PlanSteps).await;
     assert_eq!((step.verdict, step.cost_micros), (StepVerdict::Pass, 9));
     assert_eq!(step.state.environment, None);
@@ -102,7 +102,7 @@ async fn nobody_is_asked_about_an_environment_where_nobody_wants_it_or_a_plan_is
     let plan = async |change: fn(&mut Set)| {
         let mut set = Set::new();
         set.limits.approve_plan = false;
-        set.position.environment = proposed();
+        set.position.environment = Some(proposed());
         change(&mut set);
         set.play(WorkflowStep::PlanSteps).await.verdict
     };
