@@ -8,8 +8,8 @@ use tokio::{net::TcpStream, time::timeout};
 
 use crate::{
     client::NodeClient,
-    environment::system_packages::REQUIRED_PROGRAMS,
     host::{self, HostCommands},
+    job::environment::system_packages::REQUIRED_PROGRAMS,
     key::NodeKey,
     node::{AvailableBackend, NodeSettings, WorkerFactory},
     report,

@@ -6,6 +6,7 @@
 
 mod approval;
 mod check_workspace;
+pub(crate) mod environment;
 mod finish;
 mod merge;
 mod result_size;
@@ -43,7 +44,7 @@ pub(crate) use runs::JobSandboxRunner;
 
 use crate::{
     client::call_with_retry,
-    environment::JobEnvironment,
+    job::environment::JobEnvironment,
     node::NodeContext,
     outbox::{EventOutbox, JobGone},
     store::{JobDir, JobRecord},

@@ -4,7 +4,7 @@
 //! job never leaves it. A job runs in a sandbox that ends with the node, and its result is reported until the
 //! orchestrator acknowledges it.
 //!
-//! `supervisor` runs the node, `job` runs one job, `workspace` creates and exports its files, `environment` sets up what
+//! `supervisor` runs the node, `job` runs one job, `workspace` creates and exports its files, `job::environment` sets up what
 //! they are built and tested with, `sockets` are the only connections out of its sandbox, `outbox` delivers events,
 //! `store` is the state that survives a restart.
 
@@ -14,7 +14,6 @@ pub mod client;
 mod clock;
 pub mod config;
 mod doctor;
-mod environment;
 pub mod host;
 mod job;
 mod join;

@@ -20,8 +20,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     client::NodeClient,
-    environment::LayerStore,
     host::HostCommands,
+    job::environment::LayerStore,
     sandbox::{Backend, SandboxLimits},
     sockets::AgentUpstream,
     store::NodeStore,

@@ -7,7 +7,7 @@
 //! claim                     the claim in progress, so that a killed node does not lose its jobs
 //! mirrors/<project>.git     fetched commits, one mirror per project; of git's own user where the node is root
 //! agents/<name>/            installed agents
-//! environments/<project>/   kept environments; see `environment::layer_store`
+//! environments/<project>/   kept environments; see `job::environment::layer_store`
 //! packages/                 cache of the package proxy
 //! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events,
 //!                           workspace/, home/, out/, source/, sockets/, scratch/, setup-…/, exclude

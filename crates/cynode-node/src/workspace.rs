@@ -7,6 +7,7 @@ mod finish;
 mod listing;
 mod merge;
 mod pin;
+pub(crate) mod tree_files;
 
 use std::{
     collections::BTreeMap,

@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, time::Duration};
 use cynode_core::{
     agents::AgentRole,
     environments::{
-        EnvironmentBase, EnvironmentCheck, EnvironmentOrigin, EnvironmentProposal, EnvironmentRef,
-        EnvironmentSpec, EnvironmentState, PackagePolicy, REPOSITORY_FILE,
+        EnvironmentCheck, EnvironmentOrigin, EnvironmentProposal, EnvironmentRef, EnvironmentSpec,
+        EnvironmentState, PackagePolicy, REPOSITORY_FILE,
     },
     events::EventKind,
     evidence::EvidenceCheck,
@@ -22,10 +22,7 @@ use cynode_core::{
     },
     tasks::Task,
     workflow::{
-        jobs::{
-            CommitRule, JobSpec, PlacementSpec, SandboxBackend, SandboxNeeds, StructuredContext,
-            WorkerChoice,
-        },
+        jobs::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
         plan::{Plan, PlanText, PlannedUnit},
     },
 };
@@ -607,7 +604,11 @@ fn trial_plan(record: &EnvironmentRecord) -> Result<Plan, Error> {
         context: StructuredContext::default(),
         models: Vec::new(),
         tools: Some(Vec::new()),
-        sandbox: environment_needs(record),
+        sandbox: SandboxNeeds::in_environment(
+            record.reference(),
+            &record.spec.base,
+            record.spec.limits,
+        ),
         placement: PlacementSpec::default(),
         commit: CommitRule::Never,
     };
@@ -619,25 +620,6 @@ fn trial_plan(record: &EnvironmentRecord) -> Result<Plan, Error> {
     };
     Plan::try_from(PlanText { steps: vec![unit], assumptions: Vec::new() })
         .map_err(|error| Error::Internal(error.into()))
-}
-
-/// Returns the needs of a job that runs in an environment.
-fn environment_needs(record: &EnvironmentRecord) -> SandboxNeeds {
-    let limits = record.spec.limits;
-    let image = match &record.spec.base {
-        EnvironmentBase::Image(name) => Some(name.clone()),
-        EnvironmentBase::Host | EnvironmentBase::Debian(_) => None,
-    };
-    SandboxNeeds {
-        backend: image.is_some().then_some(SandboxBackend::Podman),
-        image,
-        memory_mib: limits.memory_mib,
-        cpu_percent: limits.cpu_percent,
-        processes: limits.processes,
-        disk_mib: limits.disk_mib,
-        environment: Some(record.reference()),
-        ..SandboxNeeds::default()
-    }
 }
 
 /// Returns the environment that a job names, with all that a node needs to set it up. `Invalid` says why the job cannot run in it.

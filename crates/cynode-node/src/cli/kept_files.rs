@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{CommandContext, print_line};
-use crate::{clock, environment::LayerStore};
+use crate::{clock, job::environment::LayerStore};
 
 const MIB: u64 = 1024 * 1024;
 

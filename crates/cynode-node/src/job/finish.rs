@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     client::{NodeClientError, call_with_retry},
-    environment::run_blocking,
+    job::environment::run_blocking,
     node::NodeContext,
     sandbox::{BindMount, remove_whiteouts},
     store::{NodeStoreError, TurnRecord},

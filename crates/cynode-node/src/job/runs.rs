@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::{
-    environment::{JobEnvironment, wrap_with_services},
+    job::environment::{JobEnvironment, wrap_with_services},
     node::JobResourceLimits,
     sandbox::{
         Backend, BindMount, EGRESS_PORT, OverlayMount, SandboxError, SandboxLimits, SandboxProcess,

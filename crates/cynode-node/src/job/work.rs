@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     client::{CALL_BACKOFF, call_with_retry},
-    environment::{self, SetupError},
+    job::environment::{self, SetupError},
     node::NodeContext,
     sandbox::{Backend, EgressAllowlist, SandboxExit},
     sockets::{AgentEgress, JobEgress, JobSockets, PackageEgress},

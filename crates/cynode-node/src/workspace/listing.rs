@@ -6,11 +6,11 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
 
-use super::{GIT_TIMEOUT, WorkspaceError, git_command, git_dir_command, validate_commit};
-use crate::{
-    environment::TrackedFiles,
-    host::{self, HostCommandError, HostCommands},
+use super::{
+    GIT_TIMEOUT, WorkspaceError, git_command, git_dir_command, tree_files::TrackedFiles,
+    validate_commit,
 };
+use crate::host::{self, HostCommandError, HostCommands};
 
 /// Maximum size of a listing.
 const MAX_LISTING_BYTES: usize = 64 * 1024 * 1024;

@@ -26,10 +26,6 @@ use super::{
     system_packages::{
         self, AptSources, SetupSandbox, StepEnd, SystemPackages, install_system_packages,
     },
-    tree_files::{
-        SetupRemains, TrackedFiles, copy_missing_files, display_path, find_setup_remains,
-        remove_tracked_files, set_source_times,
-    },
     write_home_files,
 };
 use crate::{
@@ -43,7 +39,13 @@ use crate::{
         HOME_DIR, SandboxRunner, WORKSPACE_DIR,
         setup_step::{SetupStepOutcome, run_setup_step},
     },
-    workspace::{self, WorkspaceError},
+    workspace::{
+        self, WorkspaceError,
+        tree_files::{
+            SetupRemains, TrackedFiles, copy_missing_files, display_path, find_setup_remains,
+            remove_tracked_files, set_source_times,
+        },
+    },
 };
 
 /// Age of the tracked files when set-up begins: whatever it builds is newer.

@@ -7,7 +7,6 @@ mod secret_texts;
 mod service_script;
 mod setup;
 pub(crate) mod system_packages;
-mod tree_files;
 
 use std::{
     collections::BTreeMap,
@@ -27,16 +26,11 @@ use cynode_packages::{ClientConfiguration, client_configuration, offline_configu
 use cynode_wire::nodes::AssignedEnvironment;
 use tokio::time::{Instant, timeout_at};
 
-use self::{
-    layer_store::layer_key,
-    setup::SetupRun,
-    tree_files::{copy_missing_files, set_source_times},
-};
+use self::{layer_store::layer_key, setup::SetupRun};
 pub(crate) use self::{
     layer_store::{LayerLease, LayerStore},
     service_script::wrap_with_services,
     setup::SetupError,
-    tree_files::TrackedFiles,
 };
 use crate::{
     job::NodeJob,
@@ -44,7 +38,10 @@ use crate::{
     sandbox::{Backend, OverlayMount, SystemLayers},
     store::{self, JobDir, NodeStoreError},
     workers::{HOME_DIR, WORKSPACE_DIR},
-    workspace::{self, WorkspaceError},
+    workspace::{
+        self, WorkspaceError,
+        tree_files::{copy_missing_files, set_source_times},
+    },
 };
 
 /// Time that a set-up leaves of the job's own, so that its failure can still be reported.
