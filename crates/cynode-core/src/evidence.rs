@@ -335,7 +335,8 @@ pub fn evaluate_check(
 /// What the runs of a check amount to, with their results per test.
 ///
 /// A test that passed before the change and fails now speaks against it, whatever the exit code: the check is repeated once and then does
-/// not hold. A failure from before the change excuses a check only if every test that fails now failed then, too.
+/// not hold. A failure from before the change excuses a check only if every test that fails now failed then, too, and if the tests ran to
+/// their end where they did before.
 pub fn evaluate_check_with_tests(
     check: &EvidenceCheck,
     before: Option<CheckRunResult>,
@@ -353,7 +354,9 @@ pub fn evaluate_check_with_tests(
             [_] => CheckTally::Again,
             _ => CheckTally::Failed,
         },
-        CheckTally::Before if tests.has_broken_tests() || tests.has_new_failures() => {
+        CheckTally::Before
+            if tests.has_broken_tests() || tests.has_new_failures() || tests.broke_off =>
+        {
             CheckTally::Failed
         }
         tally => tally,

@@ -158,6 +158,9 @@ pub struct TestRunComparison {
     /// Whether a run ended before its own summary, or failed tests are not named: tests may be missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
+    /// Whether the run before the change ended with its own summary, and the last one after it did not or has no results.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub broke_off: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
@@ -219,10 +222,20 @@ pub struct CheckReports {
 }
 
 impl CheckReports {
-    /// Compares the runs; none when the last round after the change has no report.
+    /// Compares the runs. If the last round after the change has no report, it counts as a run that broke off where the run before the
+    /// change had results; else there is nothing to compare.
     pub fn compare_runs(&self) -> Option<TestRunComparison> {
-        self.after.last()?.as_ref()?;
-        let after: Vec<&TestReport> = self.after.iter().flatten().collect();
+        let has_report = self.after.last()?.is_some();
+        let missing = match &self.before {
+            Some(before) if !has_report && !before.incomplete && !before.counts().is_zero() => {
+                Some(TestReport { incomplete: true, ..TestReport::new(before.format) })
+            }
+            Some(_) | None => None,
+        };
+        if !has_report && missing.is_none() {
+            return None;
+        }
+        let after: Vec<&TestReport> = self.after.iter().flatten().chain(missing.as_ref()).collect();
         Some(compare_reports(self.before.as_ref(), &after))
     }
 }
@@ -234,6 +247,7 @@ pub fn compare_reports(before: Option<&TestReport>, after: &[&TestReport]) -> Te
         before: before.map(TestReport::counts),
         after: last.counts(),
         incomplete: !last.names_all_failures() || before.is_some_and(|run| run.incomplete),
+        broke_off: last.incomplete && before.is_some_and(|run| !run.incomplete),
         ..TestRunComparison::default()
     };
     for (name, status) in &last.tests {
@@ -291,14 +305,6 @@ impl TestRunComparison {
     /// Returns whether a test fails that did not fail in a run before the change that named all of its failures.
     pub const fn has_new_failures(&self) -> bool {
         self.before.is_some() && !self.incomplete && !self.failed.is_empty()
-    }
-
-    /// Returns whether every failure is known from before the change.
-    pub const fn only_fails_as_before(&self) -> bool {
-        self.before.is_some()
-            && !self.incomplete
-            && self.pass_to_fail.is_empty()
-            && self.failed.is_empty()
     }
 
     /// Describes the results in a line, such as `412 passed, 2 fixed, 1 new, 0 broken`.
@@ -453,7 +459,7 @@ mod tests {
         };
         let compared = compare_reports(Some(&before), &[&after]);
         assert_eq!(compared, expected);
-        assert!(compared.only_fails_as_before());
+        assert!(!compared.has_broken_tests() && !compared.has_new_failures());
     }
 
     #[test]
@@ -462,11 +468,19 @@ mod tests {
         let before = report(&[("one", Passed), ("two", Failed)]);
         let cut = TestReport { incomplete: true, ..report(&[("two", Failed)]) };
         let compared = compare_reports(Some(&before), &[&cut]);
-        assert!(compared.incomplete && compared.vanished.is_empty());
-        assert!(!compared.only_fails_as_before());
+        assert!(compared.incomplete && compared.broke_off && compared.vanished.is_empty());
+        assert!(!compare_reports(Some(&cut), &[&cut]).broke_off, "it broke off before already");
         let alone = compare_reports(None, &[&before]);
-        assert_eq!((alone.before, alone.added.total), (None, 0));
-        assert!(!alone.only_fails_as_before());
+        assert_eq!((alone.before, alone.added.total, alone.broke_off), (None, 0, false));
+    }
+
+    #[test]
+    fn results_that_are_gone_count_as_a_run_that_broke_off() {
+        let one = report(&[("one", TestStatus::Passed)]);
+        let reports = CheckReports { before: Some(one), after: vec![None] };
+        let compared = reports.compare_runs().unwrap();
+        assert!(compared.broke_off && compared.incomplete && compared.vanished.is_empty());
+        assert_eq!(compared.after, TestCounts::default());
     }
 
     #[test]

@@ -133,9 +133,10 @@ fn tests_that_broke_speak_against_a_change_whatever_the_exit_code() {
     let same = report(&[("old", bad), ("one", good)]);
     let broken = report(&[("old", bad), ("one", bad)]);
     let wrong = report(&[("old", bad), ("one", good), ("new", bad)]);
+    let cut = TestReport { incomplete: true, ..report(&[("old", bad)]) };
     let must = check(&["true"]);
     let own = EvidenceCheck { unless_before: true, ..must.clone() };
-    let table: [(&EvidenceCheck, i32, &[i32], &TestReport, CheckTally); 8] = [
+    let table: [(&EvidenceCheck, i32, &[i32], &TestReport, CheckTally); 9] = [
         (&must, 0, &[0], &same, CheckTally::Passed),
         (&must, 0, &[0], &broken, CheckTally::Again),
         (&must, 0, &[0, 0], &broken, CheckTally::Failed),
@@ -144,6 +145,7 @@ fn tests_that_broke_speak_against_a_change_whatever_the_exit_code() {
         (&own, 1, &[1, 1], &same, CheckTally::Before),
         (&own, 1, &[1, 1], &broken, CheckTally::Failed),
         (&own, 1, &[1, 1], &wrong, CheckTally::Failed),
+        (&own, 1, &[1, 1], &cut, CheckTally::Failed),
     ];
     for (check, was, codes, after, expected) in table {
         let rounds: Vec<CheckRunResult> = codes.iter().map(|code| ran(*code)).collect();

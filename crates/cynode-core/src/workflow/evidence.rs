@@ -385,6 +385,13 @@ fn test_findings(told: &str, tests: &TestRunComparison) -> Vec<VerificationFindi
             ..VerificationFinding::new(FindingSeverity::Major, text)
         });
     }
+    if let Some(before) = tests.before.filter(|_| tests.broke_off && tests.after.is_zero()) {
+        let text = format!(
+            "`{told}` gave results of {} tests before the change and gives none now",
+            before.count_run()
+        );
+        findings.push(VerificationFinding::new(FindingSeverity::Major, text));
+    }
     if tests.fewer > 0 {
         let text = format!("`{told}` ran {} tests fewer than before the change", tests.fewer);
         findings.push(VerificationFinding::new(FindingSeverity::Major, text));
