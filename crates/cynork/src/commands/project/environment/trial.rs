@@ -18,10 +18,11 @@ use super::{fetch_environment, find_proposal};
 use crate::{
     client::ApiRequest,
     context::CliContext,
+    draw::render_stalls,
     failure::{CliError, CliErrorKind, Result},
     follow::{TaskUpdate, TaskUpdateStream},
     operations,
-    output::{CliOutput, CliOutputFormat, print_line},
+    output::{CliOutput, CliOutputFormat, print_line, print_stderr_line},
     terminal::{Colorizer, TextStyle, first_line, sanitize_text},
 };
 
@@ -91,21 +92,38 @@ pub(super) async fn try_environment(
     let mut progress = TrialProgress::default();
     let mut updates = TaskUpdateStream::follow_task(context.client.clone(), task.id.to_string());
     let mut ended = None;
+    let mut stalls = Vec::new();
     while let Some(update) = updates.next().await {
-        let lines = match update?.news {
-            TaskUpdate::Job(update) => {
-                progress.record_event(&environment.spec, &update.event, paint)
+        let (lines, alerts) = match update?.news {
+            TaskUpdate::Job(update) => (progress.record_event(&update.event, paint), Vec::new()),
+            TaskUpdate::Wait(wait) => {
+                (Vec::new(), describe_wait(&wait, task.id.to_string().as_str()))
             }
-            TaskUpdate::Wait(wait) => describe_wait(&wait, task.id.to_string().as_str()),
-            TaskUpdate::Away(why) => vec![format!("the server does not respond: {why}")],
+            TaskUpdate::Away(why) => {
+                (Vec::new(), vec![format!("the server does not respond: {why}")])
+            }
+            TaskUpdate::Standing(timeline) => {
+                let now = render_stalls(&timeline, paint);
+                let is_new = now != stalls;
+                stalls.clone_from(&now);
+                (Vec::new(), if is_new { now } else { Vec::new() })
+            }
             TaskUpdate::Ended(timeline) => {
                 ended = Some(timeline);
                 break;
             }
-            _ => Vec::new(),
+            _ => (Vec::new(), Vec::new()),
         };
         for line in lines.iter().filter(|_| readable) {
             print_line(line);
+        }
+        // A person must see what keeps the trial from its end, in every output mode.
+        for line in &alerts {
+            if readable {
+                print_line(line);
+            } else {
+                print_stderr_line(&format!("cynork: {line}"));
+            }
         }
     }
     let Some(timeline) = ended else {
@@ -150,15 +168,10 @@ struct TrialProgress {
 
 impl TrialProgress {
     /// Records an event. Returns the lines that show it.
-    fn record_event(
-        &mut self,
-        spec: &EnvironmentSpec,
-        event: &JobEventView,
-        paint: Colorizer,
-    ) -> Vec<String> {
+    fn record_event(&mut self, event: &JobEventView, paint: Colorizer) -> Vec<String> {
         let text = |name: &str| sanitize_text(event.data[name].as_str().unwrap_or_default());
         match event.event.as_str() {
-            "setup" => self.record_setup(spec, event, paint),
+            "setup" => self.record_setup(event, paint),
             "output" => {
                 self.tail.push_str(&text("text"));
                 let start = self.tail.len().saturating_sub(MAX_TAIL_BYTES);
@@ -171,12 +184,7 @@ impl TrialProgress {
         }
     }
 
-    fn record_setup(
-        &mut self,
-        spec: &EnvironmentSpec,
-        event: &JobEventView,
-        paint: Colorizer,
-    ) -> Vec<String> {
+    fn record_setup(&mut self, event: &JobEventView, paint: Colorizer) -> Vec<String> {
         let step = sanitize_text(event.data["step"].as_str().unwrap_or_default());
         let (number, of) = (&event.data["number"], &event.data["of"]);
         let milliseconds = event.data["milliseconds"].as_u64().unwrap_or_default();
@@ -185,12 +193,8 @@ impl TrialProgress {
             self.tail.clear();
             return vec![format!("{} {place}", paint.apply_style(TextStyle::Cyan, "▸"))];
         };
-        let fix = if succeeded {
-            None
-        } else {
-            cynode_detection::suggest_fix(spec, &step, None, &self.tail)
-        };
-        self.setup.push(SetupReport { step, succeeded: Some(succeeded), milliseconds, fix });
+        // The result of the job has the whole end of the output; the fix is found there.
+        self.setup.push(SetupReport { step, succeeded: Some(succeeded), milliseconds, fix: None });
         let sign = if succeeded {
             paint.apply_style(TextStyle::Green, "✓")
         } else {
@@ -234,15 +238,37 @@ fn build_report(
     let standing = sanitize_text(&timeline.standing);
     // Failed checks speak for themselves.
     let explained = checks.iter().any(|check| check.exit_code != Some(0));
+    let mut setup = progress.setup;
+    if let Some(failed) = setup.last_mut().filter(|it| it.succeeded == Some(false)) {
+        let said = summary.as_deref().unwrap_or_default();
+        failed.fix = suggest_setup_fix(&environment.spec, &failed.step, said);
+    }
     let failure = (!succeeded && !explained).then(|| summary.unwrap_or(standing));
     TrialReport {
         task_id: task.id.to_string(),
         version: environment.version,
         succeeded,
-        setup: progress.setup,
+        setup,
         checks,
         failure,
     }
+}
+
+/// Suggests what would mend the step at which the set-up failed, from the summary of the job: the step, how it ended, and the end of its
+/// output.
+fn suggest_setup_fix(spec: &EnvironmentSpec, step: &str, summary: &str) -> Option<String> {
+    let ended = summary.split_once("`: it ").map_or(summary, |(_, ended)| ended);
+    let exit_code = if ended.starts_with("took too long") {
+        None
+    } else if ended.starts_with("needed too much memory") {
+        // As if the kernel had killed it.
+        Some(137)
+    } else {
+        let code = ended.strip_prefix("failed with exit code ").unwrap_or_default();
+        let code = code.split(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default();
+        Some(code.parse().unwrap_or(1))
+    };
+    cynode_detection::suggest_fix(spec, step, exit_code, ended)
 }
 
 fn report_check(spec: &EnvironmentSpec, outcome: &CommandOutcome) -> CheckReport {
@@ -336,15 +362,12 @@ mod tests {
 
     #[test]
     fn a_step_of_the_set_up_is_shown_when_it_begins_and_when_it_ends() {
-        let (spec, paint) = (EnvironmentSpec::default(), Colorizer(false));
+        let paint = Colorizer(false);
         let mut progress = TrialProgress::default();
-        assert_eq!(
-            progress.record_event(&spec, &setup_event(None), paint),
-            ["▸ set-up 1 of 2: npm ci"]
-        );
+        assert_eq!(progress.record_event(&setup_event(None), paint), ["▸ set-up 1 of 2: npm ci"]);
         assert!(progress.setup.is_empty());
         assert_eq!(
-            progress.record_event(&spec, &setup_event(Some(true)), paint),
+            progress.record_event(&setup_event(Some(true)), paint),
             ["✓ set-up 1 of 2: npm ci (1.2 s)"]
         );
         let step = SetupReport {
@@ -354,6 +377,20 @@ mod tests {
             fix: None,
         };
         assert_eq!(progress.setup, [step]);
+    }
+
+    #[test]
+    fn a_failed_set_up_is_mended_by_what_its_output_says_and_not_by_more_time() {
+        let spec = EnvironmentSpec { setup: vec!["make".to_owned()], ..EnvironmentSpec::default() };
+        let failed = |how: &str| {
+            let summary = format!(
+                "The set-up of the environment failed at step 1 of 1, `make`: it {how}.\n\nerror: linker `cc` not found"
+            );
+            suggest_setup_fix(&spec, "make", &summary).unwrap_or_default()
+        };
+        assert!(failed("failed with exit code 101").contains("build-essential"));
+        assert!(failed("took too long").contains("setup_seconds"));
+        assert!(failed("needed too much memory").contains("memory_mib"));
     }
 
     #[test]
