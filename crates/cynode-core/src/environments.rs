@@ -398,6 +398,34 @@ impl EnvironmentSpec {
         self.checks.iter().filter(move |check| check.kind == kind)
     }
 
+    /// Returns its lines in the form in which reasons name them, such as `setup: npm ci`; first what runs and which secrets it gets.
+    pub fn list_lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        match &self.base {
+            EnvironmentBase::Host => {}
+            EnvironmentBase::Image(name) => lines.push(format!("base: image {name}")),
+            EnvironmentBase::Debian(release) => lines.push(format!("base: debian {release}")),
+        }
+        lines.extend(self.secrets.iter().map(|(name, secret)| format!("secrets: {name}={secret}")));
+        lines.extend(self.setup.iter().map(|it| format!("setup: {it}")));
+        lines.extend(
+            self.services.iter().map(|it| format!("services: {}: {}", it.name, it.command)),
+        );
+        let check = |it: &EnvironmentCheck| format!("checks: {}: {}", it.kind.as_str(), it.command);
+        lines.extend(self.checks.iter().map(check));
+        if self.packages_during_work {
+            lines.push("packages_during_work: true".to_owned());
+        }
+        lines.extend(
+            self.package_sources.iter().map(|it| format!("package_sources: {}", it.as_str())),
+        );
+        lines.extend(self.system_packages.iter().map(|it| format!("system_packages: {it}")));
+        lines.extend(
+            self.variables.iter().map(|(name, value)| format!("variables: {name}={value}")),
+        );
+        lines
+    }
+
     /// Returns why it is no valid environment, if it is none.
     pub fn validation_error(&self) -> Option<String> {
         let lists = [
@@ -425,6 +453,15 @@ impl EnvironmentSpec {
             {
                 return Some(format!("a command has 1 to {MAX_COMMAND_CHARS} characters"));
             }
+        }
+        let is_plain_name = |name: &str| {
+            (1..=100).contains(&name.chars().count()) && !name.chars().any(char::is_control)
+        };
+        if self.services.iter().any(|service| !is_plain_name(&service.name)) {
+            return Some("the name of a service has 1 to 100 characters".to_owned());
+        }
+        if let Some(name) = self.secrets.values().find(|name| !is_secret_name(name)) {
+            return Some(format!("{name:?} is no name of a secret: {SECRET_NAME_RULE}"));
         }
         let variables = self.variables.keys().chain(self.secrets.keys());
         if let Some(name) = variables.into_iter().find(|name| !is_variable_name(name)) {
@@ -454,7 +491,8 @@ impl EnvironmentSpec {
         match &self.base {
             EnvironmentBase::Host => None,
             EnvironmentBase::Image(name) => {
-                (name.is_empty() || name.len() > 300 || name.contains(char::is_whitespace))
+                let is_text = |c: char| !c.is_whitespace() && !c.is_control();
+                (name.is_empty() || name.len() > 300 || !name.chars().all(is_text))
                     .then(|| "`base.image` is the name of an image".to_owned())
             }
             EnvironmentBase::Debian(release) => (release.is_empty()
@@ -463,6 +501,16 @@ impl EnvironmentSpec {
             .then(|| "`base.debian` is the name of a release, such as `bookworm`".to_owned()),
         }
     }
+}
+
+/// Form of the name of a secret, in words.
+pub const SECRET_NAME_RULE: &str = "1 to 63 of a-z, 0-9, `-` and `_`, a letter first";
+
+/// Returns whether a text can be the name of a secret.
+pub fn is_secret_name(name: &str) -> bool {
+    name.len() <= 63
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
 }
 
 fn is_debian_package(name: &str) -> bool {
@@ -540,6 +588,7 @@ mod tests {
             with(|spec| spec.caches.push("../elsewhere".to_owned())),
             with(|spec| spec.base = EnvironmentBase::Debian("../x".to_owned())),
             with(|spec| spec.limits.setup_seconds = Some(0)),
+            with(|spec| drop(spec.secrets.insert("T".to_owned(), "a\0".to_owned()))),
         ];
         assert_eq!(
             told,
@@ -550,6 +599,7 @@ mod tests {
                 "`../elsewhere` is no path below the workspace",
                 "`base.debian` is the name of a release, such as `bookworm`",
                 "the set-up takes 1 to 14400 seconds",
+                "\"a\\0\" is no name of a secret: 1 to 63 of a-z, 0-9, `-` and `_`, a letter first",
             ]
         );
         assert_eq!(EnvironmentSpec::default().validation_error(), None);

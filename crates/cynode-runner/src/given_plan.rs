@@ -57,7 +57,9 @@ fn verify_commands(output: &Value) -> VerificationResult {
         .filter(|step| step["exit_code"] != 0)
         .map(|step| format!("`{}`", command_of(step)))
         .collect();
-    let (outcome, note) = if failed.is_empty() {
+    let (outcome, note) = if steps.is_empty() {
+        (VerifyOutcome::GiveUp, "no command was run".to_owned())
+    } else if failed.is_empty() {
         (VerifyOutcome::Accept, String::new())
     } else {
         let (count, all) = (failed.len(), steps.len());
@@ -98,5 +100,6 @@ mod tests {
         let bad = verify_commands(&bad);
         assert_eq!(bad.outcome, VerifyOutcome::GiveUp);
         assert_eq!(bad.note, "2 of 3 commands failed: `make check`, `x`");
+        assert_eq!(verify_commands(&json!({})).outcome, VerifyOutcome::GiveUp);
     }
 }

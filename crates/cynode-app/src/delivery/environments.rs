@@ -8,7 +8,7 @@ use cynode_core::{
     agents::AgentRole,
     environments::{
         EnvironmentCheck, EnvironmentOrigin, EnvironmentProposal, EnvironmentRef, EnvironmentSpec,
-        EnvironmentState, PackagePolicy, REPOSITORY_FILE,
+        EnvironmentState, PackagePolicy, REPOSITORY_FILE, SECRET_NAME_RULE, is_secret_name,
     },
     events::EventKind,
     evidence::EvidenceCheck,
@@ -305,8 +305,13 @@ pub async fn propose_detected(
     };
     let open = environments::get_newest_proposal(&mut conn, project).await?;
     drop(conn);
-    let fresh = |it: &EnvironmentRecord| it.source_commit.as_ref() == Some(&repository.head);
-    if open.as_ref().is_some_and(fresh) {
+    // What people or the repository itself wrote comes before what detection would propose.
+    let is_written = |it: &EnvironmentRecord| {
+        matches!(it.origin, EnvironmentOrigin::Person | EnvironmentOrigin::Repository)
+            && it.spec.needs_setup()
+    };
+    let is_fresh = |it: &EnvironmentRecord| it.source_commit.as_ref() == Some(&repository.head);
+    if open.as_ref().is_some_and(|it| is_written(it) || is_fresh(it)) {
         return Ok(open);
     }
     let (proposal, origin) = detect_at(app, project, &repository.head, false).await?;
@@ -465,9 +470,7 @@ pub async fn set_secret(
 ) -> Result<ProjectSecretInfo, Error> {
     let user = require_project_admin(ctx, project).await?;
     if !is_secret_name(&name) {
-        return Err(Error::Invalid(
-            "the name of a secret has 1 to 63 of a-z, 0-9, `-` and `_`, a letter first".into(),
-        ));
+        return Err(Error::Invalid(format!("the name of a secret has {SECRET_NAME_RULE}")));
     }
     if !SECRET_BYTES_RANGE.contains(&value.0.len()) || value.0.chars().any(char::is_control) {
         let (min, max) = (SECRET_BYTES_RANGE.start(), SECRET_BYTES_RANGE.end());
@@ -486,12 +489,6 @@ pub async fn set_secret(
     }
     record_secret_event(ctx, project, &name, "set").await?;
     Ok(ProjectSecretInfo { name, created_by: user, created_at: now })
-}
-
-fn is_secret_name(name: &str) -> bool {
-    name.len() <= 63
-        && name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
 }
 
 /// Deletes a secret of a project.
@@ -751,14 +748,20 @@ async fn scan_repository(app: &App, project: ProjectId, head: &str) -> Result<()
     };
     let mut ctx = app.begin_transaction(&system_request(app)).await?;
     environments::lock_environments(ctx.conn(), project).await?;
-    if !environments::mark_repository_read(ctx.conn(), project, head).await? {
+    // A slow process must not take an old commit for what the repository says now.
+    let repository = repositories::get_repository(ctx.conn(), project).await?;
+    if repository.is_none_or(|it| it.head != head)
+        || !environments::mark_repository_read(ctx.conn(), project, head).await?
+    {
         return Ok(());
     }
     match parsed {
         None => {}
         Some(Ok(spec)) => propose_from_repository(&mut ctx, project, spec, head).await?,
         Some(Err(why)) => {
-            let reason: String = why.chars().take(MAX_REASON_CHARS).collect();
+            // The database takes no NUL, and a file may have one in a key.
+            let plain = why.chars().map(|c| if c.is_control() { ' ' } else { c });
+            let reason: String = plain.take(MAX_REASON_CHARS).collect();
             let data = json!({ "path": REPOSITORY_FILE, "commit": head, "reason": reason });
             let told = EventDraft::new(EventKind::EnvironmentUnreadable, data);
             ctx.record_event(told.with_project(project)).await?;

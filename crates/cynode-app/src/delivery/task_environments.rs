@@ -3,12 +3,17 @@
 //! **Invariant**: a version is accepted only in the name of a person who may accept it, and only as they were shown it.
 
 use cynode_core::{
-    environments::{EnvironmentRef, EnvironmentState},
+    environments::{
+        EnvironmentOrigin, EnvironmentRef, EnvironmentState, ProposalReason, REPOSITORY_FILE,
+    },
     events::EventKind,
     ids::{ProjectId, TaskId, UserId},
     roles::UserRole,
     workflow::{
-        environments::{EnvironmentBrief, EnvironmentChoice, EnvironmentFacts, EnvironmentOffer},
+        environments::{
+            EnvironmentBrief, EnvironmentChoice, EnvironmentFacts, EnvironmentOffer,
+            is_accept_answer,
+        },
         jobs::SandboxNeeds,
         limits::RunLimits,
     },
@@ -16,7 +21,7 @@ use cynode_core::{
 use cynode_db::{
     Conn,
     delivery::{
-        environments::{self, EnvironmentDecision},
+        environments::{self, EnvironmentDecision, EnvironmentRecord},
         repositories,
     },
     identity::authentication,
@@ -110,10 +115,26 @@ pub(crate) async fn load_environment_facts(
     }
     let proposal = environments::get_newest_proposal(conn, task.project).await?;
     let proposal = proposal.filter(|record| record.spec.needs_setup());
-    let proposed = proposal
-        .map(|record| EnvironmentOffer::new(record.reference(), &record.reasons, &record.warnings));
+    let proposed = proposal.map(|record| {
+        EnvironmentOffer::new(record.reference(), &explain_lines(&record), &record.warnings)
+    });
     let told = |proposed| EnvironmentFacts { accepted: None, proposed: Some(proposed) };
     Ok(proposed.map(told))
+}
+
+/// Returns the lines of a proposal with their reasons. One that was written has no reasons of its own; a person is shown its lines all the
+/// same.
+fn explain_lines(record: &EnvironmentRecord) -> Vec<ProposalReason> {
+    if !record.reasons.is_empty() {
+        return record.reasons.clone();
+    }
+    let (file, reason) = match record.origin {
+        EnvironmentOrigin::Repository => (REPOSITORY_FILE, "The repository brings it."),
+        EnvironmentOrigin::Devcontainer | EnvironmentOrigin::Detected => ("", "It was detected."),
+        EnvironmentOrigin::Person => ("", "A person wrote it."),
+    };
+    let explain = |line| ProposalReason { line, file: file.to_owned(), reason: reason.to_owned() };
+    record.spec.list_lines().into_iter().map(explain).collect()
 }
 
 /// Returns the sandbox of checks: that of the work, in the environment that jobs of the task run in now.
@@ -139,8 +160,8 @@ pub(crate) async fn sandbox_of_checks(
     })
 }
 
-/// Accepts a proposed version in the name of the person who answered the task's question. Nothing changes if they may not accept it,
-/// or if it is not the proposal that they were shown: the run asks again.
+/// Accepts a proposed version in the name of the person who answered the task's question. Nothing changes if they said something else, if
+/// they may not accept it, or if it is not the proposal that they were shown: the run asks again.
 pub(crate) async fn accept_as_answered(
     ctx: &mut Ctx,
     id: TaskId,
@@ -149,7 +170,10 @@ pub(crate) async fn accept_as_answered(
     let task = tasks::get_task(ctx.conn(), id).await?;
     let task = task.ok_or_else(|| Error::not_found("task", id))?;
     let (project, version) = (task.project, shown.version);
-    let Some(person) = waits::last_answering_user(ctx.conn(), id).await? else { return Ok(()) };
+    let answer = waits::last_person_answer(ctx.conn(), id).await?;
+    let Some((person, _)) = answer.filter(|(_, words)| is_accept_answer(words)) else {
+        return Ok(());
+    };
     if !is_project_admin(ctx.conn(), person, project).await? {
         tracing::info!(
             event = "environment.not_accepted",

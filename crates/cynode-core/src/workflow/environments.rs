@@ -26,6 +26,14 @@ const MAX_TOLD_CHECKS: usize = 20;
 pub const PROPOSAL_QUESTION_START: &str =
     "The project has no environment, and its files say that it needs one to be built and tested.";
 
+/// Answer that accepts a proposed environment.
+pub const ACCEPT_ANSWER: &str = "accept";
+
+/// Returns whether an answer accepts a proposed environment, and says nothing else.
+pub fn is_accept_answer(answer: &str) -> bool {
+    answer.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case(ACCEPT_ANSWER)
+}
+
 /// Answer that goes on without a proposed environment.
 pub const GO_ON_WITHOUT_PROPOSAL: &str = "go on";
 

@@ -319,7 +319,7 @@ pub async fn find_environment(
     .transpose()
 }
 
-/// Returns whether the repository of a project has brought a version with a digest before.
+/// Returns whether the newest version that the repository of a project has brought has a digest.
 #[tracing::instrument(name = "db.environments.has_repository_version", skip_all)]
 pub async fn has_repository_version(
     conn: &mut Conn,
@@ -328,9 +328,10 @@ pub async fn has_repository_version(
 ) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
         r#"
-        SELECT EXISTS (
-            SELECT FROM project_environments WHERE project_id = $1 AND digest = $2 AND origin = 'repository'
-        ) AS "is!"
+        SELECT coalesce((
+            SELECT digest = $2 FROM project_environments WHERE project_id = $1 AND origin = 'repository'
+            ORDER BY version DESC LIMIT 1
+        ), false) AS "is!"
         "#,
         project.as_uuid(),
         digest,

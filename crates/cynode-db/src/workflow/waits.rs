@@ -175,19 +175,23 @@ pub async fn find_ended_wait(conn: &mut Conn, task: TaskId) -> Result<Option<End
     .transpose()
 }
 
-/// The person who last answered a question of the task.
-#[tracing::instrument(name = "db.waits.last_answering_user", skip_all, fields(task.id = %task))]
-pub async fn last_answering_user(conn: &mut Conn, task: TaskId) -> Result<Option<UserId>, DbError> {
-    let user = sqlx::query_scalar!(
+/// The person who last answered a question of the task, and their words.
+#[tracing::instrument(name = "db.waits.last_person_answer", skip_all, fields(task.id = %task))]
+pub async fn last_person_answer(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<Option<(UserId, String)>, DbError> {
+    let row = sqlx::query!(
         r#"
-        SELECT resolved_by AS "resolved_by!" FROM waits
+        SELECT resolved_by AS "resolved_by!", coalesce(answer, '') AS "answer!" FROM waits
         WHERE task_id = $1 AND reason = 'human_input' AND resolution = 'answered' AND resolved_by IS NOT NULL
         ORDER BY opened_at DESC
         LIMIT 1
         "#,
         task.as_uuid(),
     );
-    Ok(user.fetch_optional(conn).await?.map(UserId::from_uuid))
+    let row = row.fetch_optional(conn).await?;
+    Ok(row.map(|row| (UserId::from_uuid(row.resolved_by), row.answer)))
 }
 
 /// What a person last answered, since the last job of the task was queued.

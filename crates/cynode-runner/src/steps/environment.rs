@@ -8,8 +8,8 @@ use cynode_core::{
     workflow::{
         StepVerdict,
         environments::{
-            EnvironmentChoice, EnvironmentOffer, GO_ON_WITHOUT_PROPOSAL, PROPOSAL_QUESTION_START,
-            SETUP_FAILURE_PREFIX,
+            ACCEPT_ANSWER, EnvironmentChoice, EnvironmentOffer, GO_ON_WITHOUT_PROPOSAL,
+            PROPOSAL_QUESTION_START, SETUP_FAILURE_PREFIX,
         },
         findings::{FindingSeverity, VerificationFinding},
         plan::UnitKey,
@@ -22,9 +22,6 @@ use super::{
     CheckpointDraft, StepContext, abandonment_reason, ask_about_unit, ask_person, may_retry,
     normalize_answer, open_ended_wait, person_answer, unit_answer,
 };
-
-/// Answer that accepts a proposed environment.
-const ACCEPT_ANSWER: &str = "accept";
 
 /// Answer that goes on without an environment whose set-up failed.
 const GO_ON_WITHOUT_ANSWER: &str = "go on without";
