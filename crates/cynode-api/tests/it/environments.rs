@@ -216,7 +216,7 @@ async fn a_job_whose_environment_nobody_accepted_cannot_be_done() {
     assert_eq!(
         world.drive.app.db.texts(query).await,
         [
-            "impossible: version 1 of the project's environment is not accepted: `cynork project environment accept 1`"
+            "environment: version 1 of the project's environment is not accepted: `cynork project environment accept 1`"
         ]
     );
 }

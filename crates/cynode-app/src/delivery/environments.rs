@@ -22,6 +22,7 @@ use cynode_core::{
     },
     tasks::Task,
     workflow::{
+        environments::SETUP_FAILURE_PREFIX,
         jobs::{CommitRule, JobSpec, PlacementSpec, SandboxNeeds, StructuredContext, WorkerChoice},
         plan::{Plan, PlanText, PlannedUnit},
     },
@@ -619,8 +620,21 @@ fn trial_plan(record: &EnvironmentRecord) -> Result<Plan, Error> {
         .map_err(|error| Error::Internal(error.into()))
 }
 
-/// Returns the environment that a job names, with all that a node needs to set it up. `Invalid` says why the job cannot run in it.
+/// Returns the environment that a job names, with all that a node needs to set it up. `Invalid` says why the job cannot run in it, and
+/// begins as a set-up that failed does.
 pub(crate) async fn assign_environment(
+    app: &App,
+    project: ProjectId,
+    task: TaskId,
+    wanted: &EnvironmentRef,
+) -> Result<AssignedEnvironment, Error> {
+    load_assigned_environment(app, project, task, wanted).await.map_err(|error| match error {
+        Error::Invalid(why) => Error::Invalid(format!("{SETUP_FAILURE_PREFIX}{why}")),
+        error => error,
+    })
+}
+
+async fn load_assigned_environment(
     app: &App,
     project: ProjectId,
     task: TaskId,

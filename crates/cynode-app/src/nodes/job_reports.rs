@@ -8,6 +8,7 @@ use cynode_core::{
     ids::{ArtifactId, CallId, JobId, NodeId, ProjectId},
     nodes::{JobEvent, JobEventData, WorkStopReason},
     workflow::{
+        environments::SETUP_FAILURE_PREFIX,
         jobs::{CommitRule, JobSpec},
         plan::UnitKey,
         units::JobState,
@@ -371,9 +372,14 @@ pub(super) async fn fail_job(
     fencing_token: i64,
     why: &str,
 ) -> Result<(), Error> {
+    // A person can mend an environment, and is asked as about a set-up that failed.
+    let (stop_reason, why) = match why.strip_prefix(SETUP_FAILURE_PREFIX) {
+        Some(why) => (WorkStopReason::Environment, why),
+        None => (WorkStopReason::Impossible, why),
+    };
     let result = WorkResult {
         summary: why.to_owned(),
-        stop_reason: Some(WorkStopReason::Impossible),
+        stop_reason: Some(stop_reason),
         ..WorkResult::default()
     };
     let result = serde_json::to_value(result).map_err(|error| Error::Internal(error.into()))?;
