@@ -147,7 +147,8 @@ fn ask_about_proposal(
     let question = format!(
         "{before}{PROPOSAL_QUESTION_START} Version {version} is proposed:{}\n\
          Answer `{ACCEPT_ANSWER}` to use it for the project from now on, `{GO_ON_WITHOUT_PROPOSAL}` to work without it in this task, or `{ANSWER_STOP}` \
-         to give the task up. To see all of it: `cynork project environment show {version}`; to try it first: `cynork project environment try`.",
+         to give the task up. An admin of the project can accept it. To see all of it: `cynork project environment show {version}`; to try it first: \
+         `cynork project environment try {version}`; to be asked no more about it: `cynork project environment reject {version}`.",
         offer.describe_lines()
     );
     state.environment = Some(EnvironmentChoice {
