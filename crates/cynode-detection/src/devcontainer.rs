@@ -106,7 +106,7 @@ fn set_image(image: &Value, proposal: &mut EnvironmentProposal) {
     proposal.reasons.insert(
         0,
         ProposalReason {
-            line: format!("base: {}", image.as_str().unwrap_or_default().trim()),
+            line: format!("base: image {}", image.as_str().unwrap_or_default().trim()),
             file: FILE.to_owned(),
             reason: "The file names it as `image`; the installation must allow it.".to_owned(),
         },

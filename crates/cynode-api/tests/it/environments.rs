@@ -164,6 +164,27 @@ async fn a_file_of_the_repository_is_only_ever_a_proposal() {
 }
 
 #[tokio::test]
+async fn a_file_that_comes_back_is_proposed_again_and_a_hostile_one_is_read_once() {
+    let world = World::new().await;
+    let app = &world.drive.app.app;
+    for command in ["make", "make all", "make"] {
+        let text = format!("setup = [\"{command}\"]\n");
+        world.commit(".cynode/environment.toml", &text).await;
+        environments::scan_repositories(app).await.unwrap();
+    }
+    let known = [
+        version(3, "proposed", "repository"),
+        version(2, "superseded", "repository"),
+        version(1, "superseded", "repository"),
+    ];
+    assert_eq!(world.versions().await, known);
+    world.commit(".cynode/environment.toml", "\"a\\u0000\" = 1\n").await;
+    assert_eq!(environments::scan_repositories(app).await.unwrap(), 1);
+    assert_eq!(environments::scan_repositories(app).await.unwrap(), 0, "it is not retried");
+    assert_eq!(world.versions().await, known);
+}
+
+#[tokio::test]
 async fn detection_proposes_what_the_files_say_once() {
     let world = World::new().await;
     let package = json!({ "name": "x", "scripts": { "test": "node test.js" } }).to_string();

@@ -65,7 +65,9 @@ async fn an_environment_is_accepted_in_the_name_of_a_person_who_may_and_of_nobod
     let project: ProjectId = scene.drive.project.parse().unwrap();
     let operator = scene.drive.app.user("op", None).await;
     scene.drive.app.member(project, &operator, UserRole::Operator).await;
-    assert_eq!(scene.held.position["environment"]["proposed"]["reference"]["version"], 1);
+    let proposed = &scene.held.position["environment"]["proposed"];
+    assert_eq!(proposed["reference"]["version"], 1);
+    assert_eq!(proposed["lines"][0]["line"], "setup: npm ci", "what a person wrote is shown");
 
     scene.answered_by(&operator).await;
     assert_eq!(scene.held.position["environment"]["proposed"]["reference"]["version"], 1);

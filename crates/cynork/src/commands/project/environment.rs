@@ -328,6 +328,11 @@ fn list_lines(spec: &EnvironmentSpec, reasons: &[ProposalReason]) -> Vec<[String
     rows.into_iter()
         .map(|(field, value)| {
             let reason = reason_of(field, &value);
+            let service = spec.services.iter().find(|it| field == "services" && it.name == value);
+            let value = match service {
+                Some(it) => format!("{value}: {} (ready: {})", it.command, it.ready),
+                None => value,
+            };
             [field.to_owned(), value, reason]
         })
         .collect()
