@@ -682,7 +682,7 @@ async fn build_assignment(
     require_allowed_node(&mut conn, &held, node).await?;
     require_allowed_image(&mut conn, &held, work.sandbox.image.as_deref()).await?;
     drop(conn);
-    let environment = match &work.sandbox.environment {
+    let mut environment = match &work.sandbox.environment {
         Some(wanted) => {
             Some(environments::assign_environment(app, job.project, job.task, wanted).await?)
         }
@@ -710,6 +710,10 @@ async fn build_assignment(
     let (base, merge) = base_commits_of(app, &job).await?;
     if base.is_none() && matches!(work.worker, WorkerChoice::Checks { .. }) {
         return Err(Error::Invalid("the repository of the project has no commit yet".into()));
+    }
+    if let Some(environment) = &mut environment {
+        // The first job of a task begins with the default branch.
+        environment.trusted_commit = environment.trusted_commit.take().or_else(|| base.clone());
     }
     let mut ctx = app.begin_transaction(request).await?;
     nodes::set_job_base(ctx.conn(), job.job, base.as_deref(), &merge).await?;

@@ -286,7 +286,8 @@ async fn fetch_refs(
     Ok(())
 }
 
-async fn has_commit(host: &HostCommands, path: &Path, commit: &str) -> bool {
+/// Returns whether a mirror has a commit with all its objects.
+pub(crate) async fn has_commit(host: &HostCommands, path: &Path, commit: &str) -> bool {
     if !path.join("HEAD").exists() {
         return false;
     }

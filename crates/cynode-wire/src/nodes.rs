@@ -279,8 +279,10 @@ pub struct AssignedEnvironment {
     /// What policy says about packages.
     #[serde(default)]
     pub package_policy: PackagePolicy,
-    /// The branch that the task's work ends in: build caches are kept per project and branch.
-    pub target_branch: String,
+    /// The commit of the default branch that the task's work began with. Set-up uses its files; those of a commit that nobody has
+    /// reviewed only where its lock files are others, and then neither secrets nor other jobs have to do with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted_commit: Option<String>,
 }
 
 /// Says what the node is at: one message for all its jobs.

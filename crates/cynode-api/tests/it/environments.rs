@@ -216,7 +216,7 @@ async fn a_job_gets_the_environment_that_it_names_with_more_time_for_the_set_up(
     let given = &job["environment"];
     assert_eq!(given["reference"]["digest"], made["digest"]);
     assert_eq!(given["spec"]["setup"], spec["setup"]);
-    assert_eq!(given["target_branch"], "main");
+    assert_eq!((&given["trusted_commit"], job["base"].is_string()), (&job["base"], true));
     assert_eq!(
         given["package_policy"],
         json!({ "forbidden": ["npm:left-pad"], "min_age_days": 7 })

@@ -31,7 +31,7 @@ use cynode_db::{
     Conn,
     delivery::{
         environments::{self, EnvironmentDecision, NewEnvironment, SealedSecret},
-        repositories,
+        evidence, repositories,
     },
     tasks::policies,
 };
@@ -655,8 +655,7 @@ async fn load_assigned_environment(
             "version {number} of the project's environment is not accepted: `cynork project environment accept {number}`"
         )));
     }
-    let repository = repositories::get_repository(&mut conn, project).await?;
-    let target_branch = repository.map(|it| it.default_branch).unwrap_or_default();
+    let trusted_commit = evidence::load_change_baseline(&mut conn, task).await?.base;
     let package_policy = load_package_policy(&mut conn).await?;
     let secrets = if record.was_accepted() {
         load_setup_secrets(app, &mut conn, project, &record.spec).await?
@@ -664,7 +663,13 @@ async fn load_assigned_environment(
         BTreeMap::new()
     };
     let reference = record.reference();
-    Ok(AssignedEnvironment { reference, spec: record.spec, secrets, package_policy, target_branch })
+    Ok(AssignedEnvironment {
+        reference,
+        spec: record.spec,
+        secrets,
+        package_policy,
+        trusted_commit,
+    })
 }
 
 /// Returns what the settings say about packages.

@@ -26,7 +26,10 @@ use cynode_packages::{ClientConfiguration, client_configuration, offline_configu
 use cynode_wire::nodes::AssignedEnvironment;
 use tokio::time::{Instant, timeout_at};
 
-use self::{layer_store::layer_key, setup::SetupRun};
+use self::{
+    layer_store::layer_key,
+    setup::{SetupRun, SetupSource},
+};
 pub(crate) use self::{
     layer_store::{LayerLease, LayerStore},
     service_script::wrap_with_services,
@@ -163,15 +166,9 @@ async fn ensure_layer(
     backend: &Arc<dyn Backend>,
     mirror: Option<&Path>,
 ) -> Result<LayerLease, SetupError> {
-    let assignment = job.assignment();
-    let locks = match (mirror, &assignment.base) {
-        (Some(mirror), Some(base)) => {
-            workspace::list_lock_files(&node.host, mirror, base, &assigned.spec.lock_files).await?
-        }
-        _ => Vec::new(),
-    };
-    let key = layer_key(&assigned.reference, &locks);
-    let dir = node.layers.layer_dir(assignment.project_id, &key);
+    let source = find_setup_source(node, job, assigned, mirror).await?;
+    let key = layer_key(&assigned.reference, &source.locks, source.own_commit());
+    let dir = node.layers.layer_dir(job.assignment().project_id, &key);
     if let Some(layer) = node.layers.lease_layer(&dir)? {
         return Ok(layer);
     }
@@ -193,8 +190,38 @@ async fn ensure_layer(
     }
     let own = Duration::from_secs(u64::from(assigned.spec.setup_seconds()));
     let until = due.min(Instant::now() + own);
-    let run = SetupRun { node, job, assigned, backend, mirror, until };
+    let without_secrets = AssignedEnvironment { secrets: BTreeMap::new(), ..assigned.clone() };
+    let assigned = if source.is_trusted { assigned } else { &without_secrets };
+    if !source.is_trusted {
+        job.push_note(
+            "the lock files are not those of the default branch: this set-up is for this commit alone and gets no secrets",
+        );
+    }
+    let run = SetupRun { node, job, assigned, backend, mirror, source: &source, until };
     Box::pin(run.make_layer(&dir)).await
+}
+
+/// Returns the commit whose files set-up works with: that of the default branch which the task began with, as long as the lock files of
+/// the job's own commit are the same.
+async fn find_setup_source(
+    node: &NodeContext,
+    job: &NodeJob,
+    assigned: &AssignedEnvironment,
+    mirror: Option<&Path>,
+) -> Result<SetupSource, SetupError> {
+    let (Some(mirror), Some(base)) = (mirror, &job.assignment().base) else {
+        return Ok(SetupSource { commit: None, is_trusted: true, locks: Vec::new() });
+    };
+    let paths = &assigned.spec.lock_files;
+    let locks = workspace::list_lock_files(&node.host, mirror, base, paths).await?;
+    // The mirror has the trusted commit if it is among the ancestors of the job's own.
+    if let Some(trusted) = &assigned.trusted_commit
+        && workspace::has_commit(&node.host, mirror, trusted).await
+        && workspace::list_lock_files(&node.host, mirror, trusted, paths).await? == locks
+    {
+        return Ok(SetupSource { commit: Some(trusted.clone()), is_trusted: true, locks });
+    }
+    Ok(SetupSource { commit: Some(base.clone()), is_trusted: false, locks })
 }
 
 impl JobEnvironment {

@@ -54,7 +54,8 @@ impl Scene {
         let mut assignment = job(moves);
         assignment.base = Some(commit.to_owned());
         assignment.work.sandbox.environment = Some(assigned.reference.clone());
-        assignment.environment = Some(assigned.clone());
+        let trusted_commit = assigned.trusted_commit.clone().or_else(|| Some(commit.to_owned()));
+        assignment.environment = Some(AssignedEnvironment { trusted_commit, ..assigned.clone() });
         assignment
     }
 
@@ -151,7 +152,7 @@ fn environment(change: impl FnOnce(&mut EnvironmentSpec)) -> AssignedEnvironment
         spec,
         secrets: [].into(),
         package_policy: PackagePolicy::default(),
-        target_branch: "main".to_owned(),
+        trusted_commit: None,
     }
 }
 
@@ -434,4 +435,28 @@ async fn a_service_that_does_not_answer_is_named() {
     let outcomes = scene.checked(&assigned, &scene.base, &["echo ran"]).await;
     let told = "the service db ended before it answered\nno room\n".to_owned();
     assert_eq!(outcomes, [(Some(125), told)]);
+}
+
+#[tokio::test]
+async fn code_that_nobody_reviewed_reaches_neither_the_environment_of_others_nor_secrets() {
+    let (scene, running) = Scene::new().await;
+    let base = scene.change(&scene.base, "printf 'echo good' > hook.sh; echo 1 > lock");
+    let hostile = scene.change(&base, "printf 'echo evil' > hook.sh");
+    let relocked = scene.change(&hostile, "echo 2 > lock");
+    let mut assigned = environment(|spec| {
+        spec.setup = vec!["sh hook.sh > made; printf '%s' \"$TOKEN\" | wc -c >> made".to_owned()];
+        spec.lock_files = vec!["lock".to_owned()];
+        spec.secrets = [("TOKEN".to_owned(), "token".to_owned())].into();
+    });
+    assigned.secrets = [("TOKEN".to_owned(), SecretText("twelve-bytes".to_owned()))].into();
+    assigned.trusted_commit = Some(base.clone());
+    let show = "cat made";
+    let own = scene.output(&assigned, &relocked, show).await;
+    let made =
+        [scene.output(&assigned, &hostile, show).await, scene.output(&assigned, &base, show).await];
+    assert_eq!(
+        (own.as_str(), made),
+        ("evil\n0\n", ["good\n12\n", "good\n12\n"].map(str::to_owned))
+    );
+    running.stop().await;
 }

@@ -44,8 +44,10 @@ const PARTIAL_MARK: &str = ".partial-";
 pub(crate) struct LayerRecord {
     /// The environment that was set up.
     pub(crate) environment: EnvironmentRef,
-    /// Commit that it was set up for, if the project has a repository.
+    /// Commit whose files it was set up with, if the project has a repository.
     pub(crate) base_commit: Option<String>,
+    /// Whether that commit is of the default branch. Other set-ups start only from such a layer.
+    pub(crate) is_trusted: bool,
     /// Modification time of the tracked files during set-up, in seconds of the wall clock.
     pub(crate) source_seconds: u64,
     /// Patterns of git for the topmost paths that set-up made in the workspace.
@@ -128,10 +130,17 @@ impl Drop for LayerLease {
     }
 }
 
-/// Computes the key of a layer. `locks` is what git lists for the lock files of the commit, with the ids of their contents.
-pub(crate) fn layer_key(environment: &EnvironmentRef, locks: &[u8]) -> String {
+/// Computes the key of a layer. `locks` is what git lists for the lock files of the commit, with the ids of their contents. `own_commit` is
+/// the commit of a layer that is for this commit alone.
+pub(crate) fn layer_key(
+    environment: &EnvironmentRef,
+    locks: &[u8],
+    own_commit: Option<&str>,
+) -> String {
     let mut digest = Sha256::new();
-    for part in [environment.digest.as_bytes(), std::env::consts::ARCH.as_bytes(), locks] {
+    let own_commit = own_commit.unwrap_or_default().as_bytes();
+    let arch = std::env::consts::ARCH.as_bytes();
+    for part in [environment.digest.as_bytes(), arch, locks, own_commit] {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
@@ -186,7 +195,9 @@ impl LayerStore {
         let project = dir.parent()?;
         let others = list_project_layers(project).into_iter();
         let others = others.filter(|layer| {
-            layer.dir != dir && layer.record.environment.digest == environment.digest
+            layer.dir != dir
+                && layer.record.is_trusted
+                && layer.record.environment.digest == environment.digest
         });
         let last = others.max_by_key(|layer| layer.used_seconds)?;
         self.lease_layer(&last.dir).ok().flatten()
@@ -378,7 +389,7 @@ mod tests {
             fs::write(work.join("made"), vec![0; bytes]).unwrap();
             let dir = self
                 .layers
-                .layer_dir(Self::project(), &layer_key(&environment(), locks.as_bytes()));
+                .layer_dir(Self::project(), &layer_key(&environment(), locks.as_bytes(), None));
             self.layers.add_layer(&dir, &LayerParts { work, home, root: None }, record()).unwrap()
         }
 
@@ -397,6 +408,7 @@ mod tests {
         LayerRecord {
             environment: environment(),
             base_commit: None,
+            is_trusted: true,
             source_seconds: 7,
             exclude: vec!["/made".to_owned()],
             has_root: false,
@@ -411,8 +423,9 @@ mod tests {
     fn the_key_depends_on_each_part_and_on_where_it_ends() {
         let other = EnvironmentRef { digest: "cd".repeat(32), ..environment() };
         let later = EnvironmentRef { version: 2, ..environment() };
-        let key =
-            |environment: &EnvironmentRef, locks: &str| layer_key(environment, locks.as_bytes());
+        let key = |environment: &EnvironmentRef, locks: &str| {
+            layer_key(environment, locks.as_bytes(), None)
+        };
         assert_ne!(key(&environment(), "a"), key(&other, "a"));
         assert_ne!(key(&environment(), "a"), key(&environment(), "b"));
         assert_eq!(key(&environment(), "a"), key(&later, "a"));

@@ -83,6 +83,24 @@ impl From<io::Error> for SetupError {
     }
 }
 
+/// Commit whose files set-up works with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SetupSource {
+    /// Id of the commit; `None` if the project has no repository.
+    pub(super) commit: Option<String>,
+    /// Whether it is of the default branch. Anybody's code could run in the set-up of another commit, before anybody has reviewed it.
+    pub(super) is_trusted: bool,
+    /// What git lists for the lock files.
+    pub(super) locks: Vec<u8>,
+}
+
+impl SetupSource {
+    /// Returns the commit of a layer that no other commit shares.
+    pub(super) fn own_commit(&self) -> Option<&str> {
+        self.commit.as_deref().filter(|_| !self.is_trusted)
+    }
+}
+
 /// A set-up by a job.
 #[derive(Clone, Copy)]
 pub(super) struct SetupRun<'a> {
@@ -92,6 +110,8 @@ pub(super) struct SetupRun<'a> {
     pub(super) backend: &'a Arc<dyn Backend>,
     /// Mirror with the commit of the job, if it has one.
     pub(super) mirror: Option<&'a Path>,
+    /// Commit whose files set-up works with.
+    pub(super) source: &'a SetupSource,
     /// Deadline of all steps.
     pub(super) until: Instant,
 }
@@ -136,7 +156,8 @@ impl SetupRun<'_> {
         self.report_changed_files(&remains, &tracked).await;
         let record = LayerRecord {
             environment: assigned.reference.clone(),
-            base_commit: job.assignment().base.clone(),
+            base_commit: self.source.commit.clone(),
+            is_trusted: self.source.is_trusted,
             source_seconds,
             exclude: remains.patterns,
             has_root: false,
@@ -180,7 +201,11 @@ impl SetupRun<'_> {
         earlier: Option<&LayerLease>,
     ) -> Result<(TrackedFiles, u64), SetupError> {
         let Self { node, job, assigned, mirror, .. } = *self;
-        let assignment = JobAssignment { merge: Vec::new(), ..job.assignment().clone() };
+        let assignment = JobAssignment {
+            merge: Vec::new(),
+            base: self.source.commit.clone(),
+            ..job.assignment().clone()
+        };
         let most = node.settings.job_limits.disk_bytes(&self.sandbox_needs());
         workspace::create_workspace(&node.host, &node.store, dirs, &assignment, mirror, most)
             .await?;

@@ -179,7 +179,7 @@ fn environment() -> AssignedEnvironment {
         },
         secrets: BTreeMap::from([("TOKEN".to_owned(), SecretText("the-token".into()))]),
         package_policy: PackagePolicy::default(),
-        target_branch: "main".to_owned(),
+        trusted_commit: None,
     }
 }
 
