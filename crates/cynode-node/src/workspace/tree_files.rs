@@ -15,6 +15,9 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT};
 
+/// Minimum size with which a name counts. It bounds the number of names, too.
+const MIN_ENTRY_BYTES: u64 = 4096;
+
 /// Files of a commit: paths with the ids of their blobs, and the directories above them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrackedFiles {
@@ -198,7 +201,7 @@ fn remove_tracked_below(
 /// Removes a file, a symlink or a whole directory, if it is there.
 fn remove_path(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+        Ok(meta) if meta.is_dir() => remove_tree(path),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
@@ -206,6 +209,46 @@ fn remove_path(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
+}
+
+/// Removes a directory with everything in it. It does not call itself, as the standard library does: a tree of a job may be so deep
+/// that the stack of the node would not suffice. One that is deeper than a path can say is an error.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    let mut directories = vec![path.to_owned()];
+    let mut at = 0;
+    while let Some(directory) = directories.get(at).cloned() {
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                directories.push(entry.path());
+            } else {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        at += 1;
+    }
+    directories.iter().rev().try_for_each(fs::remove_dir)
+}
+
+/// Returns whether the files of a tree fit into a number of bytes when they are copied or read: every name counts with the whole
+/// length of its file. Holes and hard links take no disk space until then.
+pub(crate) fn fits_when_copied(tree: &Path, bytes_left: &mut u64) -> io::Result<bool> {
+    let mut open = vec![tree.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            let meta = fs::symlink_metadata(&path)?;
+            let length = if meta.is_file() { meta.len() } else { 0 };
+            match bytes_left.checked_sub(length.max(MIN_ENTRY_BYTES)) {
+                Some(left) => *bytes_left = left,
+                None => return Ok(false),
+            }
+            if meta.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// Returns the pattern of git that matches exactly this path. A byte that is no text matches any byte.
@@ -369,6 +412,28 @@ mod tests {
         let names: Vec<_> =
             fs::read_dir(&outside).unwrap().flatten().map(|it| it.file_name()).collect();
         assert_eq!(names, ["main.c"]);
+    }
+
+    #[test]
+    fn a_deep_tree_is_removed_and_a_link_in_it_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, outside) = (dir.path().join("tree"), dir.path().join("outside"));
+        put(&outside, "keep");
+        put(&tree.join("a/".repeat(500)).join("file"), "x");
+        symlink(&outside, tree.join("a/link")).unwrap();
+        remove_path(&tree).unwrap();
+        assert_eq!((tree.exists(), fs::read_to_string(&outside).unwrap().as_str()), (false, "keep"));
+    }
+
+    #[test]
+    fn holes_and_further_names_of_a_file_count_as_they_are_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        put(&tree.join("hole"), "");
+        fs::OpenOptions::new().write(true).open(tree.join("hole")).unwrap().set_len(10_000).unwrap();
+        fs::hard_link(tree.join("hole"), tree.join("name")).unwrap();
+        let fits = |bytes: u64| fits_when_copied(&tree, &mut bytes.clone()).unwrap();
+        assert_eq!((fits(20_000), fits(19_999)), (true, false));
     }
 
     #[test]

@@ -43,7 +43,7 @@ use crate::{
         self, WorkspaceError,
         tree_files::{
             SetupRemains, TrackedFiles, copy_missing_files, display_path, find_setup_remains,
-            remove_tracked_files, set_source_times,
+            fits_when_copied, remove_tracked_files, set_source_times,
         },
     },
 };
@@ -172,8 +172,22 @@ impl SetupRun<'_> {
             root: Some(dirs.system_root_dir()).filter(|_| needs_system_root(&assigned.spec)),
         };
         let (layers, layer_dir) = (Arc::clone(&node.layers), layer_dir.to_owned());
+        let most = node.settings.job_limits.disk_bytes(&self.sandbox_needs());
         let stored = run_blocking(move || {
             remove_tracked_files(&parts.work, &tracked)?;
+            // A later set-up or a job may copy the layer, and nothing else limits that.
+            let mut left = most;
+            for tree in [Some(&parts.work), Some(&parts.home), parts.root.as_ref()] {
+                if let Some(tree) = tree
+                    && !fits_when_copied(tree, &mut left)?
+                {
+                    return Ok(Err(SetupError::Failed(format!(
+                        "The set-up of the environment left more than {} MiB, with the holes of files and with every name of a file. \
+                         Remove what jobs do not need in the last command, or raise `disk_mib` of the environment.",
+                        most >> 20
+                    ))));
+                }
+            }
             if let Some(path) = find_secret(&secrets, &parts)? {
                 return Ok(Err(SetupError::Failed(format!(
                     "The set-up of the environment wrote the value of a secret to {path}, where every job could read it. \
