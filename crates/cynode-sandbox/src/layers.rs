@@ -99,11 +99,22 @@ pub fn sanitize_layer(path: &Path) -> io::Result<LayerStats> {
 /// reads the layer by itself takes them for devices: git refuses to add one. No run may use the layer. Below another overlay mount
 /// the deleted files of the lower layers come back.
 pub fn remove_whiteouts(upper: &Path) -> io::Result<u64> {
+    if !is_real_dir(upper) {
+        return Err(at_path(upper)(io::Error::from(io::ErrorKind::NotADirectory)));
+    }
     let mut removed = 0;
-    for (path, meta) in LayerTree::read_tree(upper)?.entries {
-        if is_whiteout(&meta) {
-            fs::remove_file(&path).map_err(at_path(&path))?;
-            removed += 1;
+    // The job decides how many files there are, so they are not collected first.
+    let mut open = vec![upper.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in read_directory(&directory).map_err(at_path(&directory))? {
+            let path = entry.map_err(at_path(&directory))?.path();
+            let meta = fs::symlink_metadata(&path).map_err(at_path(&path))?;
+            if meta.is_dir() {
+                open.push(path);
+            } else if is_whiteout(&meta) {
+                fs::remove_file(&path).map_err(at_path(&path))?;
+                removed += 1;
+            }
         }
     }
     Ok(removed)

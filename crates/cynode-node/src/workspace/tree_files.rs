@@ -432,7 +432,7 @@ mod tests {
         put(&tree.join("hole"), "");
         fs::OpenOptions::new().write(true).open(tree.join("hole")).unwrap().set_len(10_000).unwrap();
         fs::hard_link(tree.join("hole"), tree.join("name")).unwrap();
-        let fits = |bytes: u64| fits_when_copied(&tree, &mut bytes.clone()).unwrap();
+        let fits = |mut bytes: u64| fits_when_copied(&tree, &mut bytes).unwrap();
         assert_eq!((fits(20_000), fits(19_999)), (true, false));
     }
 

@@ -254,8 +254,14 @@ impl LayerStore {
         // Without this, a power cut could leave the name of the layer and not the content of its files.
         let synced = File::open(partial).and_then(|file| Ok(rustix::fs::syncfs(file)?));
         synced.map_err(fail("cannot sync", partial))?;
+        // The set-up of an aborted job may have stored the same layer meanwhile, and jobs may use it: then it stays.
+        let leases = lock_unpoisoned(&self.leases);
+        if leases.contains_key(dir) {
+            return self.store.move_to_trash(partial);
+        }
         self.store.move_to_trash(dir)?;
         fs::rename(partial, dir).map_err(fail("cannot store", dir))?;
+        drop(leases);
         let above = dir.parent().unwrap_or(dir);
         let synced = File::open(above).and_then(|file| file.sync_all());
         synced.map_err(fail("cannot sync", above))
@@ -450,6 +456,18 @@ mod tests {
         drop(lease);
         assert!(scene.layers.lease_layer(&dir).unwrap().is_none());
         assert!(!dir.exists());
+    }
+
+    #[test]
+    fn a_layer_that_is_used_is_not_replaced() {
+        let scene = Scene::new();
+        let used = scene.add("a", 10);
+        let second = scene.add("a", 20);
+        assert_eq!(fs::read(second.work_dir().join("made")).unwrap().len(), 10);
+        drop((used, second));
+        let third = scene.add("a", 30);
+        assert_eq!(fs::read(third.work_dir().join("made")).unwrap().len(), 30);
+        assert_eq!(fs::read_dir(third.dir.parent().unwrap()).unwrap().count(), 1);
     }
 
     #[test]

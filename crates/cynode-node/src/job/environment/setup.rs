@@ -177,10 +177,8 @@ impl SetupRun<'_> {
             remove_tracked_files(&parts.work, &tracked)?;
             // A later set-up or a job may copy the layer, and nothing else limits that.
             let mut left = most;
-            for tree in [Some(&parts.work), Some(&parts.home), parts.root.as_ref()] {
-                if let Some(tree) = tree
-                    && !fits_when_copied(tree, &mut left)?
-                {
+            for tree in [&parts.work, &parts.home].into_iter().chain(&parts.root) {
+                if !fits_when_copied(tree, &mut left)? {
                     return Ok(Err(SetupError::Failed(format!(
                         "The set-up of the environment left more than {} MiB, with the holes of files and with every name of a file. \
                          Remove what jobs do not need in the last command, or raise `disk_mib` of the environment.",
