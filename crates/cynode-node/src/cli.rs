@@ -250,6 +250,7 @@ impl CommandContext {
         let options = PackageProxyOptions {
             directory: self.store.packages_dir(),
             max_cache_bytes: settings.max_cache_bytes,
+            min_free_bytes: self.settings.min_free_disk_bytes,
             upstreams,
             advisories: settings.advisories.clone(),
             offline: settings.offline,

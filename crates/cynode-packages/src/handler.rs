@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use bytes::Bytes;
 use cynode_core::environments::{PackageFetch, PackageSource};
 use cynode_sandbox::{SocketBody, SocketBodyError, SocketHandler, full_body};
 use futures::TryStreamExt;
@@ -20,7 +21,10 @@ use hyper::{
         HOST, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, RANGE,
     },
 };
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncSeekExt},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 use tokio_util::io::ReaderStream;
 
 use crate::{
@@ -43,6 +47,16 @@ const MAX_REASON_PHRASE_BYTES: usize = 300;
 /// Maximum number of versions of one package whose absence from the index is reported.
 const MAX_HIDDEN_REPORTS: usize = 20;
 
+/// Maximum number of requests of a job that are answered at the same time: fewer than there are fetches at the same time, so that a job
+/// leaves some to others. Further ones wait.
+const MAX_JOB_REQUESTS: usize = 8;
+
+/// Size of a document above which its request counts until the client has taken it: a client that does not read would fill the memory.
+const MAX_FREE_DOCUMENT_BYTES: usize = 256 * 1024;
+
+/// Size of the pieces in which such a document is sent.
+const DOCUMENT_PIECE_BYTES: usize = 64 * 1024;
+
 /// Maximum number of refusals of a job that are remembered.
 const MAX_REPORTED_REFUSALS: usize = 10_000;
 
@@ -63,6 +77,7 @@ pub struct JobPackageHandler {
     pub(crate) rules: PackageRules,
     job: JobPackages,
     reported: Mutex<HashSet<String>>,
+    requests: Arc<Semaphore>,
 }
 
 /// Facts of a request that decide about the form of the answer.
@@ -81,7 +96,8 @@ impl JobPackageHandler {
         job: JobPackages,
     ) -> Self {
         let rules = PackageRules::new(job.policy.clone(), advisories);
-        Self { proxy, rules, job, reported: Mutex::default() }
+        let requests = Arc::new(Semaphore::new(MAX_JOB_REQUESTS));
+        Self { proxy, rules, job, reported: Mutex::default(), requests }
     }
 
     /// Returns why a version is refused, and reports it.
@@ -182,7 +198,11 @@ impl JobPackageHandler {
         });
     }
 
-    async fn answer(&self, request: &Request<Incoming>) -> Result<Response<SocketBody>, Refusal> {
+    async fn answer(
+        &self,
+        request: &Request<Incoming>,
+        turn: Option<OwnedSemaphorePermit>,
+    ) -> Result<Response<SocketBody>, Refusal> {
         let method = request.method();
         if method != Method::GET && method != Method::HEAD {
             return Err(Refusal {
@@ -217,7 +237,7 @@ impl JobPackageHandler {
             PackageSource::Npm => npm::answer_request(self, rest, &client).await,
             PackageSource::Debian => debian::answer_request(self, rest).await,
         }?;
-        self.respond(source, answer, request).await
+        self.respond(source, answer, request, turn).await
     }
 
     async fn respond(
@@ -225,12 +245,13 @@ impl JobPackageHandler {
         source: PackageSource,
         answer: Answer,
         request: &Request<Incoming>,
+        turn: Option<OwnedSemaphorePermit>,
     ) -> Result<Response<SocketBody>, Refusal> {
         let is_head = request.method() == Method::HEAD;
         match answer {
             Answer::Document { body, content_type } => {
                 let etag = sha256_text(&String::from_utf8_lossy(&body));
-                Ok(document_response(body, content_type, &etag, request))
+                Ok(document_response(body, content_type, &etag, request, turn))
             }
             Answer::File(file) => self.file_response(&file, request).await,
             Answer::Package { file, package, version } => {
@@ -304,7 +325,8 @@ impl JobPackageHandler {
 
 impl SocketHandler for JobPackageHandler {
     async fn handle_request(self: Arc<Self>, request: Request<Incoming>) -> Response<SocketBody> {
-        match self.answer(&request).await {
+        let turn = Arc::clone(&self.requests).acquire_owned().await.ok();
+        match self.answer(&request, turn).await {
             Ok(response) => response,
             Err(refusal) => {
                 tracing::debug!(
@@ -430,6 +452,7 @@ fn document_response(
     content_type: &'static str,
     etag: &str,
     request: &Request<Incoming>,
+    turn: Option<OwnedSemaphorePermit>,
 ) -> Response<SocketBody> {
     let mut response = Response::new(full_body(""));
     set_header(response.headers_mut(), ETAG, &format!("\"{etag}\""));
@@ -441,9 +464,23 @@ fn document_response(
     set_header(response.headers_mut(), CONTENT_TYPE, content_type);
     set_header(response.headers_mut(), CONTENT_LENGTH, &body.len().to_string());
     if request.method() != Method::HEAD {
-        *response.body_mut() = full_body(body);
+        *response.body_mut() = document_body(body, turn);
     }
     response
+}
+
+/// Builds the body of a document. A large one keeps the turn of its request until the client has taken it.
+fn document_body(body: Vec<u8>, turn: Option<OwnedSemaphorePermit>) -> SocketBody {
+    if body.len() <= MAX_FREE_DOCUMENT_BYTES {
+        return full_body(body);
+    }
+    let body = Bytes::from(body);
+    let pieces = (0..body.len()).step_by(DOCUMENT_PIECE_BYTES).map(move |start| {
+        let _turn = &turn;
+        let end = (start + DOCUMENT_PIECE_BYTES).min(body.len());
+        Ok::<_, SocketBodyError>(Frame::data(body.slice(start..end)))
+    });
+    StreamBody::new(futures::stream::iter(pieces)).boxed_unsync()
 }
 
 /// Says why in the body and in the status line, because some clients show only one of them.

@@ -12,7 +12,7 @@ use std::{
 use cynode_core::environments::{PackageFetch, PackagePolicy, PackageSource};
 use time::OffsetDateTime;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
 };
 use url::Url;
@@ -35,9 +35,9 @@ const MAX_DOCUMENT_BYTES: u64 = 64 << 20;
 const MAX_FILE_BYTES: u64 = 4 << 30;
 
 /// Size of a document up to which it is parsed at any time.
-const SMALL_DOCUMENT_BYTES: usize = 4 << 20;
+const SMALL_DOCUMENT_BYTES: u64 = 4 << 20;
 
-/// Maximum number of large documents that are parsed at the same time.
+/// Maximum number of large documents that are in memory at the same time.
 const MAX_PARALLEL_PARSES: usize = 2;
 
 /// How long a document is used without asking whether it has changed, in seconds.
@@ -56,6 +56,8 @@ pub struct PackageProxyOptions {
     pub directory: PathBuf,
     /// Size of the cache above which the least recently used files are removed.
     pub max_cache_bytes: u64,
+    /// Free disk space below which nothing more is fetched.
+    pub min_free_bytes: u64,
     /// Registries.
     pub upstreams: Upstreams,
     /// File of advisories in the OSV format; versions that it names are refused.
@@ -111,12 +113,14 @@ pub(crate) struct StoredFile {
 }
 
 /// A document of an index.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct IndexDocument {
     pub(crate) body: Vec<u8>,
     pub(crate) content_type: String,
     /// Where it came from, for addresses in it that are relative.
     pub(crate) url: Url,
+    /// Place of a large document in memory. Whoever keeps what was parsed of it keeps this, too.
+    pub(crate) turn: Option<OwnedSemaphorePermit>,
 }
 
 /// Package proxy of a node.
@@ -127,7 +131,7 @@ pub struct PackageProxy {
     advisories: Arc<Advisories>,
     offline: bool,
     flights: SingleFlight,
-    parses: Semaphore,
+    parses: Arc<Semaphore>,
     clock: UnixClock,
     served_files: AtomicU64,
     refusals: AtomicU64,
@@ -150,8 +154,14 @@ impl PackageProxy {
         options: PackageProxyOptions,
         clock: UnixClock,
     ) -> Result<Arc<Self>, PackageProxyError> {
-        let PackageProxyOptions { directory, max_cache_bytes, upstreams, advisories, offline } =
-            options;
+        let PackageProxyOptions {
+            directory,
+            max_cache_bytes,
+            min_free_bytes,
+            upstreams,
+            advisories,
+            offline,
+        } = options;
         let store = PackageStore::open(&directory, max_cache_bytes).map_err(|source| {
             let what = format!("the package cache {} cannot be used", directory.display());
             PackageProxyError::Io { what, source }
@@ -159,12 +169,12 @@ impl PackageProxy {
         let advisories = advisories.map(|path| Advisories::read(&path)).transpose()?;
         Ok(Arc::new(Self {
             store: Arc::new(store),
-            client: UpstreamClient::new(&upstreams)?,
+            client: UpstreamClient::new(&upstreams, min_free_bytes)?,
             upstreams,
             advisories: Arc::new(advisories.unwrap_or_default()),
             offline,
             flights: SingleFlight::default(),
-            parses: Semaphore::new(MAX_PARALLEL_PARSES),
+            parses: Arc::new(Semaphore::new(MAX_PARALLEL_PARSES)),
             clock,
             served_files: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
@@ -232,12 +242,12 @@ impl PackageProxy {
         self.refusals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until a document of that size may be parsed: a parsed one takes several times its size.
-    pub(crate) async fn reserve_parse(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+    /// Waits until a document of that size may be read: a parsed one takes several times its size.
+    async fn reserve_parse(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         if bytes <= SMALL_DOCUMENT_BYTES {
             return None;
         }
-        self.parses.acquire().await.ok()
+        Arc::clone(&self.parses).acquire_owned().await.ok()
     }
 
     /// Loads a document of an index, from the cache if it is fresh.
@@ -250,6 +260,7 @@ impl PackageProxy {
         let key = format!("document {accept} {url}");
         let entry =
             self.load_entry(&key, upstream, url.clone(), accept, MAX_DOCUMENT_BYTES, None).await?.0;
+        let turn = self.reserve_parse(entry.bytes).await;
         let store = Arc::clone(&self.store);
         let body = spawn_blocking(move || store.read_file(&entry.sha256, MAX_DOCUMENT_BYTES))
             .await
@@ -257,7 +268,7 @@ impl PackageProxy {
             .flatten()
             .map_err(|error| Refusal::disk(&error))?;
         let content_type = entry.content_type.unwrap_or_default();
-        Ok(IndexDocument { body, content_type, url })
+        Ok(IndexDocument { body, content_type, url, turn })
     }
 
     /// Loads a file that may change at its address, such as an index of Debian.

@@ -22,9 +22,6 @@ use crate::{
     integrity::{ExpectedDigest, hash_file, is_sha256_hex, sha256_text},
 };
 
-/// Free disk space below which nothing more is fetched.
-const MIN_FREE_DISK_BYTES: u64 = 512 << 20;
-
 /// Maximum size of the file of an entry.
 const MAX_ENTRY_BYTES: u64 = 64 << 10;
 
@@ -157,9 +154,9 @@ impl PackageStore {
     }
 
     /// Returns whether there is disk space for another file.
-    pub(crate) fn has_free_disk(&self) -> bool {
+    pub(crate) fn has_free_disk(&self, min_free_bytes: u64) -> bool {
         rustix::fs::statvfs(&self.directory)
-            .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= MIN_FREE_DISK_BYTES)
+            .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= min_free_bytes)
     }
 
     /// Stores a temporary file that was checked and synced.

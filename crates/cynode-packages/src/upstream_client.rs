@@ -44,6 +44,9 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 /// Timeout of a whole fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(30);
 
+/// Number of downloaded bytes after which the free disk space is looked at again.
+const DISK_CHECK_BYTES: u64 = 16 << 20;
+
 /// Maximum number of bytes of a validator or a media type that is stored.
 const MAX_HEADER_BYTES: usize = 500;
 
@@ -83,13 +86,17 @@ pub(crate) struct FetchedFile {
 pub(crate) struct UpstreamClient {
     http: reqwest::Client,
     slots: Semaphore,
+    min_free_bytes: u64,
     requests: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl UpstreamClient {
     /// Sets the client up.
-    pub(crate) fn new(upstreams: &Upstreams) -> Result<Self, PackageProxyError> {
+    pub(crate) fn new(
+        upstreams: &Upstreams,
+        min_free_bytes: u64,
+    ) -> Result<Self, PackageProxyError> {
         let mut certificates = Vec::new();
         for path in &upstreams.certificate_files {
             let pem = std::fs::read(path).map_err(|error| error.to_string());
@@ -123,6 +130,7 @@ impl UpstreamClient {
         Ok(Self {
             http: builder.build().map_err(PackageProxyError::Client)?,
             slots: Semaphore::new(MAX_PARALLEL_FETCHES),
+            min_free_bytes,
             requests: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         })
@@ -142,14 +150,19 @@ impl UpstreamClient {
         let Ok(_slot) = self.slots.acquire().await else {
             return Err(Refusal::unavailable("the package proxy is shutting down"));
         };
-        if !store.has_free_disk() {
-            return Err(Refusal {
-                status: StatusCode::INSUFFICIENT_STORAGE,
-                reason: "the node's disk is full: nothing more is fetched".to_owned(),
-            });
-        }
+        self.check_free_disk(store)?;
         let fetched = timeout(FETCH_TIMEOUT, self.fetch_whole(request, store)).await;
         fetched.unwrap_or_else(|_| Err(Refusal::upstream("the registry takes too long")))
+    }
+
+    fn check_free_disk(&self, store: &PackageStore) -> Result<(), Refusal> {
+        if store.has_free_disk(self.min_free_bytes) {
+            return Ok(());
+        }
+        Err(Refusal {
+            status: StatusCode::INSUFFICIENT_STORAGE,
+            reason: "the node's disk is full: nothing more is fetched".to_owned(),
+        })
     }
 
     async fn fetch_whole(
@@ -248,7 +261,7 @@ impl UpstreamClient {
         let (file, path) = store.create_temporary().map_err(disk)?.into_parts();
         let mut file = tokio::fs::File::from_std(file);
         let mut hasher = FileHasher::new(request.expected);
-        let mut bytes = 0_u64;
+        let (mut bytes, mut unchecked) = (0_u64, 0_u64);
         loop {
             let chunk = response.chunk().await.map_err(|error| {
                 let error = error.without_url();
@@ -260,6 +273,12 @@ impl UpstreamClient {
             self.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
             if bytes > request.max_bytes {
                 return Err(too_large());
+            }
+            // Many downloads at once could fill the disk, and the runs of all jobs would end.
+            unchecked += chunk.len() as u64;
+            if unchecked > DISK_CHECK_BYTES {
+                unchecked = 0;
+                self.check_free_disk(store)?;
             }
             hasher.update(&chunk);
             file.write_all(&chunk).await.map_err(disk)?;

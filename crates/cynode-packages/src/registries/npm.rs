@@ -6,12 +6,14 @@ use cynode_core::environments::PackageSource;
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use url::Url;
 
 use crate::{
     error::Refusal,
     handler::{Answer, ClientFacts, HiddenVersions, JobPackageHandler},
     integrity::{DigestKind, ExpectedDigest},
+    proxy::IndexDocument,
     rules::VersionFacts,
     versions::{compare_versions, is_prerelease},
 };
@@ -126,7 +128,7 @@ async fn load_packument(
     job: &JobPackageHandler,
     name: &str,
     is_full: bool,
-) -> Result<Vec<u8>, Refusal> {
+) -> Result<IndexDocument, Refusal> {
     job.check_package(SOURCE, name)?;
     let upstream = &job.proxy.upstreams().npm;
     let url = upstream
@@ -134,7 +136,7 @@ async fn load_packument(
         .join(&format!("./{}", name.replace('/', "%2f")))
         .map_err(|_| Refusal::upstream("the address of the registry is not usable"))?;
     let accept = if is_full { ACCEPT_FULL } else { ACCEPT_ABBREVIATED };
-    Ok(job.proxy.load_document(upstream, url, accept).await?.body)
+    job.proxy.load_document(upstream, url, accept).await
 }
 
 fn needs_full_form(job: &JobPackageHandler) -> bool {
@@ -145,15 +147,14 @@ fn unreadable() -> Refusal {
     Refusal::upstream("the registry's answer about the package cannot be read")
 }
 
-/// Loads a packument for a client: without refused versions, with addresses of the proxy.
+/// Loads a packument for a client: without refused versions, with addresses of the proxy. Returns its place in memory, too.
 async fn load_shown(
     job: &JobPackageHandler,
     name: &str,
     client: &ClientFacts,
-) -> Result<Value, Refusal> {
+) -> Result<(Value, Option<OwnedSemaphorePermit>), Refusal> {
     let is_full = needs_full_form(job) || !client.accept.contains(ABBREVIATED);
-    let body = load_packument(job, name, is_full).await?;
-    let _turn = job.proxy.reserve_parse(body.len()).await;
+    let IndexDocument { body, turn, .. } = load_packument(job, name, is_full).await?;
     let mut document: Value = serde_json::from_slice(&body).map_err(|_| unreadable())?;
     drop(body);
     let times = document.get("time").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -185,7 +186,7 @@ async fn load_shown(
             shown.contains(version) || version == "created" || version == "modified"
         });
     }
-    Ok(document)
+    Ok((document, turn))
 }
 
 /// Takes away tags of hidden versions; `latest` moves to the newest version that is shown.
@@ -208,7 +209,7 @@ async fn packument(
     name: &str,
     client: &ClientFacts,
 ) -> Result<Answer, Refusal> {
-    let document = load_shown(job, name, client).await?;
+    let (document, _turn) = load_shown(job, name, client).await?;
     let content_type =
         if client.accept.contains(ABBREVIATED) { ABBREVIATED } else { "application/json" };
     Ok(Answer::Document { body: document.to_string().into_bytes(), content_type })
@@ -221,7 +222,7 @@ async fn manifest(
     version: &str,
     client: &ClientFacts,
 ) -> Result<Answer, Refusal> {
-    let document = load_shown(job, name, client).await?;
+    let (document, _turn) = load_shown(job, name, client).await?;
     let tagged = document["dist-tags"][version].as_str().unwrap_or(version);
     let manifest = document["versions"]
         .get(tagged)
@@ -241,9 +242,11 @@ fn file_of_address(address: &str) -> Option<String> {
 }
 
 async fn tarball(job: &JobPackageHandler, name: &str, file: &str) -> Result<Answer, Refusal> {
-    let body = load_packument(job, name, needs_full_form(job)).await?;
+    let IndexDocument { body, turn, .. } =
+        load_packument(job, name, needs_full_form(job)).await?;
     let packument: Packument = serde_json::from_slice(&body).map_err(|_| unreadable())?;
-    drop(body);
+    // The file may take long, and others shall not wait for it.
+    drop((body, turn));
     let (version, entry) = packument
         .versions
         .iter()

@@ -95,6 +95,7 @@ impl Scene {
             PackageProxyOptions {
                 directory: setup.cache.unwrap_or_else(|| folder.path().join("cache")),
                 max_cache_bytes: setup.max_cache_bytes.unwrap_or(1 << 30),
+                min_free_bytes: 0,
                 upstreams,
                 advisories,
                 offline: setup.offline,

@@ -89,6 +89,7 @@ impl PackageCache {
         Ok(PackageProxy::open(PackageProxyOptions {
             directory: self.directory,
             max_cache_bytes: self.cache_mib << 20,
+            min_free_bytes: 512 << 20,
             upstreams,
             advisories: self.advisories,
             offline: self.offline,
