@@ -1,6 +1,7 @@
 //! Report of fetched packages: events in small batches.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{Arc, Mutex},
 };
@@ -10,16 +11,21 @@ use cynode_core::{environments::PackageFetch, nodes::JobEventData, sync::lock_un
 /// Maximum number of fetches in one event.
 const MAX_EVENT_FETCHES: usize = 50;
 
-/// Collects the fetches of a job and reports them in batches; the rest when it is dropped.
+/// Maximum number of different fetches that are reported. No set of packages is as large, and a job decides how often it asks.
+const MAX_REPORTED_FETCHES: usize = 20_000;
+
+/// Collects the fetches of a job and reports each once, in batches; the rest when it is dropped.
 pub(crate) struct PackageReport {
     push_event: Arc<dyn Fn(JobEventData) + Send + Sync>,
     pending: Mutex<Vec<PackageFetch>>,
+    /// What was reported.
+    known: Mutex<HashSet<String>>,
 }
 
 impl PackageReport {
     /// Creates a report that gives its events to a function.
     pub(crate) fn new(push_event: Arc<dyn Fn(JobEventData) + Send + Sync>) -> Self {
-        Self { push_event, pending: Mutex::default() }
+        Self { push_event, pending: Mutex::default(), known: Mutex::default() }
     }
 
     /// Returns the function that takes fetches. It does not keep the report alive: a fetch after its end is an event of its own.
@@ -32,6 +38,9 @@ impl PackageReport {
     }
 
     fn add_fetch(&self, fetch: PackageFetch) {
+        if !self.is_new(&fetch) {
+            return;
+        }
         // A refusal is reported at once: the job may fail by it.
         let is_due = {
             let mut pending = lock_unpoisoned(&self.pending);
@@ -42,6 +51,15 @@ impl PackageReport {
         if is_due {
             self.flush_fetches();
         }
+    }
+
+    /// Returns whether a fetch was not reported yet. Events of packages do not count against the events of a job.
+    fn is_new(&self, fetch: &PackageFetch) -> bool {
+        let PackageFetch { source, package, version, sha256, refused, .. } = fetch;
+        let refused = refused.as_deref().unwrap_or_default();
+        let key = format!("{} {package} {version} {sha256} {refused}", source.as_str());
+        let mut known = lock_unpoisoned(&self.known);
+        known.len() < MAX_REPORTED_FETCHES && known.insert(key)
     }
 
     /// Reports the fetches that are pending.
@@ -96,6 +114,7 @@ mod tests {
         for number in 0..51 {
             sink(fetch(&format!("p{number}"), None));
         }
+        sink(fetch("p7", None));
         sink(fetch("bad", Some("it is too young")));
         sink(fetch("last", None));
         drop(report);
