@@ -130,7 +130,7 @@ pub(crate) async fn run_diagnostics(
         note(
             "environments",
             if layered.is_empty() {
-                let advice = "no overlays: jobs copy their environment, and system packages need the base `debian` or an image; \
+                let advice = "no overlays: jobs copy their environment, and system packages need an image; \
                               a kernel with overlayfs (5.11, where the node is not root) mends that";
                 DoctorStatus::Missing(advice.to_owned())
             } else {

@@ -118,11 +118,13 @@ fn find_unusable_part(spec: &EnvironmentSpec, has_overlays: bool) -> Option<Stri
             "an image has its own system, so `system_packages` cannot be added; use an image that has them"
                 .to_owned(),
         ),
-        EnvironmentBase::Host if has_packages && !has_overlays => Some(
-            "this node has no overlays (overlayfs), so `system_packages` cannot be laid over its system; \
-             `cynode-node doctor` says why, and the base `debian` does not need them"
-                .to_owned(),
-        ),
+        EnvironmentBase::Host | EnvironmentBase::Debian(_)
+            if needs_system_root(spec) && !has_overlays =>
+        {
+            let text = "this node has no overlays (overlayfs), which `system_packages` and the base `debian` need; \
+                        `cynode-node doctor` says why, and an image does not need them";
+            Some(text.to_owned())
+        }
         _ => None,
     }
 }
@@ -404,6 +406,8 @@ mod tests {
         let with_packages = spec("system_packages = [\"cmake\"]");
         assert_eq!(find_unusable_part(&with_packages, true), None);
         assert!(find_unusable_part(&with_packages, false).unwrap().contains("overlays"));
+        let release = spec("base = { debian = \"bookworm\" }");
+        assert!(find_unusable_part(&release, false).unwrap().contains("overlays"));
         let image = spec("base = { image = \"x\" }\nsystem_packages = [\"cmake\"]");
         assert!(find_unusable_part(&image, true).unwrap().contains("an image"));
     }

@@ -422,7 +422,10 @@ mod tests {
         put(&tree.join("a/".repeat(500)).join("file"), "x");
         symlink(&outside, tree.join("a/link")).unwrap();
         remove_path(&tree).unwrap();
-        assert_eq!((tree.exists(), fs::read_to_string(&outside).unwrap().as_str()), (false, "keep"));
+        assert_eq!(
+            (tree.exists(), fs::read_to_string(&outside).unwrap().as_str()),
+            (false, "keep")
+        );
     }
 
     #[test]
@@ -430,7 +433,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
         put(&tree.join("hole"), "");
-        fs::OpenOptions::new().write(true).open(tree.join("hole")).unwrap().set_len(10_000).unwrap();
+        fs::OpenOptions::new()
+            .write(true)
+            .open(tree.join("hole"))
+            .unwrap()
+            .set_len(10_000)
+            .unwrap();
         fs::hard_link(tree.join("hole"), tree.join("name")).unwrap();
         let fits = |mut bytes: u64| fits_when_copied(&tree, &mut bytes).unwrap();
         assert_eq!((fits(20_000), fits(19_999)), (true, false));

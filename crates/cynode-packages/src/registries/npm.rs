@@ -242,8 +242,7 @@ fn file_of_address(address: &str) -> Option<String> {
 }
 
 async fn tarball(job: &JobPackageHandler, name: &str, file: &str) -> Result<Answer, Refusal> {
-    let IndexDocument { body, turn, .. } =
-        load_packument(job, name, needs_full_form(job)).await?;
+    let IndexDocument { body, turn, .. } = load_packument(job, name, needs_full_form(job)).await?;
     let packument: Packument = serde_json::from_slice(&body).map_err(|_| unreadable())?;
     // The file may take long, and others shall not wait for it.
     drop((body, turn));
