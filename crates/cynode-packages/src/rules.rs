@@ -9,6 +9,9 @@ use crate::{advisories::Advisories, versions::normalize_name};
 
 const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
 
+/// Maximum length of a licence that is evaluated. A package decides about its text, and each bracket takes a part of the stack.
+const MAX_LICENCE_BYTES: usize = 1000;
+
 /// What the index says about a version.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VersionFacts<'a> {
@@ -105,6 +108,9 @@ impl PackageRules {
 
     /// Returns why a licence is not allowed, if it is not. An unknown licence is allowed.
     pub(crate) fn licence_refusal(&self, licence: &str) -> Option<String> {
+        if licence.len() > MAX_LICENCE_BYTES {
+            return Some("the licence is too long to be compared with policy: that".to_owned());
+        }
         let forbidden =
             |id: &str| self.policy.forbidden_licences.iter().any(|it| it.eq_ignore_ascii_case(id));
         (!is_expression_allowed(licence, &forbidden))
