@@ -87,6 +87,10 @@ impl ReportReader {
 }
 
 fn feed_line(parsers: &mut [Box<dyn FormatParser>], line: &str, source: LineSource) {
+    // No framework writes such a line, and a flood of them would take a parser's time each.
+    if line.len() == 1 {
+        return;
+    }
     for parser in parsers {
         parser.read_line(line, source);
     }

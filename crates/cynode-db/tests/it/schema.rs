@@ -56,6 +56,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "schedules",
         "project deletion",
         "environments",
+        "test results",
     ];
     assert_eq!(pending, all);
 }

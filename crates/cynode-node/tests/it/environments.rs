@@ -439,7 +439,7 @@ async fn a_service_that_does_not_answer_is_named() {
 
 #[tokio::test]
 async fn code_that_nobody_reviewed_reaches_neither_the_environment_of_others_nor_secrets() {
-    let (scene, running) = Scene::new().await;
+    let (scene, _running) = Scene::new().await;
     let base = scene.change(&scene.base, "printf 'echo good' > hook.sh; echo 1 > lock");
     let hostile = scene.change(&base, "printf 'echo evil' > hook.sh");
     let relocked = scene.change(&hostile, "echo 2 > lock");
@@ -458,5 +458,4 @@ async fn code_that_nobody_reviewed_reaches_neither_the_environment_of_others_nor
         (own.as_str(), made),
         ("evil\n0\n", ["good\n12\n", "good\n12\n"].map(str::to_owned))
     );
-    running.stop().await;
 }
