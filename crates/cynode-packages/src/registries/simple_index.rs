@@ -114,8 +114,8 @@ impl SimpleFile {
             "filename": self.filename,
             "url": format!("/pypi/files/{project}/{}", self.filename),
             "hashes": { "sha256": self.sha256.as_deref().unwrap_or_default() },
+            // The older name of this field ends pip 23.0, which Debian 12 has, with an error.
             "core-metadata": metadata,
-            "dist-info-metadata": metadata,
             "yanked": false,
         });
         let optional = [
