@@ -104,6 +104,13 @@ fn demote_finding(finding: VerificationFinding) -> VerificationFinding {
     }
 }
 
+const fn verification_status(outcome: VerifyOutcome) -> VerificationStatus {
+    match outcome {
+        VerifyOutcome::Accept | VerifyOutcome::Revise => VerificationStatus::Pass,
+        VerifyOutcome::Redo | VerifyOutcome::GiveUp => VerificationStatus::Fail,
+    }
+}
+
 /// Returns how a person is asked when the checks of a result could not run because the environment could not be set up.
 fn handle_failed_setup(scene: &StepContext<'_>, result: &StepResult) -> Option<CheckpointDraft> {
     let (unit, attempt) = (&result.unit, result.attempt);
@@ -142,13 +149,9 @@ pub(super) async fn run_verify_step(scene: &StepContext<'_>) -> Result<Checkpoin
     };
     let VerificationResult { outcome, findings, recommended_actions, note, by_person, waived } =
         judgement;
-    let status = match outcome {
-        VerifyOutcome::Accept | VerifyOutcome::Revise => VerificationStatus::Pass,
-        VerifyOutcome::Redo | VerifyOutcome::GiveUp => VerificationStatus::Fail,
-    };
     state.verification = Some(StepVerification {
         unit: unit.clone(),
-        status,
+        status: verification_status(outcome),
         findings: findings.clone(),
         recommended_actions: recommended_actions.clone(),
     });
