@@ -123,7 +123,7 @@ impl JobSockets {
         }
         if let Some(PackageEgress { proxy, sources, policy }) = reach.packages {
             let fetches = Arc::new(PackageReport::new(Arc::clone(&reach.tell)));
-            let job = JobPackages { sources, policy, report: fetches.to_sink() };
+            let job = JobPackages { sources, policy, locked: [].into(), report: fetches.to_sink() };
             sockets.bind_socket(PACKAGES_NAME, PACKAGE_PORT, proxy.job_handler(job), tasks)?;
             sockets.fetches = Some(fetches);
         }

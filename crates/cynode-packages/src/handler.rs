@@ -95,7 +95,7 @@ impl JobPackageHandler {
         advisories: Arc<Advisories>,
         job: JobPackages,
     ) -> Self {
-        let rules = PackageRules::new(job.policy.clone(), advisories);
+        let rules = PackageRules::new(job.policy.clone(), job.locked.clone(), advisories);
         let requests = Arc::new(Semaphore::new(MAX_JOB_REQUESTS));
         Self { proxy, rules, job, reported: Mutex::default(), requests }
     }

@@ -1,6 +1,7 @@
 //! The proxy: cache, upstreams, advisories, and what all jobs share.
 
 use std::{
+    collections::BTreeSet,
     fmt, io,
     path::{Path, PathBuf},
     sync::{
@@ -73,6 +74,8 @@ pub struct JobPackages {
     pub sources: Vec<PackageSource>,
     /// Package policy.
     pub policy: PackagePolicy,
+    /// Versions that a lock file names, such as `crates:textwrap==0.15.1`. They may be yanked: whoever locked them has built with them.
+    pub locked: BTreeSet<String>,
     /// Receives every fetch of a package and every refusal.
     pub report: Arc<dyn Fn(PackageFetch) + Send + Sync>,
 }

@@ -1,6 +1,6 @@
 //! Package policy of a job: forbidden packages, minimum age, licences, yanked versions, advisories.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use cynode_core::environments::{PackagePolicy, PackageSource};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -35,13 +35,18 @@ pub(crate) struct VersionRefusal {
 #[derive(Debug)]
 pub(crate) struct PackageRules {
     policy: PackagePolicy,
+    locked: BTreeSet<String>,
     advisories: Arc<Advisories>,
 }
 
 impl PackageRules {
     /// Makes the rules.
-    pub(crate) const fn new(policy: PackagePolicy, advisories: Arc<Advisories>) -> Self {
-        Self { policy, advisories }
+    pub(crate) const fn new(
+        policy: PackagePolicy,
+        locked: BTreeSet<String>,
+        advisories: Arc<Advisories>,
+    ) -> Self {
+        Self { policy, locked, advisories }
     }
 
     /// Returns whether the rules need to know when a version was published.
@@ -78,7 +83,9 @@ impl PackageRules {
         if let Some(id) = self.advisories.find(source, package, version) {
             return refuse(format!("`{name}` has the advisory {id}"));
         }
-        if facts.yanked {
+        if facts.yanked
+            && !self.locked.contains(&format!("{}:{package}=={version}", source.as_str()))
+        {
             let reason = format!("`{name}` was yanked: choose another version");
             return Some(VersionRefusal { reason, is_withdrawn: true });
         }
@@ -199,7 +206,8 @@ mod tests {
     const NOW: i64 = 1_800_000_000;
 
     fn rules(policy: PackagePolicy) -> PackageRules {
-        PackageRules::new(policy, Arc::new(Advisories::default()))
+        let locked = BTreeSet::from(["pypi:x==3".to_owned()]);
+        PackageRules::new(policy, locked, Arc::new(Advisories::default()))
     }
 
     fn facts<'a>(package: &'a str, version: &'a str) -> VersionFacts<'a> {
@@ -221,6 +229,7 @@ mod tests {
                 reason(facts("requests", "2.1")),
                 reason(facts("x", "1")),
                 reason(VersionFacts { yanked: true, ..facts("x", "1") }),
+                reason(VersionFacts { yanked: true, ..facts("x", "3") }),
             ],
             [
                 Some("policy forbids the package `pypi:left-pad`".to_owned()),
@@ -228,6 +237,7 @@ mod tests {
                 None,
                 None,
                 Some("`pypi:x 1` was yanked: choose another version".to_owned()),
+                None,
             ]
         );
     }

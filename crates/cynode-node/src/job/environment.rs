@@ -3,6 +3,7 @@
 //! A job's own directories take all its changes: no job changes a layer, and what set-up made never becomes part of a result.
 
 mod layer_store;
+mod locked_versions;
 mod secret_texts;
 mod service_script;
 mod setup;

@@ -108,6 +108,7 @@ impl Scene {
         let handler = proxy.job_handler(JobPackages {
             sources: setup.sources.unwrap_or(PackageSource::ALL.to_vec()),
             policy: setup.policy,
+            locked: [].into(),
             report: Arc::new(move |fetch| reported.lock().unwrap().push(fetch)),
         });
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());

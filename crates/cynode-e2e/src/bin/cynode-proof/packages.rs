@@ -113,6 +113,7 @@ async fn serve_packages(serve: ServePackages) -> anyhow::Result<()> {
     let job = JobPackages {
         sources: PackageSource::ALL.to_vec(),
         policy: serde_json::from_str::<PackagePolicy>(&serve.policy)?,
+        locked: [].into(),
         report: Arc::new(move |fetch: PackageFetch| {
             let line = serde_json::to_string(&fetch).unwrap();
             writeln!(report.lock().unwrap(), "{line}").unwrap();

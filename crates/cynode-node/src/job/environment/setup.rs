@@ -20,6 +20,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     layer_store::{LayerLease, LayerParts, LayerRecord},
+    locked_versions::find_locked_versions,
     needs_system_root, package_sources, run_blocking,
     secret_texts::SecretTexts,
     system_layers,
@@ -289,7 +290,7 @@ impl SetupRun<'_> {
         let spec = &assigned.spec;
         let outbox = Arc::clone(&job.outbox);
         let fetches = Arc::new(PackageReport::new(Arc::new(move |event| outbox.push(event))));
-        let (sockets, _open) = self.open_package_socket(&fetches)?;
+        let (sockets, _open) = self.open_package_socket(dirs, &fetches)?;
         let has_root = needs_system_root(spec);
         let count = spec.setup.len() + usize::from(has_root);
         let steps = StepReport { job, count: u32::try_from(count).unwrap_or(u32::MAX) };
@@ -388,6 +389,7 @@ impl SetupRun<'_> {
     /// Opens the socket of the package proxy, if the environment fetches packages. It closes when the returned guard is dropped.
     fn open_package_socket(
         &self,
+        dirs: &JobDir,
         fetches: &Arc<PackageReport>,
     ) -> Result<(Vec<SocketForward>, Option<SocketGuard>), SetupError> {
         let Self { node, job, assigned, .. } = *self;
@@ -406,6 +408,7 @@ impl SetupRun<'_> {
         let packages = JobPackages {
             sources,
             policy: assigned.package_policy.clone(),
+            locked: find_locked_versions(&dirs.workspace_dir(), &assigned.spec.lock_files),
             report: fetches.to_sink(),
         };
         let (forward, open) =
