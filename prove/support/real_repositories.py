@@ -77,8 +77,8 @@ def download_crates(task, version, into):
 
 def download_debian(task, archive, into):
     """A file of the archive, from the machine's own mirror."""
-    listed = try_program("apt-cache", "policy").stdout.split()
-    roots = dict.fromkeys(word.rstrip("/") for word in listed if word.startswith(("http://", "https://")) and "security" not in word)
+    listed = try_program("apt-get", "indextargets", "--format", "$(REPO_URI)").stdout.split()
+    roots = dict.fromkeys(word.rstrip("/") for word in listed)
     name = task["package"]
     for root in roots:
         url = f"{root}/pool/main/{name[:4] if name.startswith('lib') else name[0]}/{name}/{archive['file']}"
