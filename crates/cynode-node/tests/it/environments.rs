@@ -437,7 +437,7 @@ async fn a_service_that_does_not_answer_is_named() {
     assert_eq!(outcomes, [(Some(125), told)]);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn code_that_nobody_reviewed_reaches_neither_the_environment_of_others_nor_secrets() {
     let (scene, _running) = Scene::new().await;
     let base = scene.change(&scene.base, "printf 'echo good' > hook.sh; echo 1 > lock");
