@@ -704,6 +704,10 @@ def example(command, url):
         with tempfile.NamedTemporaryFile("w", delete=False) as link:
             link.write(f"{url}/#bootstrap=cyn_boot_wrong\n")
         words[words.index("--link-file") + 1] = link.name
+    if "environment.toml" in words:
+        with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False) as file:
+            file.write('setup = ["true"]\n')
+        words[words.index("environment.toml")] = file.name
     return [word for word in words if word not in ("--json", "--quiet", "--yes")]
 
 
@@ -715,7 +719,7 @@ def check_help_and_refusals(command):
     if command in LOCAL:
         return
     secret = "wrong horse battery\n" * 3
-    flags = [f"--{word}-stdin" for word in ("password", "key") if any(it.get("flag") == f"--{word}-stdin" for it in COMMANDS[command]["arguments"])]
+    flags = [f"--{word}-stdin" for word in ("password", "key", "value") if any(it.get("flag") == f"--{word}-stdin" for it in COMMANDS[command]["arguments"])]
     nobody = f"http://{options.nobody}"
     for url, more, wanted in ((nobody, {}, 7), (options.url, {"CYNORK_TOKEN": "cyn_ses_wrong"}, 3)):
         if wanted == 3 and command in OPEN:
