@@ -80,7 +80,7 @@ def build_hostile_package(folder, marker):
 
 def build_debian_archive(root, marker):
     """A signed archive with the hostile package, as a mirror has it; the bytes of its key."""
-    pool, lists = root / "pool/main", root / "dists/stable"
+    pool, lists = root / "pool/main/h/hostile", root / "dists/stable"
     arch = run_program("dpkg", "--print-architecture").strip()
     index = lists / f"main/binary-{arch}"
     pool.mkdir(parents=True)
@@ -154,9 +154,12 @@ class EnvironmentWorld:
         self.outside = Listener(lambda asked: (200, {"content-type": "text/plain"}, self.secret.encode()))
         replace_apt_sources(self.work, f"{self.upstream.url}/debian", key)
         registries = {"npm": "npm/", "pypi": "pypi/simple/", "crates": "crates/"}
-        clients = {"CYNODE_NODE_PACKAGE_UPSTREAMS": ",".join(f"{name}={self.upstream.url}/{path}" for name, path in registries.items())}
-        self.installation = Installation(cynode, self.work / "installation", True, whole=True, environment=clients)
+        upstreams = [f"{name}={self.upstream.url}/{path}" for name, path in registries.items()]
+        self.installation = Installation(cynode, self.work / "installation", True, whole=True)
         self.installation.set_up(people=False)
+        self.installation.end_process()
+        (self.installation.data / "node/node.toml").write_text(f"package_upstreams = {json.dumps(upstreams)}\n")
+        self.installation.start()
         self.state = self.installation.data / "node"
         self.layers = self.state / "environments"
         self.cynork = pathlib.Path(cynode).parent / "cynork"
@@ -368,7 +371,7 @@ def attack_disk(world):
     task = installation.create_jobs(["a"], project, work=spec)
     job = until(lambda: (found := installation.job_results(task)["a"])["result"] and found, SETUP_SECONDS, 0.2, "the filling set-up did not end")
     installation.api("POST", f"/v1/tasks/{task}/cancel", {})
-    stop = job["result"].get("stop")
+    stop = job["result"].get("stop_reason")
     world.failures.check(job["state"] != "succeeded" and stop == "environment", f"a set-up that fills the disk fails the job: {job['state']}, {stop}")
     number = project.split("_", 1)[1]
 

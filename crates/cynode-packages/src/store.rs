@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     io::{self, Read, Write},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
@@ -82,6 +83,8 @@ impl PackageStore {
     /// work while somebody looks at its cache.
     pub(crate) fn open(directory: &Path, max_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
+        // Other accounts of the machine need not know what is built here.
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
         let lock =
             File::options().create(true).truncate(false).write(true).open(directory.join(LOCK))?;
         if lock.try_lock().is_ok() {
