@@ -285,7 +285,7 @@ class Journey:
             file.write_text(json.dumps(spec))
             found = json.loads(self.cynork("project", "environment", "set", file, "--project", self.name, "--json").stdout)
         self.cynork("project", "environment", "accept", found["version"], "--project", self.name)
-        self.spec = spec
+        self.spec, self.version = spec, found["version"]
 
     def reference(self):
         """The environment in force, as jobs name it."""
@@ -294,7 +294,7 @@ class Journey:
 
     def try_environment(self):
         """The set-up must succeed. That a test fails is what the tests are for."""
-        tried = self.timed("try", lambda: self.cynork("project", "environment", "try", "--project", self.name, check=False))
+        tried = self.timed("try", lambda: self.cynork("project", "environment", "try", self.version, "--project", self.name, check=False))
         assert "failed at step" not in tried.stdout + tried.stderr, f"{tried.stdout[-2000:]}{tried.stderr[-1000:]}"
         return tried
 
