@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use cynode_packages::UPSTREAM_KEYS;
 use serde::Deserialize;
 
 use crate::{
@@ -22,10 +23,6 @@ use crate::{
 pub const DEFAULT_CONFIG: &str = include_str!("../node.default.toml");
 
 const ENV_PREFIX: &str = "CYNODE_NODE_";
-
-/// Names of registries in `package_upstreams`, with the further hosts of their files.
-const UPSTREAM_NAMES: [&str; 7] =
-    ["crates", "crates_files", "debian", "npm", "npm_files", "pypi", "pypi_files"];
 
 /// What one source says; what it leaves out the next one decides.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -189,9 +186,9 @@ fn parse_upstreams(entries: &[String]) -> anyhow::Result<BTreeMap<String, String
         let (name, url) = entry.split_once('=').unwrap_or_default();
         let (name, url) = (name.trim(), url.trim());
         ensure!(
-            UPSTREAM_NAMES.contains(&name) && !url.is_empty(),
+            UPSTREAM_KEYS.contains(&name) && !url.is_empty(),
             "an entry of package_upstreams is NAME=URL, and NAME is one of {}",
-            UPSTREAM_NAMES.join(", ")
+            UPSTREAM_KEYS.join(", ")
         );
         let earlier = upstreams.insert(name.to_owned(), url.to_owned());
         ensure!(earlier.is_none(), "package_upstreams names `{name}` twice");

@@ -4,11 +4,14 @@ use std::{
     collections::HashSet,
     io::{self, SeekFrom},
     ops::Range,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
-use cynode_core::environments::{PackageFetch, PackageSource};
+use cynode_core::{
+    environments::{PackageFetch, PackageSource},
+    sync::lock_unpoisoned,
+};
 use cynode_sandbox::{SocketBody, SocketBodyError, SocketHandler, full_body};
 use futures::TryStreamExt;
 use http_body_util::{BodyExt, StreamBody};
@@ -181,7 +184,7 @@ impl JobPackageHandler {
 
     fn report_refusal(&self, source: PackageSource, package: &str, version: &str, reason: &str) {
         let key = format!("{} {package} {version} {reason}", source.as_str());
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = lock_unpoisoned(&self.reported);
         if reported.len() >= MAX_REPORTED_REFUSALS || !reported.insert(key) {
             return;
         }

@@ -28,7 +28,7 @@ pub use self::{
     error::PackageProxyError,
     handler::JobPackageHandler,
     proxy::{JobPackages, PackageProxy, PackageProxyOptions, PackageProxyStats, UnixClock},
-    upstreams::Upstreams,
+    upstreams::{UPSTREAM_KEYS, Upstreams},
 };
 
 /// Port of the proxy inside a sandbox.

@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
+use cynode_core::sync::lock_unpoisoned;
 use tokio::sync::OwnedMutexGuard;
 
 /// Number of remembered keys above which those that nobody waits for are dropped.
@@ -23,7 +24,7 @@ impl SingleFlight {
     }
 
     fn lock_of(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = lock_unpoisoned(&self.locks);
         if let Some(lock) = locks.get(key).and_then(Weak::upgrade) {
             return lock;
         }

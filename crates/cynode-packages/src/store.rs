@@ -8,12 +8,13 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::SystemTime,
 };
 
+use cynode_core::sync::lock_unpoisoned;
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use serde::{Deserialize, Serialize};
 use tempfile::{NamedTempFile, TempPath};
@@ -198,7 +199,7 @@ impl PackageStore {
     /// Removes the least recently used files until the cache is nine tenths of its limit, then entries without a file. Returns the number
     /// of removed bytes.
     pub(crate) fn prune(&self) -> io::Result<u64> {
-        let _alone = self.pruning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = lock_unpoisoned(&self.pruning);
         let mut files = list_files(&self.directory.join(FILES))?;
         files.sort_by_key(|(_, metadata)| metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
         let mut used: u64 = files.iter().map(|(_, metadata)| metadata.len()).sum();

@@ -143,6 +143,10 @@ pub struct Upstreams {
     pub(crate) no_proxy: Option<String>,
 }
 
+/// Keys of a node's own registries, with the further hosts of their files.
+pub const UPSTREAM_KEYS: [&str; 7] =
+    ["crates", "crates_files", "debian", "npm", "npm_files", "pypi", "pypi_files"];
+
 impl Upstreams {
     /// Takes the registries from the node's configuration, else from the package clients of the machine, else the public ones. Returns
     /// warnings about what could not be used.
@@ -167,11 +171,9 @@ impl Upstreams {
         let machine = MachineConfig::read(root, home, env);
         let mut warnings = machine.warnings.clone();
         for key in overrides.keys() {
-            let keys =
-                ["crates", "pypi", "npm", "debian", "crates_files", "pypi_files", "npm_files"];
-            if !keys.contains(&key.as_str()) {
-                warnings
-                    .push(format!("`{key}` is no package source; those are {}", keys.join(", ")));
+            if !UPSTREAM_KEYS.contains(&key.as_str()) {
+                let known = UPSTREAM_KEYS.join(", ");
+                warnings.push(format!("`{key}` is no package source; those are {known}"));
             }
         }
         let mut one = |source| registry_upstream(source, overrides, &machine, &mut warnings);

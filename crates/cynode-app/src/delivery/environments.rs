@@ -53,6 +53,7 @@ pub use cynode_db::delivery::environments::{
     EnvironmentRecord, PackageFetchFilter, PackageFetchRecord, ProjectSecretInfo,
 };
 
+use super::require_person_with_role;
 use crate::{
     App, Ctx, Error, OperationAnswer, OperationRequest,
     platform::{
@@ -106,28 +107,8 @@ impl InstallationKeys {
     /// Unseals a secret of a project.
     pub(crate) fn project_secret(&self, secret: &SealedSecret) -> Result<SecretString, Error> {
         let place = secret_associated_data(secret.project, &secret.name);
-        let opened = self.unseal_secret(&place, &secret.sealed)?;
-        let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
-        Ok(text.into())
+        self.unseal_text(&place, &secret.sealed)
     }
-}
-
-/// Requires an admin of the project who is a person. An agent never decides what its sandbox is made of.
-async fn require_project_admin(ctx: &mut Ctx, project: ProjectId) -> Result<UserId, Error> {
-    let caller = ctx.require_project_role(project, UserRole::Admin).await?;
-    if caller.bounds.is_some() {
-        return Err(Error::forbidden(UserRole::Admin, "as a person"));
-    }
-    Ok(caller.user)
-}
-
-/// Requires an operator of the project who is a person.
-async fn require_project_operator(ctx: &mut Ctx, project: ProjectId) -> Result<UserId, Error> {
-    let caller = ctx.require_project_role(project, UserRole::Operator).await?;
-    if caller.bounds.is_some() {
-        return Err(Error::forbidden(UserRole::Operator, "as a person"));
-    }
-    Ok(caller.user)
 }
 
 /// Returns a version as it is shown.
@@ -201,7 +182,7 @@ pub async fn propose_environment(
     project: ProjectId,
     spec: EnvironmentSpec,
 ) -> Result<EnvironmentRecord, Error> {
-    let user = require_project_operator(ctx, project).await?;
+    let user = require_person_with_role(ctx, project, UserRole::Operator).await?;
     let draft = ProposalDraft {
         proposal: EnvironmentProposal { spec, ..EnvironmentProposal::default() },
         origin: EnvironmentOrigin::Person,
@@ -274,7 +255,7 @@ pub async fn detect_environment(
 ) -> Result<OperationAnswer, Error> {
     let look = app.read(request, |ctx| {
         Box::pin(async move {
-            let user = require_project_operator(ctx, project).await?;
+            let user = require_person_with_role(ctx, project, UserRole::Operator).await?;
             Ok((user, repositories::get_repository(ctx.conn(), project).await?))
         })
     });
@@ -285,7 +266,7 @@ pub async fn detect_environment(
     let draft = ProposalDraft { proposal, origin, commit: Some(repository.head), by: Some(user) };
     app.mutate(request, |ctx| {
         Box::pin(async move {
-            require_project_operator(ctx, project).await?;
+            require_person_with_role(ctx, project, UserRole::Operator).await?;
             Ok(to_environment_view(store_proposal(ctx, project, &draft).await?))
         })
     })
@@ -434,7 +415,7 @@ async fn decide_environment(
     accepted: bool,
     note: Option<String>,
 ) -> Result<EnvironmentRecord, Error> {
-    let user = require_project_admin(ctx, project).await?;
+    let user = require_person_with_role(ctx, project, UserRole::Admin).await?;
     let note = note.map(|note| note.trim().to_owned()).filter(|note| !note.is_empty());
     if note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE_CHARS) {
         return Err(Error::Invalid(format!("`note` has at most {MAX_NOTE_CHARS} characters")));
@@ -469,7 +450,7 @@ pub async fn set_secret(
     name: String,
     value: SecretText,
 ) -> Result<ProjectSecretInfo, Error> {
-    let user = require_project_admin(ctx, project).await?;
+    let user = require_person_with_role(ctx, project, UserRole::Admin).await?;
     if !is_secret_name(&name) {
         return Err(Error::Invalid(format!("the name of a secret has {SECRET_NAME_RULE}")));
     }
@@ -496,7 +477,7 @@ pub async fn set_secret(
 #[tracing::instrument(name = "app.environments.delete_secret", skip_all, fields(project.id = %project))]
 #[operation]
 pub async fn delete_secret(ctx: &mut Ctx, project: ProjectId, name: &str) -> Result<(), Error> {
-    require_project_admin(ctx, project).await?;
+    require_person_with_role(ctx, project, UserRole::Admin).await?;
     if !environments::delete_secret(ctx.conn(), project, name).await? {
         return Err(Error::not_found("secret", name));
     }
@@ -522,7 +503,7 @@ pub async fn list_secrets(
     ctx: &mut Ctx,
     project: ProjectId,
 ) -> Result<Vec<ProjectSecretInfo>, Error> {
-    require_project_admin(ctx, project).await?;
+    require_person_with_role(ctx, project, UserRole::Admin).await?;
     Ok(environments::list_secrets(ctx.conn(), project).await?)
 }
 
@@ -546,7 +527,7 @@ pub async fn try_environment(
     project: ProjectId,
     body: TryEnvironment,
 ) -> Result<Task, Error> {
-    let user = require_project_operator(ctx, project).await?;
+    let user = require_person_with_role(ctx, project, UserRole::Operator).await?;
     if repositories::get_repository(ctx.conn(), project).await?.is_none() {
         return Err(Error::not_found("repository of project", project));
     }

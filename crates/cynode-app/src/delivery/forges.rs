@@ -29,6 +29,7 @@ use secrecy::SecretString;
 use serde_json::json;
 use url::Url;
 
+use super::require_person_with_role;
 use crate::{
     App, Ctx, Error, OperationAnswer, OperationRequest,
     models::registry::is_private,
@@ -148,27 +149,12 @@ fn webhook_associated_data(project: ProjectId) -> Vec<u8> {
 
 impl InstallationKeys {
     pub(crate) fn forge_credential(&self, remote: &ProjectRemote) -> Result<SecretString, Error> {
-        self.unseal_remote_secret(&credential_associated_data(remote), &remote.credential)
+        self.unseal_text(&credential_associated_data(remote), &remote.credential)
     }
 
     pub(crate) fn webhook_secret(&self, remote: &ProjectRemote) -> Result<SecretString, Error> {
-        self.unseal_remote_secret(&webhook_associated_data(remote.project), &remote.webhook_secret)
+        self.unseal_text(&webhook_associated_data(remote.project), &remote.webhook_secret)
     }
-
-    fn unseal_remote_secret(&self, place: &[u8], sealed: &[u8]) -> Result<SecretString, Error> {
-        let opened = self.unseal_secret(place, sealed)?;
-        let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
-        Ok(text.into())
-    }
-}
-
-/// Requires an admin of the project who is a person. Nobody else decides where its work goes.
-async fn require_project_admin(ctx: &mut Ctx, project: ProjectId) -> Result<UserId, Error> {
-    let caller = ctx.require_project_role(project, UserRole::Admin).await?;
-    if caller.bounds.is_some() {
-        return Err(Error::forbidden(UserRole::Admin, "as a person"));
-    }
-    Ok(caller.user)
 }
 
 /// The person who connects a remote.
@@ -204,7 +190,7 @@ pub async fn set_remote(
 ) -> Result<OperationAnswer, Error> {
     let before = app.read(request, |ctx| {
         Box::pin(async move {
-            let user = require_project_admin(ctx, project).await?;
+            let user = require_person_with_role(ctx, project, UserRole::Admin).await?;
             let runs_all = ctx.caller()?.role >= Some(UserRole::Admin);
             let before = forges::get_remote(ctx.conn(), project).await?;
             Ok((before, RemoteSetter { user, runs_all }))
@@ -476,7 +462,7 @@ async fn store_remote(
     found: RemoteCheckResult,
 ) -> Result<RemoteView, Error> {
     use secrecy::ExposeSecret;
-    let set_by = require_project_admin(ctx, project).await?;
+    let set_by = require_person_with_role(ctx, project, UserRole::Admin).await?;
     // The same name on another host is another repository, whose issues have other timestamps.
     let same = before.filter(|it| {
         it.forge == body.forge
@@ -581,7 +567,7 @@ fn to_remote_view(remote: ProjectRemote) -> RemoteView {
 #[tracing::instrument(name = "app.remotes.get_remote", skip_all)]
 #[operation]
 pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView, Error> {
-    require_project_admin(ctx, project).await?;
+    require_person_with_role(ctx, project, UserRole::Admin).await?;
     let found = forges::get_remote(ctx.conn(), project).await?;
     found.map(to_remote_view).ok_or_else(|| Error::not_found("remote of project", project))
 }
@@ -590,7 +576,7 @@ pub async fn get_remote(ctx: &mut Ctx, project: ProjectId) -> Result<RemoteView,
 #[tracing::instrument(name = "app.remotes.delete_remote", skip_all)]
 #[operation]
 pub async fn delete_remote(ctx: &mut Ctx, project: ProjectId) -> Result<(), Error> {
-    require_project_admin(ctx, project).await?;
+    require_person_with_role(ctx, project, UserRole::Admin).await?;
     if !forges::remove_remote(ctx.conn(), project).await? {
         return Err(Error::not_found("remote of project", project));
     }

@@ -96,6 +96,13 @@ impl InstallationKeys {
         let opened = cipher.decrypt(&(*nonce).into(), Payload { msg: sealed, aad: place });
         opened.map_err(|_| wrong())
     }
+
+    /// Opens a credential that is a text.
+    pub(crate) fn unseal_text(&self, place: &[u8], sealed: &[u8]) -> Result<SecretString, Error> {
+        let opened = self.unseal_secret(place, sealed)?;
+        let text = String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))?;
+        Ok(text.into())
+    }
 }
 
 impl fmt::Debug for InstallationKeys {
