@@ -19,6 +19,10 @@ pub(crate) enum ApiError {
     TooLarge,
     #[error("a body must be sent as `Content-Type: application/json`")]
     MediaType,
+    #[error("another site caused this request, or it does not say which site did")]
+    CrossSite,
+    #[error("a browser can log in over HTTPS, or over plain HTTP on this machine alone")]
+    InsecureTransport,
     #[error(transparent)]
     Operation(#[from] Error),
 }
@@ -29,6 +33,8 @@ impl ApiError {
             Self::Malformed(_) => problems::MALFORMED,
             Self::TooLarge => problems::TOO_LARGE,
             Self::MediaType => problems::UNSUPPORTED_MEDIA_TYPE,
+            Self::CrossSite => problems::CROSS_SITE_REQUEST,
+            Self::InsecureTransport => problems::INSECURE_TRANSPORT,
             Self::Operation(error) => match error {
                 Error::Unauthenticated => problems::UNAUTHENTICATED,
                 Error::Forbidden { .. } => problems::FORBIDDEN,
@@ -72,6 +78,9 @@ impl ApiError {
         }
         let fix = match self {
             Self::Operation(error) => error.suggested_fix().map(str::to_owned),
+            Self::CrossSite | Self::InsecureTransport => {
+                Some(self.problem_spec().action.to_owned())
+            }
             Self::Malformed(_) | Self::TooLarge | Self::MediaType => None,
         };
         problem_details(self.problem_spec(), self.to_string(), fix)

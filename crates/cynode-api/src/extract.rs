@@ -24,7 +24,7 @@ use cynode_core::{
 use cynode_wire::nodes::NodeHeartbeat;
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{AppState, error::ApiError};
+use crate::{AppState, browser::is_json_content, error::ApiError};
 
 /// The header that carries the idempotency key.
 pub(crate) const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
@@ -198,7 +198,7 @@ impl FromRequestParts<AppState> for AuthenticatedCall {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
-        let (_, shown) = bearer_token(&parts.headers)?;
+        let (_, shown) = user_credential(parts, state)?;
         let caller = Some(authenticate_account(&state.app, &shown).await?);
         let request =
             OperationRequest { caller, trace: request_trace(parts, &state.app), attempt: None };
@@ -211,10 +211,10 @@ impl<T: DeserializeOwned> FromRequest<AppState> for MutationCall<T> {
 
     async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
         // Authenticate first: the body of an unauthenticated caller is not even read.
-        let (text, shown) = bearer_token(request.headers())?;
-        let text = text.to_owned();
+        let (parts, body) = request.into_parts();
+        let (text, shown) = user_credential(&parts, state)?;
         let caller = Some(authenticate_account(&state.app, &shown).await?);
-        let (parts, body) = read_body(request, state).await?;
+        let (parts, body) = read_body(HttpRequest::from_parts(parts, body), state).await?;
         let attempt = parse_attempt(&parts, &text, &body)?;
         let request =
             OperationRequest { caller, trace: request_trace(&parts, &state.app), attempt };
@@ -242,6 +242,16 @@ async fn authenticate_account(
     let caller = app.authenticate_caller(shown).await?;
     app.count_request(&caller)?;
     Ok(caller)
+}
+
+/// Returns the credential of a user, with its text: the bearer token, or the session cookie of a request without
+/// `Authorization`.
+fn user_credential(parts: &Parts, state: &AppState) -> Result<(String, PresentedToken), ApiError> {
+    if parts.headers.contains_key(header::AUTHORIZATION) {
+        bearer_token(&parts.headers).map(|(text, shown)| (text.to_owned(), shown))
+    } else {
+        state.browser.cookie_credential(parts)
+    }
 }
 
 /// Returns the bearer token. Any other scheme is not a credential.
@@ -291,9 +301,7 @@ fn parse_json_body<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Res
         return serde_json::from_str("null")
             .map_err(|_| ApiError::Malformed("a body is missing".into()));
     }
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
-    if essence.is_none_or(|essence| !essence.eq_ignore_ascii_case("application/json")) {
+    if !is_json_content(headers) {
         return Err(ApiError::MediaType);
     }
     serde_json::from_slice(body)

@@ -21,7 +21,7 @@ use cynode_app::{
     platform::{
         body_budget::{BodyCaller, BodyError, BodyLimits, ReservedBody, body_caller_of},
         stream_limits::StreamPermit,
-        tokens,
+        tokens::{self, PresentedToken},
     },
     tasks::projects::ProjectRef,
 };
@@ -32,6 +32,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
     AppState,
+    error::ApiError,
     extract::{Path, source_of},
     middleware,
 };
@@ -118,7 +119,7 @@ async fn ask_model(
     let left = request.extensions().get::<middleware::ClientGone>().map(|left| left.0.clone());
     // Authenticate first, before the body is read.
     let (parts, body) = request.into_parts();
-    let (who, caller) = doorway.authenticate_caller(&parts.headers, trace).await?;
+    let (who, caller) = doorway.authenticate_caller(&parts, trace).await?;
     let permit = doorway.open_stream(&who, &parts.extensions)?;
     let headers = forwarded_headers(&parts.headers);
     let (body, size) = doorway.read_model_request(&who, caller, body).await?;
@@ -194,12 +195,25 @@ impl InferenceState {
         }
     }
 
+    /// Returns the session token of a browser's cookie, on the port of people only.
+    fn cookie_token(&self, parts: &Parts) -> Result<Option<PresentedToken>, ModelError> {
+        if self.door == InferencePort::Agents {
+            return Ok(None);
+        }
+        match self.state.browser.cookie_credential(parts) {
+            Ok((_, shown)) => Ok(Some(shown)),
+            Err(ApiError::Operation(_)) => Ok(None),
+            Err(error) => Err(ModelError::new(ModelErrorKind::Forbidden, error.to_string())),
+        }
+    }
+
     /// Authenticates the credential. Clients of the Messages dialect send it as `x-api-key`. Returns the hash of its token, too.
     async fn authenticate_caller(
         &self,
-        headers: &HeaderMap,
+        parts: &Parts,
         trace: TraceId,
     ) -> Result<(InferenceCaller, BodyCaller), ModelError> {
+        let headers = &parts.headers;
         let wrong = || {
             let told = "the credential is missing, expired, revoked or wrong; send a CyNode key as `Authorization: Bearer …` or `x-api-key`";
             ModelError::new(ModelErrorKind::Unauthorized, told).with_code("invalid_api_key")
@@ -210,7 +224,13 @@ impl InferenceState {
             .and_then(|value| value.strip_prefix("Bearer "));
         let text =
             bearer.or_else(|| headers.get("x-api-key").and_then(|value| value.to_str().ok()));
-        let shown = text.and_then(|text| tokens::parse_token(text).ok()).ok_or_else(wrong)?;
+        let named =
+            headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-api-key");
+        let shown = if named {
+            text.and_then(|text| tokens::parse_token(text).ok()).ok_or_else(wrong)?
+        } else {
+            self.cookie_token(parts)?.ok_or_else(wrong)?
+        };
         let app = &self.state.app;
         let who = match self.door {
             InferencePort::Agents if shown.kind.opens_gateway() => {
@@ -363,9 +383,8 @@ async fn offered_models(
     doorway: &InferenceState,
     parts: &Parts,
 ) -> Result<Vec<OfferedModel>, ModelError> {
-    let (who, _) = doorway
-        .authenticate_caller(&parts.headers, doorway.request_trace(&parts.extensions))
-        .await?;
+    let (who, _) =
+        doorway.authenticate_caller(parts, doorway.request_trace(&parts.extensions)).await?;
     inference::list_offered_models(&doorway.state.app, &who)
         .await
         .map_err(|error| ModelError::new(ModelErrorKind::Unavailable, error.to_string()))
@@ -383,7 +402,7 @@ async fn count_tokens(State(doorway): State<InferenceState>, request: HttpReques
     let trace = doorway.request_trace(request.extensions());
     let counted = async {
         let (parts, body) = request.into_parts();
-        let (who, caller) = doorway.authenticate_caller(&parts.headers, trace).await?;
+        let (who, caller) = doorway.authenticate_caller(&parts, trace).await?;
         let _permit = doorway.open_stream(&who, &parts.extensions)?;
         let (body, _) = doorway.read_model_request(&who, caller, body).await?;
         Ok(inference::estimate_tokens(&body))

@@ -6,6 +6,8 @@
 //! public
 //! endpoints take `AnonymousCall` and are listed in [`document::PUBLIC_ENDPOINTS`].
 
+mod browser;
+mod console;
 pub mod document;
 mod error;
 mod extract;
@@ -23,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 use tower_http::{catch_panic::CatchPanicLayer, timeout::TimeoutLayer};
 use utoipa::openapi::OpenApi;
 
+pub use browser::BrowserAccess;
+pub use console::ConsoleFiles;
+
 /// The shared state of all handlers.
 #[derive(Clone)]
 pub struct AppState {
@@ -32,6 +37,10 @@ pub struct AppState {
     pub metrics: PrometheusHandle,
     /// Cancelled on shutdown, so that streams end too.
     pub stop: CancellationToken,
+    /// How browsers may use cookie sessions on the user-facing port.
+    pub browser: BrowserAccess,
+    /// The web console of the user-facing port.
+    pub console: ConsoleFiles,
 }
 
 /// Limits of one request.
@@ -51,30 +60,34 @@ pub fn public_router(state: AppState, limits: RequestLimits) -> Router {
     let (long, _) = routes::long_running_routes().split_for_parts();
     let long =
         with_layers(long, state.clone(), RequestLimits { time: LONG_REQUEST_TIMEOUT, ..limits });
-    with_fallbacks(router.merge(routes::document_route(&document)), state, limits)
+    let headers = browser::SecurityHeaders::new(&state.browser, &state.console);
+    let router = router
+        .merge(routes::document_route(&document))
+        .merge(console::page_routes())
+        .fallback(console::serve_console)
+        .method_not_allowed_fallback(routes::method_not_allowed);
+    with_layers(router, state, limits)
         .merge(models)
         .merge(long)
+        .layer(axum::middleware::from_fn_with_state(headers, browser::add_security_headers))
 }
 
-/// Builds the router of the internal port: runners, workers, and agents that call models.
+/// Builds the router of the internal port: runners, workers, and agents that call models. A cookie is no credential
+/// there.
 pub fn internal_router(state: AppState, limits: RequestLimits) -> Router {
+    let state =
+        AppState { browser: BrowserAccess::Disabled, console: ConsoleFiles::default(), ..state };
     let (router, _) = routes::internal_routes().split_for_parts();
     let document = internal_openapi();
     let models = inference::router_for_agents(&state);
     let (long, _) = routes::internal_long_routes().split_for_parts();
     let long =
         with_layers(long, state.clone(), RequestLimits { time: LONG_REQUEST_TIMEOUT, ..limits });
-    with_fallbacks(router.merge(routes::document_route(&document)), state, limits)
-        .merge(models)
-        .merge(long)
-}
-
-/// Adds the fallbacks and layers that apply to every request on either port.
-fn with_fallbacks(router: Router<AppState>, state: AppState, limits: RequestLimits) -> Router {
     let router = router
+        .merge(routes::document_route(&document))
         .fallback(routes::path_not_found)
         .method_not_allowed_fallback(routes::method_not_allowed);
-    with_layers(router, state, limits)
+    with_layers(router, state, limits).merge(models).merge(long)
 }
 
 /// Timeout of requests that transfer many bytes or read a commit.

@@ -46,12 +46,16 @@ problem_specs! {
     ALREADY_EXISTS = "already_exists", CONFLICT, "Choose another name, or update what exists.";
     /// A rule about the present state forbids the request; `detail` says which.
     RULE_CONFLICT = "conflict", CONFLICT, "Do what `detail` asks for first, then repeat the request.";
+    /// A page of another site caused a request that a session cookie would authenticate.
+    CROSS_SITE_REQUEST = "cross_site_request", FORBIDDEN, "Open CyNode at its own address and repeat it there. A program sends an API key as `Authorization: Bearer …` and no cookie.";
     /// The caller was superseded by a newer one, so its write comes too late and is not applied.
     FENCED = "fenced", CONFLICT, "Stop. A runner starts again from what `resume` says.";
     /// The caller's role is too weak for this operation; `detail` names the role and where it is needed.
     FORBIDDEN = "forbidden", FORBIDDEN, "Ask an admin of the installation or of the project for that role.";
     /// The same `Idempotency-Key` was sent before with another request.
     IDEMPOTENCY_KEY_REUSED = "idempotency_key_reused", UNPROCESSABLE_ENTITY, "Use a new `Idempotency-Key` for each new request, and the same one only for a repeat.";
+    /// A browser asks for a session over a connection that others can read.
+    INSECURE_TRANSPORT = "insecure_transport", FORBIDDEN, "Put a proxy with TLS before the server and set `server.public_url` to its `https://` address, or open the server at `http://localhost:PORT` on its own machine.";
     /// The server failed to handle the request because of a fault of its own.
     INTERNAL = "internal", INTERNAL_SERVER_ERROR, "Search the log of the server for the `trace_id`: the line `request.failed` has the whole cause. Report it with the `trace_id`.";
     /// The request is well-formed and contradicts itself or a rule; `detail` says which value.

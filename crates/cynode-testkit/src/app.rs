@@ -11,7 +11,7 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderMap, Method, Request, header},
 };
-use cynode_api::{AppState, RequestLimits};
+use cynode_api::{AppState, BrowserAccess, ConsoleFiles, RequestLimits};
 use cynode_app::{
     AccountLimits, App, AppEnvironment, ClientSource, GatewayParts, LifetimePolicy,
     delivery::repositories::RepositoryStore,
@@ -182,9 +182,18 @@ impl Reply {
 }
 
 fn routers(app: App, stop: CancellationToken) -> (Router, Router) {
+    routers_for_browsers(app, stop, BrowserAccess::Loopback, ConsoleFiles::default())
+}
+
+fn routers_for_browsers(
+    app: App,
+    stop: CancellationToken,
+    browser: BrowserAccess,
+    console: ConsoleFiles,
+) -> (Router, Router) {
     let metrics = PrometheusBuilder::new().build_recorder().handle();
     let limits = RequestLimits { body: 64 * 1024, time: Duration::from_secs(10) };
-    let state = AppState { app, metrics, stop };
+    let state = AppState { app, metrics, stop, browser, console };
     (cynode_api::public_router(state.clone(), limits), cynode_api::internal_router(state, limits))
 }
 
@@ -419,6 +428,13 @@ impl TestApp {
         Client { router, ..self.anonymous() }
     }
 
+    /// Returns a client without a credential of this installation with that access for browsers and that console.
+    pub fn with_browsers(&self, browser: BrowserAccess, console: ConsoleFiles) -> Client {
+        let (router, _) =
+            routers_for_browsers(self.app.clone(), self.stop.clone(), browser, console);
+        Client { router, ..self.anonymous() }
+    }
+
     /// Returns a client without a credential.
     pub fn anonymous(&self) -> Client {
         Client {
@@ -515,6 +531,11 @@ impl Client {
     /// Returns its credential.
     pub fn token(&self) -> Option<String> {
         self.token.clone()
+    }
+
+    /// Returns the value of a header that it sends.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
     /// Returns the same client with an additional header.

@@ -33,5 +33,5 @@ fn open_app(config: &CynodeConfig, options: &DbOptions) -> anyhow::Result<App> {
 
 /// Returns the link that creates the first admin. The token is in the fragment, so that no server logs it.
 fn bootstrap_link(config: &CynodeConfig, token: &str) -> String {
-    format!("http://{}/#bootstrap={token}", config.server.listen)
+    format!("http://{}/setup#bootstrap={token}", config.server.listen)
 }

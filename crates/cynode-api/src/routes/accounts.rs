@@ -1,16 +1,20 @@
-use axum::{http::StatusCode, response::IntoResponse};
+use axum::{
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
 use cynode_app::identity::{api_keys, bootstrap as first_admin, sessions, users};
 use cynode_core::{
     ids::{ApiKeyId, UserId},
     paging::Page,
 };
 use cynode_wire::identity::accounts::{
-    ApiKeyView, BootstrapRequest, CreateApiKey, CreateUser, CreatedApiKey, LoginRequest, MeView,
-    SessionView, UpdateUser, UserView,
+    ApiKeyView, BootstrapRequest, BrowserSessionView, CreateApiKey, CreateUser, CreatedApiKey,
+    LoginRequest, MeView, SessionView, UpdateUser, UserView,
 };
 use serde::Deserialize;
 
 use crate::{
+    browser::{LoginClient, UsedCookie},
     error::ApiError,
     extract::{
         AnonymousCall, AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path,
@@ -34,23 +38,39 @@ pub(crate) async fn bootstrap(
     Ok(MutationResponse(StatusCode::CREATED, answer.await?))
 }
 
-/// Logs in. The token in the response is shown only once.
+/// Logs in. A program gets the token, which is shown only once. A browser gets it as a cookie that scripts cannot
+/// read.
 #[utoipa::path(post, path = "/v1/sessions", tag = "accounts", request_body = LoginRequest,
-    responses((status = CREATED, body = SessionView)))]
+    responses((status = CREATED, body = SessionView), (status = OK, body = BrowserSessionView)))]
 pub(crate) async fn login(
     RequestSource(source): RequestSource,
+    client: LoginClient,
     call: AnonymousCall<LoginRequest>,
-) -> Result<impl IntoResponse, ApiError> {
+) -> Result<Response, ApiError> {
     let AnonymousCall { app, request, body } = call;
-    Ok((StatusCode::CREATED, Json(sessions::login_user(&app, &request, &body, source).await?)))
+    let session = sessions::login_user(&app, &request, &body, source).await?;
+    let LoginClient::Browser(cookie) = client else {
+        return Ok((StatusCode::CREATED, Json(session)).into_response());
+    };
+    let SessionView { token, expires_at, user } = session;
+    let stored = cookie.store_token(&token, expires_at - app.environment().now());
+    let mut response = Json(BrowserSessionView { expires_at, user }).into_response();
+    response.headers_mut().extend(stored.map(|value| (header::SET_COOKIE, value)));
+    Ok(response)
 }
 
-/// Logs out: the token of this request stops working.
+/// Logs out: the token of this request stops working, and a browser forgets its cookie.
 #[utoipa::path(delete, path = "/v1/sessions/current", tag = "accounts",
     responses((status = NO_CONTENT)))]
-pub(crate) async fn logout(call: MutationCall<()>) -> Result<MutationResponse, ApiError> {
+pub(crate) async fn logout(
+    UsedCookie(cookie): UsedCookie,
+    call: MutationCall<()>,
+) -> Result<Response, ApiError> {
     let answer = call.app.mutate(&call.request, |ctx| sessions::logout_user(ctx)).await?;
-    Ok(MutationResponse(StatusCode::NO_CONTENT, answer))
+    let mut response = MutationResponse(StatusCode::NO_CONTENT, answer).into_response();
+    let cleared = cookie.and_then(|cookie| cookie.clear_token());
+    response.headers_mut().extend(cleared.map(|value| (header::SET_COOKIE, value)));
+    Ok(response)
 }
 
 /// Returns the authenticated user and their roles.

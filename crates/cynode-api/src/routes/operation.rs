@@ -1,7 +1,7 @@
 use axum::{
     extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
-    response::{Html, IntoResponse},
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
 };
 use cynode_app::{Error, background::health};
 use cynode_core::{ids::ProjectId, roles::UserRole};
@@ -15,17 +15,10 @@ use crate::{
     extract::{AuthenticatedCall, Json, Query},
 };
 
-/// Serves the start page, which creates the first admin, or says that the server runs.
+/// Serves the web console. A server that was built without it says so.
 #[utoipa::path(get, path = "/", tag = "operation", responses((status = OK, content_type = "text/html")))]
-pub(crate) async fn home() -> impl IntoResponse {
-    let mut headers = HeaderMap::new();
-    // The page may connect to this server only, and no other page may embed it in a frame.
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
-                  connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    (headers, Html(include_str!("../../assets/home.html")))
+pub(crate) async fn home(State(state): State<AppState>, headers: HeaderMap) -> Response {
+    state.console.index_response(StatusCode::OK, &headers)
 }
 
 /// Confirms that the process answers (liveness).

@@ -65,6 +65,16 @@ pub struct SessionView {
     pub user: UserView,
 }
 
+/// A login of a browser that succeeded. The token is in a cookie that scripts cannot read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct BrowserSessionView {
+    /// When the session ends.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+    /// Who logged in.
+    pub user: UserView,
+}
+
 /// The caller, as the system sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MeView {

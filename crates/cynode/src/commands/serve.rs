@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use cynode_api::AppState;
+use cynode_api::{AppState, BrowserAccess, ConsoleFiles};
 use cynode_app::{
     App,
     background::{maintenance, reconciler},
@@ -15,6 +15,7 @@ use cynode_net::server::{LimitedServer, ServerOptions};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, signal::unix};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use url::Url;
 
 use super::{block_on, open_app};
 use crate::{
@@ -133,7 +134,13 @@ pub(crate) async fn serve_requests(
     tasks.spawn(schedules::run_scheduler(app.clone(), stop.clone()));
     tasks.spawn(wakeups::run_wakeups(app.clone(), config.engine.pace, stop.clone()));
     tasks.spawn(reconciler::run_reconciler(app.clone(), engine, config.engine.pace, stop.clone()));
-    let state = AppState { app, metrics, stop: stop.clone() };
+    let state = AppState {
+        app,
+        metrics,
+        stop: stop.clone(),
+        browser: browser_access(config)?,
+        console: ConsoleFiles::load_embedded(),
+    };
     let internal = cynode_api::internal_router(state.clone(), config.server.limits);
     let internal = internal.merge(cynode_gateway::gateway_router(&gateway));
     let router = cynode_api::public_router(state, config.server.limits);
@@ -168,6 +175,12 @@ pub(crate) async fn serve_requests(
     tasks.wait().await;
     tracing::info!(event = "server.stopped", "stopped");
     Ok(())
+}
+
+/// Returns how browsers may use cookie sessions: over HTTPS if `server.public_url` says so, else on this machine alone.
+fn browser_access(config: &CynodeConfig) -> anyhow::Result<BrowserAccess> {
+    let url = config.server.public_url.as_deref().map(str::parse::<Url>).transpose();
+    Ok(BrowserAccess::from_public_url(url.context("in server.public_url")?.as_ref()))
 }
 
 /// Returns the limits of connections. Those from other machines and from this one, of both ports, take at most half of the files that the

@@ -146,7 +146,7 @@ fn up_starts_prints_a_link_for_the_admin_and_leaves_nothing_running() {
     assert!(!said.contains("cyn_boot_"), "the token is in the terminal");
     assert_eq!(mode(&link), 0o600);
     let link = std::fs::read_to_string(link).unwrap();
-    assert!(link.starts_with("http://") && link.contains("/#bootstrap=cyn_boot_"), "{link}");
+    assert!(link.starts_with("http://") && link.contains("/setup#bootstrap=cyn_boot_"), "{link}");
     let log = std::fs::read_to_string(dir.path().join("cynode.log")).unwrap();
     assert!(!log.contains("cyn_boot_"), "the token is in the log");
     let database = postmaster(dir.path());

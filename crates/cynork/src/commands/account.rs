@@ -95,7 +95,8 @@ fn parse_setup_link(link: &str) -> (Option<String>, String) {
     let Some((before, token)) = link.trim().split_once("#bootstrap=") else {
         return (None, link.trim().to_owned());
     };
-    (Some(before.to_owned()), token.to_owned())
+    let address = before.strip_suffix("/setup").unwrap_or(before);
+    (Some(address.to_owned()), token.to_owned())
 }
 
 /// Refuses an argument that holds the setup token: every process of the machine can read arguments.
@@ -275,6 +276,8 @@ mod tests {
     fn a_link_is_an_installation_and_a_token() {
         let taken = parse_setup_link(" http://127.0.0.1:12080/#bootstrap=abc\n");
         assert_eq!(taken, (Some("http://127.0.0.1:12080/".to_owned()), "abc".to_owned()));
+        let taken = parse_setup_link("http://127.0.0.1:12080/setup#bootstrap=abc");
+        assert_eq!(taken, (Some("http://127.0.0.1:12080".to_owned()), "abc".to_owned()));
         assert_eq!(parse_setup_link("abc"), (None, "abc".to_owned()));
     }
 
