@@ -457,6 +457,9 @@ def _():
         came = tool(going["token"], "echo", {"text": text})
         assert "needs_approval" in json.dumps(came), came
     pending = until("three calls that wait", lambda: it if len(it := call("approval list")["items"]) == 3 else None)
+    waiting_items = call("inbox")
+    assert waiting_items["counts"]["call"] == 3, waiting_items["counts"]
+    assert {it["approval_id"] for it in pending} <= {it["id"] for it in waiting_items["items"]}
     first, second, _third = sorted(pending, key=lambda it: it["asked_at"])
     assert call("approval show", first["approval_id"])["arguments"] == {"text": "one"}
     call("approval approve", first["approval_id"], yes=False, code=2)

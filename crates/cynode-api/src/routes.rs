@@ -132,6 +132,7 @@ fn task_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(pull_requests::comment_pull_request))
         .routes(routes!(pull_requests::review_pull_request))
         .routes(routes!(pull_requests::close_pull_request))
+        .routes(routes!(notifications::list_inbox))
         .routes(routes!(notifications::create_channel, notifications::list_channels))
         .routes(routes!(
             notifications::get_channel,

@@ -2,6 +2,7 @@
 
 pub mod answer_links;
 mod compose;
+pub mod inbox;
 mod link_token;
 mod outbox_worker;
 pub(crate) mod question;

@@ -3,6 +3,60 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Kind of an item of the inbox.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum InboxKind {
+    /// The plan of a task waits for approval.
+    Plan,
+    /// A task asks a question.
+    Question,
+    /// A tool call of an agent waits for approval.
+    Call,
+    /// An environment is proposed for a project.
+    Environment,
+    /// A tool server offers definitions that nobody has accepted.
+    ToolDefinition,
+    /// The work of a task could not be delivered.
+    Delivery,
+    /// The model calls of a task are suspended.
+    Parked,
+}
+
+impl InboxKind {
+    /// Every kind.
+    pub const ALL: [Self; 7] = [
+        Self::Plan,
+        Self::Question,
+        Self::Call,
+        Self::Environment,
+        Self::ToolDefinition,
+        Self::Delivery,
+        Self::Parked,
+    ];
+
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Question => "question",
+            Self::Call => "call",
+            Self::Environment => "environment",
+            Self::ToolDefinition => "tool_definition",
+            Self::Delivery => "delivery",
+            Self::Parked => "parked",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}
 
 /// How somebody is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

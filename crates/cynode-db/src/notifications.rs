@@ -1,5 +1,7 @@
 //! Notifications: channels, the outbox, delivery attempts and used answer links.
 
+pub mod inbox;
+
 use cynode_core::{
     events::EventPosition,
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},

@@ -1,5 +1,7 @@
 //! What people are told, and by which ways.
 
+pub mod inbox;
+
 use cynode_core::{
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},
     notifications::{ChannelKind, ChannelScope, NotificationState},

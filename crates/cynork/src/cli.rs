@@ -90,6 +90,7 @@ pub(crate) enum CynorkCommand {
     #[command(subcommand)]
     Pr(commands::pr::PullRequestCommand),
     Chat(commands::chat::ChatArgs),
+    Inbox(commands::inbox::InboxArgs),
     /// Approve or deny tool calls of agents.
     #[command(subcommand)]
     Approval(commands::approval::ApprovalCommand),
@@ -318,6 +319,7 @@ impl CynorkCommand {
             Self::Remote(remote) => remote.run(context).await,
             Self::Pr(pr) => pr.run(context).await,
             Self::Chat(chat) => chat.run(context).await,
+            Self::Inbox(inbox) => inbox.run(context).await,
             Self::Approval(approval) => approval.run(context).await,
             Self::Events(events) => events.run(context).await,
             Self::Model(model) => model.run(context).await,

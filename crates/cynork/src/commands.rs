@@ -13,6 +13,7 @@ pub(crate) mod events;
 pub(crate) mod group;
 pub(crate) mod handoff;
 pub(crate) mod image;
+pub(crate) mod inbox;
 pub(crate) mod link;
 pub(crate) mod meta;
 pub(crate) mod metrics;

@@ -145,6 +145,7 @@ promises! {
     "chat" calls [GET_PROJECT COMPLETIONS] gives Own(forms::chat_schema);
     "chat threads" calls [LIST_THREADS] gives Document("Page_ThreadView");
     "chat show" calls [LIST_THREADS LIST_MESSAGES] gives Document("UnpagedList_ChatTurn");
+    "inbox" calls [LIST_INBOX] gives Document("InboxView");
     "approval list" calls [LIST_APPROVALS] gives Document("UnpagedList_ApprovalView");
     "approval show" calls [GET_APPROVAL] gives Document("ApprovalView");
     "approval approve" calls [GET_APPROVAL DECIDE_APPROVAL] gives Document("ApprovalView");

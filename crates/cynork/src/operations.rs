@@ -119,6 +119,7 @@ operations! {
     LIST_GROUPS = "list_groups" "GET" "/v1/groups" by "group list";
     LIST_HANDOFFS = "list_handoffs" "GET" "/v1/projects/{project}/handoffs" by "handoff list";
     LIST_IMAGES = "list_images" "GET" "/v1/allowed-images" by "image list";
+    LIST_INBOX = "list_inbox" "GET" "/v1/inbox" by "inbox";
     LIST_ISSUES = "list_issues" "GET" "/v1/projects/{project}/remote/issues" by "remote issues";
     LIST_MEMBERS = "list_members" "GET" "/v1/projects/{project}/members" by "project members";
     LIST_MESSAGES = "list_messages" "GET" "/v1/chat/threads/{thread}/messages" by "chat show";

@@ -17,10 +17,6 @@ const COMMAND_HINTS: &[(&str, &str)] = &[
     ("diff", "`cynork task diff last`"),
     ("doctor", "`cynork status` looks at the installation; `cynode doctor` looks at the machine"),
     ("help", "`cynork --help`, or `cynork task --help`"),
-    (
-        "inbox",
-        "`cynork approval list` lists calls that wait; `cynork` alone opens the screen, where 2 is the inbox",
-    ),
     ("jobs", "`cynork task timeline last` has the jobs of a task"),
     ("list", "`cynork task list`"),
     ("logs", "`cynork task logs last`"),

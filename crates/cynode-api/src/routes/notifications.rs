@@ -1,7 +1,7 @@
 //! Notifications and their channels.
 
 use axum::http::StatusCode;
-use cynode_app::notifications;
+use cynode_app::notifications::{self, inbox};
 use cynode_core::{
     ids::{ChannelId, NotificationId},
     notifications::NotificationState,
@@ -9,6 +9,7 @@ use cynode_core::{
 };
 use cynode_wire::notifications::{
     ChannelView, ChannelWithSecret, CreateChannel, NotificationView, UpdateChannel,
+    inbox::InboxView,
 };
 use serde::Deserialize;
 
@@ -33,6 +34,22 @@ pub(crate) struct NotificationStateQuery {
     /// `pending`, `sent`, `failed` or `dropped`.
     #[param(value_type = Option<String>)]
     state: Option<NotificationState>,
+}
+
+/// Lists what waits for a decision of yours. Those items come first because of which most stands still.
+///
+/// These events change it: `task.waiting`, `task.instructed`, `task.cancelled`, `task.completed`, `task.failed`,
+/// `task.parked`, `task.unparked`, `approval.requested`, `approval.decided`, `agent_token.revoked`,
+/// `environment.proposed`, `environment.accepted`, `environment.rejected`, `tool_server.*`, `pull_request.*` and changes
+/// of your roles.
+#[utoipa::path(get, path = "/v1/inbox", tag = "notifications",
+    responses((status = OK, body = InboxView)))]
+pub(crate) async fn list_inbox(call: AuthenticatedCall) -> Result<Json<InboxView>, ApiError> {
+    let parts = call.app.gateway_parts()?.clone();
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move { inbox::list_inbox(ctx, &parts.keys).await })
+    });
+    Ok(Json(found.await?))
 }
 
 /// Creates a notification channel: a webhook, a mailbox or an ntfy topic.

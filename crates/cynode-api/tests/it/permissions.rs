@@ -733,6 +733,7 @@ fn cases() -> Vec<Case> {
             Operator,
         ),
         case("get", "/v1/approvals", "/v1/approvals", json!(null), OwnOnly),
+        case("get", "/v1/inbox", "/v1/inbox", json!(null), OwnOnly),
         case(
             "get",
             "/v1/approvals/{approval}",

@@ -99,18 +99,7 @@ async fn load_approval_question(
         && found.expires_at > now
         && arguments.is_some()
         && approvals::is_requester_active(conn, found.asked.agent, now).await?;
-    let arguments = arguments.unwrap_or_default();
-    let permission = found.asked.tool == PERMISSION_TOOL;
-    let (title, exact) = if permission {
-        let said = arguments["title"].as_str().unwrap_or("it wants to do something");
-        (
-            to_single_line(&format!("May an agent do this? {said}")),
-            render_fields(&arguments["input"]),
-        )
-    } else {
-        let tool = to_single_line(&found.asked.tool);
-        (format!("May an agent call {tool}?"), format!("{tool}\n{}", render_fields(&arguments)))
-    };
+    let (title, exact) = describe_call(&found.asked.tool, &arguments.unwrap_or_default());
     let who = if found.asked.rules.is_empty() {
         "an agent at work".to_owned()
     } else {
@@ -121,6 +110,30 @@ async fn load_approval_question(
     let asked = QuestionRef::Approval(id);
     let until = Some(found.expires_at);
     Ok(Some(HumanQuestion { asked, project, task, title, exact, circumstances, open, until }))
+}
+
+/// Returns the title and the exact text of a call.
+pub(super) fn describe_call(tool: &str, arguments: &Value) -> (String, String) {
+    if tool == PERMISSION_TOOL {
+        let said = arguments["title"].as_str().unwrap_or("it wants to do something");
+        return (
+            to_single_line(&format!("May an agent do this? {said}")),
+            render_fields(&arguments["input"]),
+        );
+    }
+    let tool = to_single_line(tool);
+    (format!("May an agent call {tool}?"), format!("{tool}\n{}", render_fields(arguments)))
+}
+
+/// Returns the exact text of a plan with the checks of the task, or the question if there is no plan.
+pub(super) fn describe_plan(
+    plan: Option<Value>,
+    question: String,
+    criteria: &[Criterion],
+) -> String {
+    let plan = plan.and_then(|plan| serde_json::from_value::<PlanText>(plan).ok());
+    let exact = plan.map_or(question, |plan| render_plan(&plan));
+    [exact, render_own_checks(criteria)].concat()
 }
 
 async fn load_wait_question(
@@ -141,9 +154,7 @@ async fn load_wait_question(
             let standing = workflow::get_run_status(conn, task.id).await?;
             let state = standing.and_then(|standing| standing.checkpoint).map(|at| at.state);
             let plan = state.and_then(|mut state| state.get_mut("plan").map(Value::take));
-            let plan = plan.and_then(|plan| serde_json::from_value::<PlanText>(plan).ok());
-            let exact = plan.map_or(question, |plan| render_plan(&plan));
-            let exact = [exact, render_own_checks(&task.acceptance_criteria)].concat();
+            let exact = describe_plan(plan, question, &task.acceptance_criteria);
             (format!("May the plan of {} be carried out?", task.name), exact)
         }
         _ => (format!("{} asks a question", task.name), question),
@@ -217,7 +228,7 @@ fn render_own_checks(criteria: &[Criterion]) -> String {
 
 /// Renders arguments field by field: a text as it is, everything else as JSON. Continuation lines are indented, so
 /// that no value can pass for another field.
-fn render_fields(arguments: &Value) -> String {
+pub(super) fn render_fields(arguments: &Value) -> String {
     let Value::Object(all) = arguments else {
         return escape_hidden_chars(&to_pretty_json(arguments));
     };

@@ -3,7 +3,7 @@
 
 use cynode_core::{
     events::EventKind,
-    ids::{ApprovalId, CallId, UserId},
+    ids::{AgentTokenId, ApprovalId, CallId, ProjectId, TaskId, UserId},
     roles::UserRole,
 };
 use cynode_db::{
@@ -65,7 +65,7 @@ pub async fn obtain_approval(
     let keys = &app.gateway_parts()?.keys;
     let sealed = keys.seal_secret(
         ctx.environment(),
-        &approval_associated_data(asked),
+        &approval_associated_data(asked.agent, &asked.arguments, &asked.tool),
         arguments.as_bytes(),
     )?;
     let found =
@@ -93,8 +93,8 @@ pub async fn obtain_approval(
 }
 
 /// Returns the associated data of sealed arguments.
-fn approval_associated_data(asked: &ApprovalRequest) -> Vec<u8> {
-    [asked.agent.as_uuid().as_bytes().as_slice(), &asked.arguments, asked.tool.as_bytes()].concat()
+fn approval_associated_data(agent: AgentTokenId, digest: &[u8; 32], tool: &str) -> Vec<u8> {
+    [agent.as_uuid().as_bytes().as_slice(), digest, tool.as_bytes()].concat()
 }
 
 /// Lists the calls that wait for a decision of the caller.
@@ -128,7 +128,8 @@ pub async fn decide_approval(
         None => ctx.require_role(UserRole::Admin)?,
     };
     if body.approved {
-        require_other_approver(ctx, &found.asked, caller.user).await?;
+        let asked = &found.asked;
+        require_other_approver(ctx, asked.agent, (asked.project, asked.task), caller.user).await?;
     }
     let (now, answer) =
         (ctx.now, if body.approved { ApprovalState::Approved } else { ApprovalState::Refused });
@@ -147,21 +148,22 @@ pub async fn decide_approval(
 }
 
 /// Rejects a person for whom the agent works, where four eyes are demanded.
-async fn require_other_approver(
+pub(crate) async fn require_other_approver(
     ctx: &mut Ctx,
-    asked: &ApprovalRequest,
+    agent: AgentTokenId,
+    (project, task): (Option<ProjectId>, Option<TaskId>),
     user: UserId,
 ) -> Result<(), Error> {
     let mut authors = Vec::new();
-    if let Some(token) = agent_tokens::get_agent_token(ctx.conn(), asked.agent).await? {
+    if let Some(token) = agent_tokens::get_agent_token(ctx.conn(), agent).await? {
         authors.extend(token.agent.user);
         authors.extend(token.issued_by);
     }
-    if let Some(task) = asked.task {
+    if let Some(task) = task {
         authors.extend(policies::list_task_authors(ctx.conn(), task).await?);
     }
     for author in &authors {
-        let held = policies::load_policies(ctx.conn(), *author, asked.project).await?;
+        let held = policies::load_policies(ctx.conn(), *author, project).await?;
         require_four_eyes(&held, &authors, user, "approve the call")?;
     }
     Ok(())
@@ -190,9 +192,21 @@ pub async fn get_approval(
 
 /// Unseals the arguments of a pending call.
 pub(crate) fn unseal_arguments(found: &Approval, keys: &InstallationKeys) -> Option<Value> {
+    let asked = &found.asked;
     let sealed = found.sealed.as_ref()?;
-    let opened = keys.unseal_secret(&approval_associated_data(&found.asked), sealed).ok()?;
-    serde_json::from_slice(&opened).ok()
+    unseal_call(keys, asked.agent, &asked.arguments, &asked.tool, sealed)
+}
+
+/// Unseals the arguments of a call of that agent, with their digest.
+pub(crate) fn unseal_call(
+    keys: &InstallationKeys,
+    agent: AgentTokenId,
+    digest: &[u8; 32],
+    tool: &str,
+    sealed: &[u8],
+) -> Option<Value> {
+    let place = approval_associated_data(agent, digest, tool);
+    serde_json::from_slice(&keys.unseal_secret(&place, sealed).ok()?).ok()
 }
 
 fn to_approval_view(approval: Approval) -> ApprovalView {
