@@ -9,6 +9,7 @@ mod dropped;
 mod environments;
 mod events;
 mod idempotency;
+mod inbox;
 mod jobs;
 mod liveness;
 mod model_budgets;

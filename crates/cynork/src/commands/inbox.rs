@@ -2,32 +2,43 @@
 
 use clap::Args;
 use cynode_wire::notifications::inbox::InboxItem;
+use serde_json::Value;
 
 use crate::{client::ApiRequest, context::CliContext, failure::Result, operations};
 
 /// List what waits for you: plans, questions, calls, environments, tools, failed deliveries, parked tasks. What holds up most
 /// comes first.
 #[derive(Args)]
-#[command(after_help = "Example: cynork inbox")]
-pub(crate) struct InboxArgs {}
+#[command(after_help = "Example: cynork inbox --kind plan")]
+pub(crate) struct InboxArgs {
+    /// Filter by kind.
+    #[arg(long, value_parser = KINDS)]
+    kind: Option<String>,
+}
+
+/// The kinds of items.
+const KINDS: [&str; 7] =
+    ["plan", "question", "call", "environment", "tool_definition", "delivery", "parked"];
 
 impl InboxArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         let heads = ["kind", "title", "project", "since", "holds up", "id"];
         let call = ApiRequest::for_operation(operations::LIST_INBOX);
+        let mut inbox = context.send_request(&call).await?;
+        if let (Some(kind), Some(Value::Array(items))) = (self.kind, inbox.get_mut("items")) {
+            items.retain(|it| it["kind"] == kind.as_str());
+        }
         let id = |it: &InboxItem| it.id.clone();
-        context
-            .show_list(&call, None, id, heads, |it: &InboxItem, look| {
-                [
-                    it.kind.as_str().to_owned(),
-                    look.style_bold(&it.title),
-                    it.project.clone().unwrap_or_default(),
-                    look.format_relative_time(it.since),
-                    format_blocked(it),
-                    it.id.clone(),
-                ]
-            })
-            .await
+        context.show_table(&inbox, id, heads, |it: &InboxItem, look| {
+            [
+                it.kind.as_str().to_owned(),
+                look.style_bold(&it.title),
+                it.project.clone().unwrap_or_default(),
+                look.format_relative_time(it.since),
+                format_blocked(it),
+                it.id.clone(),
+            ]
+        })
     }
 }
 
@@ -44,9 +55,15 @@ fn format_blocked(item: &InboxItem) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cynode_core::notifications::InboxKind;
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn every_kind_can_be_filtered_by() {
+        assert_eq!(InboxKind::ALL.map(InboxKind::as_str), KINDS);
+    }
 
     #[test]
     fn what_stands_still_is_counted_in_words() {
