@@ -584,6 +584,7 @@ def _():
     call("handoff prompt", planned["handoff_id"], planned["decisions"][0]["step"])
     call("handoff show", "hof_00000000000070008000000000000000", code=4)
     assert call("usage sum", "--by", "model", "--since", "1d")["items"]
+    assert call("usage series", "--step", "day", "--by", "model")["items"]
     assert call("usage calls", "--task", task, "--limit", 2)["items"]
     assert len(call("events", "--after", "0.0", "--limit", 5)) == 5
 

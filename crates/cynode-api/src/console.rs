@@ -18,10 +18,14 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::get,
 };
-use data_encoding::{BASE64, HEXLOWER};
+use data_encoding::BASE64;
 use sha2::{Digest, Sha256};
 
-use crate::{AppState, routes::path_not_found};
+use crate::{
+    AppState,
+    etag::{content_digest, is_current},
+    routes::path_not_found,
+};
 
 #[derive(rust_embed::Embed)]
 #[folder = "../../console/dist"]
@@ -77,8 +81,7 @@ impl ConsoleFiles {
     /// Returns these files, each with its path below `console/dist`.
     pub fn from_files(files: impl IntoIterator<Item = (String, Cow<'static, [u8]>)>) -> Self {
         let files = files.into_iter().map(|(path, data)| {
-            let digest: [u8; 32] = Sha256::digest(&data).into();
-            let digest = HEXLOWER.encode(&digest[..16]);
+            let digest = content_digest(&data);
             let body = match data {
                 Cow::Borrowed(data) => Bytes::from_static(data),
                 Cow::Owned(data) => Bytes::from(data),
@@ -103,11 +106,7 @@ impl ConsoleFiles {
         let (encoding, file) =
             compressed.map_or((None, file), |(encoding, file)| (Some(encoding), file));
         let etag = format!("\"{}\"", file.digest);
-        let known = headers.get_all(header::IF_NONE_MATCH).iter().any(|value| {
-            value.to_str().is_ok_and(|text| {
-                text.split(',').any(|known| known.trim().trim_start_matches("W/") == etag)
-            })
-        });
+        let known = is_current(headers, &etag);
         let mut response = if known {
             StatusCode::NOT_MODIFIED.into_response()
         } else {

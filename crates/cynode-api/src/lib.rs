@@ -10,6 +10,7 @@ mod browser;
 mod console;
 pub mod document;
 mod error;
+mod etag;
 mod extract;
 mod inference;
 mod middleware;

@@ -179,6 +179,7 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(models::delete_budget))
         .routes(routes!(models::get_park, models::unpark))
         .routes(routes!(models::sum_usage))
+        .routes(routes!(models::usage_series))
         .routes(routes!(models::list_calls))
         .routes(routes!(nodes::issue_join_token))
         .routes(routes!(nodes::list_nodes))

@@ -120,6 +120,14 @@ words! {
         Day = "day",
     }
 
+    /// Length of one step of a series.
+    UsageStep {
+        /// An hour.
+        Hour = "hour",
+        /// A day, in UTC.
+        Day = "day",
+    }
+
     /// Why a task may not think now.
     ParkKind {
         /// A provider's quota is used up.

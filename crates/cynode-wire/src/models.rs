@@ -384,6 +384,26 @@ pub struct UsageSum {
     pub cost_micros: i64,
 }
 
+/// The sum of the calls of one step of time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UsagePoint {
+    /// Begin of the step, in UTC.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    /// What the calls have in common, if they were grouped.
+    pub key: Option<String>,
+    /// Number of calls.
+    pub calls: i64,
+    /// Number of calls that were not answered.
+    pub failed: i64,
+    /// Tokens read.
+    pub input_tokens: i64,
+    /// Tokens written.
+    pub output_tokens: i64,
+    /// Cost in millionths of the currency.
+    pub cost_micros: i64,
+}
+
 /// One call of a model. What was said is not kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UsageCall {

@@ -164,6 +164,7 @@ promises! {
     "budget set" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME SET_BUDGET] gives Document("BudgetStatusView");
     "budget delete" calls [DELETE_BUDGET] gives Nothing;
     "usage sum" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME SUM_USAGE] gives Document("UnpagedList_UsageSum");
+    "usage series" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME USAGE_SERIES] gives Document("UnpagedList_UsagePoint");
     "usage calls" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME LIST_CALLS] gives Document("Page_UsageCall");
     "tool list" calls [LIST_TOOLS] gives Document("UnpagedList_ToolView");
     "tool enable" calls [SET_TOOL] gives Document("ToolView");

@@ -199,5 +199,6 @@ operations! {
     UPDATE_SERVER = "update_server" "PATCH" "/v1/tool-servers/{server}" by "tool update";
     UPDATE_SKILL = "update_skill" "PUT" "/v1/skills/{skill}" by "skill update";
     UPDATE_USER = "update_user" "PATCH" "/v1/users/{user}" by "user update";
+    USAGE_SERIES = "usage_series" "GET" "/v1/usage/series" by "usage series";
     VERIFY_AUDIT = "verify_audit" "GET" "/v1/audit/verify" by "audit verify";
 }

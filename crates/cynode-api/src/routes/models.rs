@@ -9,12 +9,13 @@ use cynode_app::models::{
 use cynode_core::{
     agents::AgentRole,
     ids::{BudgetId, ProjectId, ProviderKeyId, TaskId, UserId},
-    models::{Tier, UsageBy},
+    models::{Tier, UsageBy, UsageStep},
     paging::Page,
 };
 use cynode_wire::models::{
     AddProviderKey, BudgetScopeType, BudgetStatusView, ModelChoices, ModelView, ParkView,
-    ProviderKeyView, ProviderView, SetBudget, SetModel, SetProvider, UsageCall, UsageSum,
+    ProviderKeyView, ProviderView, SetBudget, SetModel, SetProvider, UsageCall, UsagePoint,
+    UsageSum,
 };
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -283,6 +284,34 @@ pub(crate) async fn sum_usage(
     let by = by.by.unwrap_or(UsageBy::Model);
     let found =
         call.app.read(&call.request, |ctx| usage::list_usage_sums(ctx, of.to_usage_filter(), by));
+    Ok(Json(UnpagedList::new(found.await?)))
+}
+
+/// Steps and grouping of a series.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct UsageSeriesQuery {
+    /// `hour` or `day`; `hour` by default.
+    #[param(value_type = Option<String>)]
+    step: Option<UsageStep>,
+    /// `model`, `provider`, `user`, `project`, `task` or `role`; one total by default.
+    #[param(value_type = Option<String>)]
+    by: Option<UsageBy>,
+}
+
+/// Returns the usage of models over time, oldest first. Steps without calls are left out. Without `from` it is the last
+/// week in hours, or the last 90 days.
+#[utoipa::path(get, path = "/v1/usage/series", tag = "models", params(UsageQuery, UsageSeriesQuery),
+    responses((status = OK, body = UnpagedList<UsagePoint>)))]
+pub(crate) async fn usage_series(
+    call: AuthenticatedCall,
+    Query(of): Query<UsageQuery>,
+    Query(UsageSeriesQuery { step, by }): Query<UsageSeriesQuery>,
+) -> Result<Json<UnpagedList<UsagePoint>>, ApiError> {
+    let step = step.unwrap_or(UsageStep::Hour);
+    let found = call
+        .app
+        .read(&call.request, |ctx| usage::list_usage_series(ctx, of.to_usage_filter(), step, by));
     Ok(Json(UnpagedList::new(found.await?)))
 }
 

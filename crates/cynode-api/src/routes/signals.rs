@@ -1,4 +1,7 @@
-use axum::http::StatusCode;
+use axum::{
+    http::{HeaderMap, StatusCode},
+    response::Response,
+};
 use cynode_app::{
     delivery::evidence,
     workflow::{signals, timeline},
@@ -13,6 +16,7 @@ use cynode_wire::{
 
 use crate::{
     error::ApiError,
+    etag::json_with_etag,
     extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, Path, Query},
     routes::tasks::{ProjectQuery, TaskPathParam, resolve_task},
 };
@@ -74,21 +78,23 @@ pub(crate) async fn answer_task(
     Ok(MutationResponse(StatusCode::OK, answer.await?))
 }
 
-/// Returns the timeline of a task: steps, waits, jobs, cost, and its current position as a drawing.
+/// Returns the timeline of a task: steps, waits, jobs, cost, and its current position as a drawing. A client that sends
+/// the entity tag of its last answer in `If-None-Match` gets it again only if it has changed.
 #[utoipa::path(get, path = "/v1/tasks/{task}/timeline", tag = "tasks",
     params(("task" = String, Path), ProjectQuery), responses((status = OK, body = TaskTimeline)))]
 pub(crate) async fn task_timeline(
     call: AuthenticatedCall,
     Path(task): Path<TaskPathParam>,
     Query(ProjectQuery { project }): Query<ProjectQuery>,
-) -> Result<Json<TaskTimeline>, ApiError> {
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
     let found = call.app.read(&call.request, |ctx| {
         Box::pin(async move {
             let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
             timeline::get_timeline(ctx, id).await
         })
     });
-    Ok(Json(found.await?))
+    Ok(json_with_etag(&found.await?, &headers))
 }
 
 /// Returns the evidence of a task: results of checks that no agent ran.

@@ -276,6 +276,20 @@ async fn a_call_is_accounted_to_the_project_that_the_header_names_if_the_caller_
     let expected = json!({ "items": [{ "key": "small", "calls": 2, "failed": 0, "input_tokens": 20,
         "cached_tokens": 0, "output_tokens": 10, "cost_micros": 30 }] });
     assert_eq!(used, expected);
+    let series =
+        ann.get(&format!("/v1/usage/series?project_id={project}&by=model")).await.expect(200);
+    let expected = json!({ "items": [{ "at": "2026-11-01T12:00:00Z", "key": "small", "calls": 2, "failed": 0,
+        "input_tokens": 20, "output_tokens": 10, "cost_micros": 30 }] });
+    assert_eq!(series.json(), expected);
+    let whole =
+        ann.get("/v1/usage/series?step=day&from=2026-10-01T00:00:00Z").await.expect(200).json();
+    assert_eq!(
+        (&whole["items"][0]["at"], &whole["items"][0]["key"]),
+        (&json!("2026-11-01T00:00:00Z"), &json!(null))
+    );
+    let stranger = app.user("stranger", None).await;
+    assert_eq!(stranger.get("/v1/usage/series").await.expect(200).json(), json!({ "items": [] }));
+    ann.get("/v1/usage/series?by=day").await.expect(422);
 }
 
 #[tokio::test]

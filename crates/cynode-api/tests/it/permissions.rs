@@ -399,6 +399,7 @@ fn cases() -> Vec<Case> {
         ),
         case("delete", "/v1/tasks/{task}/park", "/v1/tasks/{task}/park", json!(null), Viewer),
         case("get", "/v1/usage", "/v1/usage", json!(null), OwnOnly),
+        case("get", "/v1/usage/series", "/v1/usage/series", json!(null), OwnOnly),
         case("post", "/v1/nodes/join-tokens", "/v1/nodes/join-tokens", json!({}), Operator),
         case("get", "/v1/nodes", "/v1/nodes", json!(null), WithoutRole(403)),
         case("get", "/v1/readiness", "/v1/readiness", json!(null), WithoutRole(403)),

@@ -1,16 +1,20 @@
 //! Usage of models: totals and calls.
 
 use cynode_core::{
-    models::UsageBy,
+    models::{UsageBy, UsageStep},
     paging::{Page, PageRequest},
     roles::UserRole,
 };
 use cynode_db::models::usage;
-use cynode_wire::models::{UsageCall, UsageSum};
+use cynode_wire::models::{UsageCall, UsagePoint, UsageSum};
+use time::Duration;
 
 pub use cynode_db::models::usage::UsageFilter;
 
 use crate::{Ctx, Error, platform::operation};
+
+/// Maximum number of points of a series.
+const MAX_SERIES_POINTS: i64 = 5000;
 
 /// Narrows a filter to the calls that the caller may see.
 async fn narrow_filter(ctx: &mut Ctx, mut filter: UsageFilter) -> Result<UsageFilter, Error> {
@@ -46,6 +50,50 @@ pub async fn list_usage_sums(
             cost_micros: sum.cost_micros,
         })
         .collect())
+}
+
+/// Lists the usage that the caller may see as a series over time, oldest first. Without a begin it is that of the last
+/// week in hours, or of the last 90 days.
+#[tracing::instrument(name = "app.usage.list_usage_series", skip_all)]
+#[operation]
+pub async fn list_usage_series(
+    ctx: &mut Ctx,
+    filter: UsageFilter,
+    step: UsageStep,
+    by: Option<UsageBy>,
+) -> Result<Vec<UsagePoint>, Error> {
+    if by == Some(UsageBy::Day) {
+        return Err(Error::Invalid("`by` is not `day` in a series: `step` is".into()));
+    }
+    let mut filter = narrow_filter(ctx, filter).await?;
+    let to = filter.to.unwrap_or(ctx.now);
+    let from = filter.from.unwrap_or_else(|| to.saturating_sub(default_range(step)));
+    filter.from = Some(from);
+    let points =
+        usage::list_usage_points(ctx.conn(), filter, step, by, MAX_SERIES_POINTS + 1).await?;
+    if i64::try_from(points.len()).unwrap_or(i64::MAX) > MAX_SERIES_POINTS {
+        return Err(Error::Invalid(format!(
+            "the series has more than {MAX_SERIES_POINTS} points: ask for less time, longer steps or one total"
+        )));
+    }
+    let points = points.into_iter().map(|point| UsagePoint {
+        at: point.at,
+        key: point.key,
+        calls: point.calls,
+        failed: point.failed,
+        input_tokens: point.input_tokens,
+        output_tokens: point.output_tokens,
+        cost_micros: point.cost_micros,
+    });
+    Ok(points.collect())
+}
+
+/// Returns the time that a series covers without a begin.
+const fn default_range(step: UsageStep) -> Duration {
+    match step {
+        UsageStep::Hour => Duration::days(7),
+        UsageStep::Day => Duration::days(90),
+    }
 }
 
 /// Lists the calls that the caller may see, newest first.

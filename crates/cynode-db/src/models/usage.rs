@@ -2,7 +2,7 @@
 
 use cynode_core::{
     ids::{CallId, ProjectId, TaskId, UserId},
-    models::{Basis, CallOutcome, UsageBy},
+    models::{Basis, CallOutcome, UsageBy, UsageStep},
     paging::PageRequest,
 };
 use time::OffsetDateTime;
@@ -131,6 +131,72 @@ pub async fn sum_usage(
         by.as_str(),
     );
     Ok(sums.fetch_all(conn).await?)
+}
+
+/// The sum of the calls of one step of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsagePointRecord {
+    /// Begin of the step.
+    pub at: OffsetDateTime,
+    /// What the calls have in common.
+    pub key: Option<String>,
+    /// Number of calls.
+    pub calls: i64,
+    /// Number of calls that were not answered.
+    pub failed: i64,
+    /// Tokens read.
+    pub input_tokens: i64,
+    /// Tokens written.
+    pub output_tokens: i64,
+    /// Cost in millionths.
+    pub cost_micros: i64,
+}
+
+/// Lists the sums of calls by step of time, oldest first. Steps without calls are left out.
+#[tracing::instrument(name = "db.usage.list_usage_points", skip_all)]
+pub async fn list_usage_points(
+    conn: &mut Conn,
+    filter: UsageFilter,
+    step: UsageStep,
+    by: Option<UsageBy>,
+    limit: i64,
+) -> Result<Vec<UsagePointRecord>, DbError> {
+    let points = sqlx::query_as!(
+        UsagePointRecord,
+        r#"
+        SELECT date_trunc($8, started_at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' AS "at!",
+            CASE $7
+                WHEN 'model' THEN model
+                WHEN 'provider' THEN provider
+                WHEN 'user' THEN 'usr_' || replace(user_id::text, '-', '')
+                WHEN 'project' THEN 'prj_' || replace(project_id::text, '-', '')
+                WHEN 'task' THEN 'tsk_' || replace(task_id::text, '-', '')
+                WHEN 'role' THEN agent_role
+                END AS key,
+            count(*) AS "calls!", count(*) FILTER (WHERE outcome <> 'answered') AS "failed!",
+            sum(input_tokens)::bigint AS "input_tokens!", sum(output_tokens)::bigint AS "output_tokens!",
+            sum(cost_micros)::bigint AS "cost_micros!"
+        FROM model_calls c
+        WHERE ($1::uuid IS NULL OR user_id = $1) AND ($2::uuid IS NULL OR project_id = $2)
+            AND ($3::uuid IS NULL OR task_id = $3)
+            AND ($4::uuid IS NULL OR user_id = $4
+                OR EXISTS (SELECT FROM project_members m WHERE m.project_id = c.project_id AND m.user_id = $4)
+                OR EXISTS (SELECT FROM group_members g JOIN role_bindings b USING (group_id)
+                    WHERE g.user_id = $4 AND b.project_id = c.project_id))
+            AND ($5::timestamptz IS NULL OR started_at >= $5) AND ($6::timestamptz IS NULL OR started_at < $6)
+        GROUP BY 1, 2 ORDER BY 1, 7 DESC, 2 LIMIT $9
+        "#,
+        filter.user.map(UserId::as_uuid),
+        filter.project.map(ProjectId::as_uuid),
+        filter.task.map(TaskId::as_uuid),
+        filter.seen_by.map(UserId::as_uuid),
+        filter.from,
+        filter.to,
+        by.map_or("all", UsageBy::as_str),
+        step.as_str(),
+        limit,
+    );
+    Ok(points.fetch_all(conn).await?)
 }
 
 /// Calls, newest first.

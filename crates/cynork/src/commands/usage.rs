@@ -1,7 +1,8 @@
 //! `cynork usage`: usage of models.
 
 use clap::{Args, Subcommand};
-use cynode_wire::models::{UsageCall, UsageSum};
+use cynode_wire::models::{UsageCall, UsagePoint, UsageSum};
+use time::format_description::well_known::Rfc3339;
 
 use crate::{
     answers::PageArgs,
@@ -20,6 +21,18 @@ pub(crate) enum UsageCommand {
     Sum {
         /// Group by this field; defaults to one total.
         #[arg(long, value_parser = ["model", "provider", "user", "project", "task", "role", "day"])]
+        by: Option<String>,
+        #[command(flatten)]
+        of: UsageFilterArgs,
+    },
+    /// Show model usage over time, oldest first.
+    #[command(after_help = "Example: cynork usage series --step hour --since 1d")]
+    Series {
+        /// Length of one step.
+        #[arg(long, value_parser = ["hour", "day"], default_value = "hour")]
+        step: String,
+        /// Group by this field; defaults to one total.
+        #[arg(long, value_parser = ["model", "provider", "user", "project", "task", "role"])]
         by: Option<String>,
         #[command(flatten)]
         of: UsageFilterArgs,
@@ -95,6 +108,16 @@ impl UsageCommand {
                 let name = |sum: &UsageSum| sum.key.clone().unwrap_or_else(|| "all".to_owned());
                 context.show_list(&call, None, name, heads, usage_sum_row).await
             }
+            Self::Series { step, by, of } => {
+                let call = ApiRequest::for_operation(operations::USAGE_SERIES)
+                    .with_query("step", Some(step))
+                    .with_query("by", by.as_ref());
+                let call = of.apply_to_call(context, call).await?;
+                let heads =
+                    ["at", by.as_deref().unwrap_or("of"), "cost", "calls", "failed", "in", "out"];
+                let name = |point: &UsagePoint| format_step(point);
+                context.show_list(&call, None, name, heads, usage_point_row).await
+            }
             Self::Calls { of, pages } => {
                 let call = of
                     .apply_to_call(context, ApiRequest::for_operation(operations::LIST_CALLS))
@@ -123,6 +146,23 @@ fn usage_sum_row(sum: &UsageSum, look: &ValueFormatter) -> [String; 7] {
         group_digits(sum.input_tokens),
         group_digits(sum.cached_tokens),
         group_digits(sum.output_tokens),
+    ]
+}
+
+/// Formats the begin of a step in UTC.
+fn format_step(point: &UsagePoint) -> String {
+    point.at.format(&Rfc3339).unwrap_or_default()
+}
+
+fn usage_point_row(point: &UsagePoint, look: &ValueFormatter) -> [String; 7] {
+    [
+        format_step(point),
+        look.style_bold(point.key.as_deref().unwrap_or("all")),
+        look.format_money(point.cost_micros),
+        group_digits(point.calls),
+        group_digits(point.failed),
+        group_digits(point.input_tokens),
+        group_digits(point.output_tokens),
     ]
 }
 
