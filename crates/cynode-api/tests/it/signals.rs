@@ -351,6 +351,20 @@ async fn stopping_a_task_stops_also_what_is_made_below_its_dependents_at_that_mo
 }
 
 #[tokio::test]
+async fn a_timeline_that_did_not_change_is_not_sent_again() {
+    let drive = Drive::new().await;
+    let mut held = drive.start().await;
+    let path = format!("/v1/tasks/{}/timeline", drive.task);
+    let first = drive.admin.get(&path).await.expect(200);
+    let etag = first.headers["etag"].to_str().unwrap();
+    assert_eq!(first.headers["cache-control"], "private, no-cache");
+    let client = drive.admin.with_header("if-none-match", etag);
+    assert!(client.get(&path).await.expect(304).body.is_empty());
+    drive.go(&mut held, "pass", json!({})).await;
+    assert_ne!(client.get(&path).await.expect(200).headers["etag"], etag);
+}
+
+#[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one story, told once")]
 async fn the_timeline_tells_the_whole_story() {
     let drive = Drive::new().await;
