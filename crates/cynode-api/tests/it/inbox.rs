@@ -154,7 +154,7 @@ async fn all_that_waits_for_a_person_is_one_list_by_how_much_stands_still() {
         "delivery": 1, "parked": 1 });
     assert_eq!(inbox["counts"], counts);
     assert_eq!(inbox["items"][6]["id"], approval.as_str());
-    assert_eq!(inbox["items"][0]["project"], "web");
+    assert_eq!(inbox["items"][0]["project_slug"], "web");
     assert_eq!(inbox["items"][4]["id"], "web/1");
 }
 

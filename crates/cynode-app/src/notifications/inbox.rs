@@ -89,15 +89,15 @@ fn sum_counts(counts: &[(InboxKind, u32)]) -> InboxCounts {
 fn to_inbox_item(record: InboxRecord, keys: &InstallationKeys) -> InboxItem {
     let (title, text) = describe_item(&record, keys);
     let (id, actions) = (item_id(&record), item_actions(&record));
-    let (project_id, project) = record.project.unzip();
-    let (task_id, task) = record.task.map(|task| (task.id, task.name)).unzip();
+    let (project_id, project_slug) = record.project.unzip();
+    let (task_id, task_name) = record.task.map(|task| (task.id, task.name)).unzip();
     InboxItem {
         id,
         kind: record.kind,
         project_id,
-        project,
+        project_slug,
         task_id,
-        task,
+        task_name,
         version: record.version,
         title,
         text,

@@ -31,14 +31,14 @@ pub struct InboxItem {
     pub project_id: Option<ProjectId>,
     /// Slug of that project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub project: Option<String>,
+    pub project_slug: Option<String>,
     /// Task that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub task_id: Option<TaskId>,
     /// Name of that task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<String>,
+    pub task_name: Option<String>,
     /// Version of the environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,

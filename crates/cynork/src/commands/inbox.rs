@@ -33,7 +33,7 @@ impl InboxArgs {
             [
                 it.kind.as_str().to_owned(),
                 look.style_bold(&it.title),
-                it.project.clone().unwrap_or_default(),
+                it.project_slug.clone().unwrap_or_default(),
                 look.format_relative_time(it.since),
                 format_blocked(it),
                 it.id.clone(),
