@@ -122,8 +122,11 @@ async fn a_cookie_ends_with_its_session_as_a_bearer_token_does() {
     let me =
         other.get("/v1/me").await.expect(200).json()["user"]["id"].as_str().unwrap().to_owned();
     let admin = app.user("second", Some(UserRole::Admin)).await;
+    let replica = page(&app.replica()).with_header("cookie", other.header("cookie").unwrap());
+    replica.get("/v1/me").await.expect(200);
     admin.patch(&format!("/v1/users/{me}"), json!({ "active": false })).await.expect(200);
     other.get("/v1/me").await.expect(401);
+    replica.get("/v1/me").await.expect(401);
     page(&app.anonymous()).post("/v1/sessions", credentials()).await.expect(401);
 }
 
