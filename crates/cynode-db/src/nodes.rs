@@ -975,12 +975,13 @@ pub struct JobEventRecord {
     pub data: Value,
 }
 
-/// Events of a job, from a number on.
+/// Events of a job, from a number on; only those with a text that contains `contains`, in any case.
 #[tracing::instrument(name = "db.nodes.list_job_events", skip_all, fields(job.id = %job))]
 pub async fn list_job_events(
     conn: &mut Conn,
     job: JobId,
     from: i64,
+    contains: Option<&str>,
     most: i64,
 ) -> Result<Vec<JobEventRecord>, DbError> {
     let rows = sqlx::query_as!(
@@ -988,12 +989,16 @@ pub async fn list_job_events(
         "
         SELECT number, recorded_at, elapsed_ms, event, data FROM job_events
         WHERE job_id = $1 AND number >= $2
+            AND ($4::text IS NULL OR EXISTS (
+                SELECT FROM jsonb_path_query(data, 'strict $.**') AS inner_value
+                WHERE jsonb_typeof(inner_value) = 'string' AND position(lower($4) IN lower(inner_value #>> '{}')) > 0))
         ORDER BY number
         LIMIT $3
         ",
         job.as_uuid(),
         from,
         most,
+        contains,
     );
     Ok(rows.fetch_all(conn).await?)
 }

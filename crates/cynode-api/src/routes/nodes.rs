@@ -86,7 +86,7 @@ pub(crate) async fn delete_node(
 }
 
 /// Range of job events.
-#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FromQuery {
     /// The number of the first event; 0 by default.
@@ -94,6 +94,9 @@ pub(crate) struct FromQuery {
     /// Maximum number of events, 1 to 500; 200 by default.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<u16>,
+    /// Only events with this text in them, in any case; 1 to 200 characters.
+    #[param(min_length = 1, max_length = 200)]
+    contains: Option<String>,
 }
 
 /// Lists the events of a job in order: messages and actions of its agent, and output of programs.
@@ -108,7 +111,9 @@ pub(crate) async fn job_events(
     if !(1..=500).contains(&most) {
         return Err(ApiError::Malformed("`limit` is 1 to 500".into()));
     }
-    let found = call.app.read(&call.request, |ctx| nodes::list_job_events(ctx, job, from, most));
+    let found = call
+        .app
+        .read(&call.request, |ctx| nodes::list_job_events(ctx, job, from, query.contains, most));
     let shown = found.await?.into_iter().map(|told| JobEventView {
         number: u64::try_from(told.number).unwrap_or_default(),
         at: told.recorded_at,

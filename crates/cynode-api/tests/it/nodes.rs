@@ -552,8 +552,8 @@ async fn events_are_stored_once_in_order_and_without_secrets() {
     let stored = node.client.post(&events, overlapping).await.expect(200).json();
     assert_eq!(stored, json!({ "next": 3 }));
     node.client.post(&events, tell(9, vec![said(9, "gap")])).await.expect(409);
-    let shown = format!("/v1/jobs/{}/events", job["job_id"].as_str().unwrap());
-    let shown = drive.admin.get(&shown).await.expect(200).json();
+    let log = format!("/v1/jobs/{}/events", job["job_id"].as_str().unwrap());
+    let shown = drive.admin.get(&log).await.expect(200).json();
     let texts: Vec<_> =
         shown["items"].as_array().unwrap().iter().map(|e| e["data"]["text"].clone()).collect();
     assert_eq!(texts.len(), 3, "S001-60, S004-146: every event is there once");
@@ -563,6 +563,22 @@ async fn events_are_stored_once_in_order_and_without_secrets() {
         "S001-60, S004-146: in order"
     );
     assert!(!shown.to_string().contains(secret), "S001-68: {shown}");
+    // The texts of the log can be searched, also for what JSON writes in another way, and nothing else of it.
+    let odd = tell(3, vec![said(4, "say \"YES\"\nand go")]);
+    node.client.post(&events, odd).await.expect(200);
+    for (words, numbers) in [
+        ("THREE", vec![2]),
+        ("y%20%22yes%22%0Aand", vec![3]),
+        ("%22", vec![3]),
+        ("text", vec![]),
+        ("nowhere", vec![]),
+    ] {
+        let found = drive.admin.get(&format!("{log}?contains={words}")).await.expect(200).json();
+        let found: Vec<_> =
+            found["items"].as_array().unwrap().iter().map(|e| e["number"].clone()).collect();
+        assert_eq!(found, numbers, "{words}");
+    }
+    drive.admin.get(&format!("{log}?contains=")).await.expect(422);
 }
 
 #[tokio::test]

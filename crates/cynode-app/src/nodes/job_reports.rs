@@ -56,6 +56,9 @@ use crate::{
 const MAX_JOB_EVENTS: usize = 500;
 const MAX_EVENT_BYTES: usize = 64 * 1024;
 
+/// Maximum number of characters that the events of a job are searched for.
+const MAX_SEARCH_CHARS: usize = 200;
+
 /// Tool name under which permission requests of agents are approved.
 pub(crate) const PERMISSION_TOOL: &str = "agent.permission";
 
@@ -170,6 +173,7 @@ pub async fn list_job_events(
     ctx: &mut Ctx,
     job: JobId,
     from: u64,
+    contains: Option<String>,
     most: u16,
 ) -> Result<Vec<cynode_db::nodes::JobEventRecord>, Error> {
     ctx.caller()?;
@@ -177,7 +181,11 @@ pub async fn list_job_events(
     let task = jobs::task_of_job(ctx.conn(), job).await?.ok_or_else(missing)?;
     crate::tasks::get_task(ctx, task).await.map_err(|_| missing())?;
     let from = i64::try_from(from).unwrap_or(i64::MAX);
-    Ok(nodes::list_job_events(ctx.conn(), job, from, most.into()).await?)
+    if contains.as_ref().is_some_and(|text| !(1..=MAX_SEARCH_CHARS).contains(&text.chars().count()))
+    {
+        return Err(Error::Invalid(format!("`contains` has 1 to {MAX_SEARCH_CHARS} characters")));
+    }
+    Ok(nodes::list_job_events(ctx.conn(), job, from, contains.as_deref(), most.into()).await?)
 }
 
 /// Asks people to permit an action of an agent. A repeat with the same text gets the same answer.
