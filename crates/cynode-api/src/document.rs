@@ -11,7 +11,8 @@ use utoipa::{
     },
 };
 
-/// Endpoints that are public. Every other endpoint needs a credential.
+/// Endpoints that are public. Every other endpoint needs a credential. The files of the console and the page of the setup link are
+/// public, too: they have no data.
 pub const PUBLIC_ENDPOINTS: [(&str, &str); 9] = [
     ("get", "/"),
     ("get", "/answer/{token}"),
@@ -97,7 +98,11 @@ pub(crate) struct InternalDocument;
 /// Adds to each operation the parts that all operations share: the credential, the idempotency key, and the problem
 /// response.
 pub(crate) fn complete_document(document: openapi::OpenApi) -> openapi::OpenApi {
-    finish_document(document, "A session token or an API key", IdempotencyKeyUse::Taken)
+    finish_document(
+        document,
+        "A session token or an API key. A browser sends the cookie of its session instead",
+        IdempotencyKeyUse::Taken,
+    )
 }
 
 /// Does the same for the internal port, whose operations need no idempotency key.
