@@ -1,0 +1,67 @@
+/** Which queries an event makes old. Unknown kinds concern nothing: a reader must accept kinds that it does not know. */
+
+import type { ApiEvent } from "./stream";
+
+export type QueryKey = readonly string[];
+
+const INBOX_KINDS = new Set([
+  "task.waiting",
+  "task.instructed",
+  "task.cancelled",
+  "task.completed",
+  "task.failed",
+  "task.parked",
+  "task.unparked",
+  "approval.requested",
+  "approval.decided",
+  "tool_server.changed",
+  "tool_server.accepted",
+  "tool_server.removed",
+  "notification.failed",
+  "project.deleted",
+  "project.archived",
+  "project.unarchived",
+]);
+
+/** Returns the prefixes of the query keys that an event makes old. */
+export function staleKeys(event: Pick<ApiEvent, "kind" | "project_id" | "task_id">): QueryKey[] {
+  const keys: QueryKey[] = [];
+  const area = event.kind.slice(0, event.kind.indexOf("."));
+  if (INBOX_KINDS.has(event.kind) || area === "environment") keys.push(["inbox"]);
+  if (event.task_id) keys.push(["task", event.task_id]);
+  if (area === "task") keys.push(["tasks"]);
+  if (area === "handoff" || area === "verification" || area === "agent") keys.push(["usage"]);
+  if (["project", "repository", "remote", "environment"].includes(area)) {
+    keys.push(["projects"]);
+    if (event.project_id) keys.push(["project", event.project_id]);
+  }
+  if (area === "approval") keys.push(["approvals"]);
+  if (area === "node" || area === "join_token") keys.push(["nodes"], ["readiness"]);
+  if (area === "provider" || area === "provider_key" || area === "model") keys.push(["models"], ["readiness"]);
+  if (area === "budget") keys.push(["usage"]);
+  if (area === "user" || event.kind === "setting.set") keys.push(["me"]);
+  return keys;
+}
+
+/** Collects keys and hands each of them over once per turn, so that a burst of events reads each query once. */
+export class InvalidationBatch {
+  private readonly keys = new Map<string, QueryKey>();
+  private timer: ReturnType<typeof setTimeout> | null = null;
+
+  constructor(
+    private readonly flush: (keys: QueryKey[]) => void,
+    private readonly delayMs = 150,
+  ) {}
+
+  add(keys: QueryKey[]): void {
+    for (const key of keys) this.keys.set(key.join("\u0000"), key);
+    if (this.keys.size > 0 && this.timer === null) this.timer = setTimeout(() => this.run(), this.delayMs);
+  }
+
+  private run(): void {
+    const keys = [...this.keys.values()];
+    this.keys.clear();
+    this.timer = null;
+    this.flush(keys);
+  }
+}

@@ -1,0 +1,26 @@
+/** What a person types into the form of a task, as the API takes it. */
+
+import type { Schema } from "../api/client";
+
+/** Makes a criterion of each line; a line is a shell command. */
+export function parseCriteria(text: string): Schema["Criterion"][] {
+  return text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter((line) => line !== "")
+    .map((line) => ({ text: line, check: { argv: ["sh", "-c", line] } }));
+}
+
+export interface Limit {
+  micros: number | null;
+  error: string | null;
+}
+
+/** Reads an amount of money; with a comma, too. */
+export function parseLimit(text: string): Limit {
+  const trimmed = text.trim().replace(",", ".");
+  if (trimmed === "") return { micros: null, error: null };
+  if (!/^\d+(\.\d{1,6})?$/.test(trimmed)) return { micros: null, error: "Write an amount such as 0.50" };
+  const micros = Math.round(Number(trimmed) * 1_000_000);
+  return micros > 0 ? { micros, error: null } : { micros: null, error: "The limit must be more than nothing" };
+}

@@ -1,0 +1,43 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { RouterProvider } from "@tanstack/react-router";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { isRetryable } from "./api/client";
+import { meQuery } from "./api/queries";
+import { makeRouter } from "./router";
+import "./styles.css";
+import { Problem } from "./api/problem";
+import { applyTheme, readTheme } from "./ui/theme";
+
+applyTheme(readTheme());
+
+const client = new QueryClient({
+  defaultOptions: {
+    queries: {
+      // Events say what is old; the time does not.
+      staleTime: Number.POSITIVE_INFINITY,
+      gcTime: 5 * 60_000,
+      refetchOnWindowFocus: false,
+      retry: isRetryable,
+    },
+  },
+});
+
+// A session that ended shows at any request: then the question who is logged in is asked again.
+client.getQueryCache().subscribe((change) => {
+  if (change.type !== "updated" || change.action.type !== "error" || change.query.queryKey[0] === "me") return;
+  if (change.action.error instanceof Problem && change.action.error.status === 401) {
+    void client.invalidateQueries({ queryKey: meQuery.queryKey });
+  }
+});
+
+const root = document.getElementById("root");
+if (root) {
+  createRoot(root).render(
+    <StrictMode>
+      <QueryClientProvider client={client}>
+        <RouterProvider router={makeRouter()} />
+      </QueryClientProvider>
+    </StrictMode>,
+  );
+}

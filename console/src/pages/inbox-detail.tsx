@@ -1,0 +1,280 @@
+/** One item of the inbox, whole, with what can be decided about it. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { type ReactNode, useCallback, useState } from "react";
+import type { InboxItem } from "../api/pending";
+import { approvalQuery, meQuery, plannedQuery, taskQuery, timelineQuery } from "../api/queries";
+import { formatCost, formatCount, formatTime, toWords } from "../logic/format";
+import { findPersonWait } from "../logic/state";
+import { describeCommand } from "../logic/text";
+import { Action, Age, Facts, Foreign, Id, Loaded, ProblemNote, Prose, SectionHead, useSeen } from "../ui/basic";
+import { Field } from "../ui/fields";
+import { useKeys } from "../ui/keys";
+import { PlanGraph } from "../ui/plan";
+import { useDecideApproval, useSteer } from "../ui/steer";
+
+export function InboxDetail({ item, project }: { item: InboxItem; project: string | null }) {
+  switch (item.kind) {
+    case "plan":
+      return item.task ? <PlanDetail item={item} task={item.task} project={project} /> : <OtherDetail item={item} project={project} />;
+    case "question":
+      return item.task ? <QuestionDetail item={item} task={item.task} project={project} /> : <OtherDetail item={item} project={project} />;
+    case "call":
+      return <CallDetail item={item} project={project} />;
+    default:
+      return <OtherDetail item={item} project={project} />;
+  }
+}
+
+function Head({ item, project, title }: { item: InboxItem; project: string | null; title: string }) {
+  return (
+    <header className="grid gap-1">
+      <div className="flex flex-wrap items-baseline justify-between gap-x-4">
+        <h2 className="text-lead">{title}</h2>
+        <span className="text-meta text-muted">
+          {project && <>{project} · </>}asked <Age at={item.since} /> ago
+        </span>
+      </div>
+      {(item.presence ?? []).length > 0 && (
+        <p className="text-meta text-info">{(item.presence ?? []).join(", ")} looks at this now</p>
+      )}
+    </header>
+  );
+}
+
+/** The actions stay in reach at the bottom of a small screen. */
+function Actions({ children }: { children: ReactNode }) {
+  return (
+    <div className="sticky bottom-0 z-10 -mx-4 flex flex-wrap items-center gap-2 border-line border-t bg-bg px-4 py-3 small:mx-0 small:px-0">
+      {children}
+    </div>
+  );
+}
+
+function TaskLink({ task, children }: { task: string; children: ReactNode }) {
+  return (
+    <Link to="/tasks/$task" params={{ task }} className="text-accent underline underline-offset-2">
+      {children}
+    </Link>
+  );
+}
+
+function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string; project: string | null }) {
+  const task = useQuery(taskQuery(id));
+  const me = useQuery(meQuery);
+  const timeline = useQuery(timelineQuery(id));
+  const planned = useQuery({ ...plannedQuery(task.data?.project_id ?? "", id), enabled: Boolean(task.data) });
+  const steer = useSteer(id);
+  const [sendsBack, setSendsBack] = useState(false);
+  const [note, setNote] = useState("");
+  const wait = timeline.data ? (findPersonWait(timeline.data)?.wait_id ?? null) : null;
+  const approve = () => steer.mutate({ do: "approve", wait });
+  const waitsFor = timeline.isPending ? "The plan is being read" : steer.isPending ? "It is being sent" : null;
+  useKeys({ a: waitsFor ? undefined : approve, d: () => setSendsBack(true), r: () => setSendsBack(true) });
+  return (
+    <article className="grid gap-4">
+      <Head item={item} project={project} title="May this plan be carried out?" />
+      <Loaded query={task}>
+        {(data) => (
+          <>
+            <p className="text-lead">
+              “<Foreign text={data.description} />”
+            </p>
+            <Prose text={item.text} className="text-muted" />
+            {planned.data ? (
+              <PlanGraph
+                units={planned.data.plan.steps.map((step) => ({
+                  key: step.key,
+                  title: step.title,
+                  depends_on: step.depends_on ?? [],
+                  standing: "waits" as const,
+                }))}
+              />
+            ) : planned.error ? (
+              <ProblemNote error={planned.error} />
+            ) : null}
+            <Facts
+              rows={[
+                planned.data && ["Scope", `${toWords(planned.data.scope)} · ${formatCount(planned.data.plan.steps.length, "unit")}`],
+                [
+                  "Limit",
+                  data.budget.max_cost_micros != null
+                    ? formatCost(data.budget.max_cost_micros, me.data?.currency)
+                    : "none of its own",
+                ],
+                timeline.data && ["Spent", formatCost(timeline.data.cost_micros, me.data?.currency)],
+                data.acceptance_criteria.length > 0 && [
+                  "Must hold",
+                  <ul key="must" className="grid gap-1">
+                    {data.acceptance_criteria.map((criterion) => (
+                      <li key={criterion.text}>
+                        <Foreign text={criterion.text} />
+                        {criterion.check && (
+                          <code className="block font-mono text-code text-muted">{describeCommand(criterion.check.argv)}</code>
+                        )}
+                      </li>
+                    ))}
+                  </ul>,
+                ],
+                (planned.data?.plan.assumptions.length ?? 0) > 0 && [
+                  "Assumed",
+                  <ul key="assumed">
+                    {planned.data?.plan.assumptions.map((line) => (
+                      <li key={line}>
+                        <Foreign text={line} />
+                      </li>
+                    ))}
+                  </ul>,
+                ],
+                ["Task", <TaskLink key="task" task={id}>{data.name}</TaskLink>],
+              ]}
+            />
+          </>
+        )}
+      </Loaded>
+      {steer.error && <ProblemNote error={steer.error} />}
+      {sendsBack && (
+        <Field label="What should be different?" value={note} onChange={setNote} lines={3} autoFocus isRequired />
+      )}
+      <Actions>
+        {sendsBack ? (
+          <>
+            <Action
+              tone="primary"
+              onPress={() => steer.mutate({ do: "send_back", wait, note })}
+              reason={note.trim() === "" ? "Write what should be different" : waitsFor}
+            >
+              Send back
+            </Action>
+            <Action tone="quiet" onPress={() => setSendsBack(false)}>
+              Keep deciding
+            </Action>
+          </>
+        ) : (
+          <>
+            <Action tone="primary" hotkey="A" onPress={approve} reason={waitsFor}>
+              Approve plan
+            </Action>
+            <Action hotkey="D" onPress={() => setSendsBack(true)}>
+              Send back…
+            </Action>
+          </>
+        )}
+      </Actions>
+    </article>
+  );
+}
+
+function QuestionDetail({ item, task: id, project }: { item: InboxItem; task: string; project: string | null }) {
+  const task = useQuery(taskQuery(id));
+  const timeline = useQuery(timelineQuery(id));
+  const steer = useSteer(id);
+  const [text, setText] = useState("");
+  const wait = timeline.data ? (findPersonWait(timeline.data)?.wait_id ?? null) : null;
+  const reason = text.trim() === "" ? "Write an answer" : steer.isPending ? "It is being sent" : null;
+  return (
+    <article className="grid gap-4">
+      <Head item={item} project={project} title={item.title} />
+      <Prose text={item.text} className="text-lead" />
+      {task.data && (
+        <p className="text-muted">
+          For <TaskLink task={id}>{task.data.name}</TaskLink>: “<Foreign text={task.data.description} />”
+        </p>
+      )}
+      <Field label="Your answer" value={text} onChange={setText} lines={3} />
+      {steer.error && <ProblemNote error={steer.error} />}
+      <Actions>
+        <Action tone="primary" onPress={() => steer.mutate({ do: "answer", wait, text })} reason={reason}>
+          Send answer
+        </Action>
+      </Actions>
+    </article>
+  );
+}
+
+function CallDetail({ item, project }: { item: InboxItem; project: string | null }) {
+  const approval = useQuery(approvalQuery(item.id));
+  const decide = useDecideApproval();
+  const [isSeen, setSeen] = useState(false);
+  const markSeen = useCallback(() => setSeen(true), []);
+  const end = useSeen(approval.data !== undefined, markSeen);
+  const send = (approved: boolean) => decide.mutate({ approval: item.id, approved });
+  const waitsFor = decide.isPending ? "It is being sent" : isSeen ? null : "Read the call to its end first";
+  useKeys({ a: waitsFor ? undefined : () => send(true), d: () => send(false) });
+  return (
+    <article className="grid gap-4">
+      <Head item={item} project={project} title="May this call be made?" />
+      <Loaded query={approval}>
+        {(data) => (
+          <>
+            <p className="font-mono text-lead">
+              <Foreign text={data.tool} />
+            </p>
+            <section className="grid gap-2">
+              <SectionHead aside="exactly as it would be sent">Arguments</SectionHead>
+              <pre className="font-mono text-code whitespace-pre-wrap">
+                <Foreign text={JSON.stringify(data.arguments ?? {}, null, 2)} />
+              </pre>
+              <div ref={end} />
+            </section>
+            <Facts
+              rows={[
+                ["Asked by", data.rules.length > 0 ? data.rules.join(", ") : "the tool's own setting"],
+                ["Until", formatTime(data.expires_at)],
+                ["Agent", <Id key="agent" id={data.agent_token_id} />],
+                data.task_id ? ["Task", <TaskLink key="task" task={data.task_id}>{data.task_id.slice(-8)}</TaskLink>] : null,
+                ["If approved", "this call is made once, with these arguments and no others"],
+              ]}
+            />
+          </>
+        )}
+      </Loaded>
+      {decide.error && <ProblemNote error={decide.error} />}
+      <Actions>
+        <Action tone="primary" hotkey="A" onPress={() => send(true)} reason={waitsFor}>
+          Approve call
+        </Action>
+        <Action hotkey="D" onPress={() => send(false)} reason={decide.isPending ? "It is being sent" : null}>
+          Deny call
+        </Action>
+      </Actions>
+    </article>
+  );
+}
+
+/** What is decided on another page: the words, and the way there. */
+function OtherDetail({ item, project }: { item: InboxItem; project: string | null }) {
+  const steer = useSteer(item.task ?? "");
+  return (
+    <article className="grid gap-4">
+      <Head item={item} project={project} title={item.title} />
+      <Prose text={item.text} />
+      {steer.error && <ProblemNote error={steer.error} />}
+      <Actions>
+        {item.kind === "parked" && item.task && (
+          <Action tone="primary" onPress={() => steer.mutate({ do: "unpark" })} reason={steer.isPending ? "It is being sent" : null}>
+            Let it go on
+          </Action>
+        )}
+        {item.kind === "environment" && item.project && (
+          <Link to="/projects/$project" params={{ project: item.project }} className="font-medium text-accent underline">
+            Look at the environment
+          </Link>
+        )}
+        {item.kind === "tool_definition" && (
+          <p className="text-muted">
+            Compare and accept it with <code className="font-mono">cynork tool server</code> and{" "}
+            <code className="font-mono">cynork tool accept</code>.
+          </p>
+        )}
+        {item.kind === "delivery" && (
+          <p className="text-muted">
+            <code className="font-mono">cynork notification list</code> says why it was not delivered.
+          </p>
+        )}
+        {item.task && <TaskLink task={item.task}>Open the task</TaskLink>}
+      </Actions>
+    </article>
+  );
+}

@@ -1,0 +1,37 @@
+/** The whole window: the login, or the frame with a page. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useRef } from "react";
+import type { Schema } from "../api/client";
+import { Problem } from "../api/problem";
+import { meQuery } from "../api/queries";
+import { Page, ProblemNote, Skeleton } from "../ui/basic";
+import { Frame } from "../ui/frame";
+import { LiveProvider } from "../ui/live";
+import { Login } from "./login";
+
+export function Root() {
+  const me = useQuery(meQuery);
+  // What was on screen stays below the login, so that nothing that was typed is lost when a session ends.
+  const known = useRef<Schema["MeView"] | null>(null);
+  const isLoggedOut = me.error instanceof Problem && me.error.status === 401;
+  if (me.data && !isLoggedOut) known.current = me.data;
+  if (!known.current) {
+    if (isLoggedOut) return <Login />;
+    return (
+      <Page>{me.error ? <ProblemNote error={me.error} onRetry={() => void me.refetch()} /> : <Skeleton />}</Page>
+    );
+  }
+  return (
+    <LiveProvider session={isLoggedOut ? null : known.current.user.id}>
+      <div className="contents" inert={isLoggedOut}>
+        <Frame me={known.current} />
+      </div>
+      {isLoggedOut && (
+        <div className="fixed inset-0 z-50 overflow-auto bg-bg">
+          <Login again={known.current.user.handle} />
+        </div>
+      )}
+    </LiveProvider>
+  );
+}

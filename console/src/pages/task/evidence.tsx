@@ -1,0 +1,162 @@
+import { useQuery } from "@tanstack/react-query";
+import type { Schema } from "../../api/client";
+import { evidenceQuery } from "../../api/queries";
+import { formatCount, formatDuration, toWords } from "../../logic/format";
+import { groupTests, type TestComparison } from "../../logic/tests";
+import type { Standing, Task, Timeline } from "../../logic/state";
+import { describeCommand, stripTerminal } from "../../logic/text";
+import { Age, CopyButton, cx, Empty, Foreign, Loaded, SectionHead, Sign } from "../../ui/basic";
+
+type CheckResult = Schema["CheckResult"] & { tests?: TestComparison | null };
+
+const STATES: Record<Schema["EvidenceState"], Standing> = {
+  gathering: "works",
+  passed: "done",
+  failed: "failed",
+  unable: "trouble",
+};
+
+export function Evidence({ task, timeline }: { task: Task; timeline: Timeline }) {
+  const evidence = useQuery(evidenceQuery(task.id));
+  const titles = new Map(timeline.units.map((unit) => [unit.key, unit.title]));
+  return (
+    <Loaded query={evidence}>
+      {(data) => {
+        if (data.evidence.length === 0 && !data.base) {
+          return (
+            <Empty title="There is no evidence yet.">
+              <p className="text-muted">When an agent has finished a unit, its checks run from the commit in a fresh sandbox. Their results appear here.</p>
+            </Empty>
+          );
+        }
+        return (
+          <div className="grid gap-6">
+            {data.evidence.toReversed().map((entry) => (
+              <section key={entry.evidence_id} className={cx("grid gap-1", entry.stale && "text-faint")}>
+                <SectionHead
+                  aside={
+                    <>
+                      {entry.commit && <code className="font-mono">{entry.commit.slice(0, 10)}</code>} · <Age at={entry.ended_at ?? entry.opened_at} />
+                    </>
+                  }
+                >
+                  <span className={entry.stale ? "line-through" : ""}>
+                    <Foreign text={titles.get(entry.unit) ?? entry.unit} />, attempt {entry.attempt}
+                  </span>{" "}
+                  <Sign standing={STATES[entry.state]} word={toWords(entry.state)} />
+                  {entry.stale && <span className="font-normal text-faint"> a later commit made it void</span>}
+                </SectionHead>
+                {entry.error && (
+                  <p className="text-bad">
+                    <Foreign text={entry.error} />
+                  </p>
+                )}
+                {entry.waived && (
+                  <p className="text-warn">
+                    Waived: <Foreign text={entry.waived} />
+                  </p>
+                )}
+                <ul>
+                  {entry.checks.map((check) => (
+                    <CheckRow key={check.check.argv.join("\u0000")} check={check} isStale={entry.stale} />
+                  ))}
+                </ul>
+              </section>
+            ))}
+            {data.base && (
+              <section className="grid gap-1">
+                <SectionHead aside={data.base.commit ? <code className="font-mono">{data.base.commit.slice(0, 10)}</code> : null}>Before any change</SectionHead>
+                <ul>
+                  {data.base.checks.map((check) => (
+                    <li key={check.check.argv.join("\u0000")} className="flex flex-wrap items-baseline gap-x-3 border-line border-b py-1.5">
+                      <Sign standing={check.outcome === "passes" ? "done" : "failed"} word={toWords(check.outcome)} />
+                      <code className="font-mono text-code">{describeCommand(check.check.argv)}</code>
+                    </li>
+                  ))}
+                </ul>
+              </section>
+            )}
+            <Findings feedback={data.feedback} />
+          </div>
+        );
+      }}
+    </Loaded>
+  );
+}
+
+function CheckRow({ check, isStale }: { check: CheckResult; isStale: boolean }) {
+  const command = describeCommand(check.check.argv);
+  const groups = check.tests ? groupTests(check.tests) : [];
+  return (
+    <li className="border-line border-b">
+      <details>
+        <summary className="flex min-h-9 cursor-default flex-wrap items-center gap-x-3 py-1.5 -outline-offset-2 hover:bg-surface">
+          <Sign standing={check.tally === "passed" ? "done" : "failed"} word={toWords(check.tally)} />
+          <code className={cx("min-w-0 flex-1 font-mono text-code", isStale && "line-through")}>{command}</code>
+          <span className="text-meta text-muted">
+            {check.exit_code != null && `exit ${check.exit_code} · `}
+            {check.milliseconds !== undefined && formatDuration(check.milliseconds)}
+            {check.rounds > 1 && ` · ${formatCount(check.rounds, "run")}`}
+            {check.tests && ` · ${check.tests.after.passed} passed, ${check.tests.after.failed} failed`}
+          </span>
+        </summary>
+        <div className="grid gap-3 pb-3 pl-6">
+          {groups.map((group) => (
+            <div key={group.words}>
+              <p className={{ ok: "text-ok", bad: "text-bad", warn: "text-warn", muted: "text-muted" }[group.tone]}>
+                {formatCount(group.total, "test")} {group.words}
+              </p>
+              <ul className="font-mono text-code">
+                {group.names.map((name) => (
+                  <li key={name}>
+                    <Foreign text={name} />
+                  </li>
+                ))}
+              </ul>
+            </div>
+          ))}
+          {check.excerpt && (
+            <div className="flex items-start gap-1">
+              <pre className="max-h-80 min-w-0 flex-1 overflow-auto rounded-box border border-line bg-surface p-2.5 font-mono text-code whitespace-pre-wrap">
+                <Foreign text={stripTerminal(check.excerpt)} />
+              </pre>
+              <CopyButton text={check.excerpt} label="Copy the output" />
+            </div>
+          )}
+          <p className="text-meta text-muted">
+            Run it yourself: <code className="font-mono">{command}</code> <CopyButton text={command} label="Copy the command" />
+          </p>
+        </div>
+      </details>
+    </li>
+  );
+}
+
+function Findings({ feedback }: { feedback: Schema["ReviewFeedback"] }) {
+  const groups = [
+    ["Critical", feedback.critical_issues ?? []],
+    ["Major", feedback.major_issues ?? []],
+    ["Minor", feedback.minor_issues ?? []],
+  ] as const;
+  if (groups.every(([, issues]) => issues.length === 0)) return null;
+  return (
+    <section className="grid gap-2">
+      <SectionHead aside={feedback.verdict ? toWords(feedback.verdict) : null}>Findings of reviews</SectionHead>
+      <ul className="grid gap-2">
+        {groups.flatMap(([severity, issues]) =>
+          issues.map((issue) => (
+            <li key={`${severity} ${issue.file_location ?? ""} ${issue.description}`}>
+              <span className={severity === "Minor" ? "text-muted" : "text-bad"}>{severity}</span>: <Foreign text={issue.description} />
+              {issue.file_location && <code className="ml-2 font-mono text-code text-faint">{issue.file_location}</code>}
+              {issue.how_to_fix && (
+                <span className="block text-muted">
+                  To do: <Foreign text={issue.how_to_fix} />
+                </span>
+              )}
+            </li>
+          )),
+        )}
+      </ul>
+    </section>
+  );
+}

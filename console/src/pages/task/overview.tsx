@@ -1,0 +1,194 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { evidenceQuery, logQuery, reportsQuery } from "../../api/queries";
+import { toWords } from "../../logic/format";
+import { toLogRows } from "../../logic/log";
+import { describeSteps, type StepState, type Task, type Timeline } from "../../logic/state";
+import { describeCommand } from "../../logic/text";
+import { Age, cx, Facts, Foreign, Id, Prose, SectionHead, Sign } from "../../ui/basic";
+import { PlanGraph } from "../../ui/plan";
+import { toPlanUnits } from "./units";
+
+export function Overview({ task, timeline }: { task: Task; timeline: Timeline }) {
+  return (
+    <div className="grid gap-6">
+      <Steps steps={describeSteps(timeline)} />
+      {timeline.units.length > 0 && (
+        <section className="grid gap-3">
+          <SectionHead aside={`${timeline.units.filter((unit) => unit.state === "done").length} of ${timeline.units.length} done`}>
+            Plan
+          </SectionHead>
+          <PlanGraph units={toPlanUnits(timeline)} />
+        </section>
+      )}
+      <div className="grid grid-cols-1 gap-6 medium:grid-cols-2">
+        <section className="grid content-start gap-3">
+          <SectionHead>What was asked</SectionHead>
+          <Prose text={task.description} />
+          <Facts
+            rows={[
+              task.acceptance_criteria.length > 0 && [
+                "Must hold",
+                <ul key="must" className="grid gap-1">
+                  {task.acceptance_criteria.map((criterion) => (
+                    <li key={criterion.text}>
+                      <Foreign text={criterion.text} />
+                      {criterion.check && (
+                        <code className="block font-mono text-code text-muted">{describeCommand(criterion.check.argv)}</code>
+                      )}
+                    </li>
+                  ))}
+                </ul>,
+              ],
+              (task.refinement?.assumptions.length ?? 0) > 0 && [
+                "Assumed",
+                <ul key="assumed">
+                  {task.refinement?.assumptions.map((line) => (
+                    <li key={line}>
+                      <Foreign text={line} />
+                    </li>
+                  ))}
+                </ul>,
+              ],
+              ["Created", <Age key="created" at={task.created_at} />],
+              ["Trace", <Id key="trace" id={timeline.trace_id} />],
+            ]}
+          />
+        </section>
+        <div className="grid content-start gap-6">
+          {timeline.summary && (
+            <section className="grid gap-3">
+              <SectionHead>Summary</SectionHead>
+              <Prose text={timeline.summary} />
+            </section>
+          )}
+          {timeline.pull_request && <PullRequest timeline={timeline} />}
+          <LastEvidence task={task.id} />
+          <Tail task={task.id} timeline={timeline} />
+          <Reports task={task.id} />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+const STEP_TONES: Record<StepState["state"], string> = {
+  before: "border-line text-faint",
+  now: "border-accent font-medium",
+  passed: "border-ok text-muted",
+  failed: "border-bad text-bad",
+};
+
+/** The seven steps of every task. */
+function Steps({ steps }: { steps: StepState[] }) {
+  return (
+    <ol aria-label="Steps" className="grid grid-cols-7 gap-1.5 max-small:grid-cols-4">
+      {steps.map((step) => (
+        <li
+          key={step.node}
+          aria-current={step.state === "now" ? "step" : undefined}
+          className={cx("min-w-0 border-t-2 pt-1.5 text-meta", STEP_TONES[step.state])}
+        >
+          <span aria-hidden="true" className="mr-1 font-mono">
+            {{ before: "○", now: "▸", passed: "✓", failed: "✗" }[step.state]}
+          </span>
+          {step.words}
+          {step.visits > 1 && <span className="text-faint"> ×{step.visits}</span>}
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function PullRequest({ timeline }: { timeline: Timeline }) {
+  const request = timeline.pull_request;
+  if (!request) return null;
+  return (
+    <section className="grid gap-2">
+      <SectionHead aside={request.state}>Pull request #{request.number}</SectionHead>
+      <p>
+        <Foreign text={request.title} />
+      </p>
+      <p className="text-meta text-muted">
+        <code className="font-mono">{request.branch}</code>
+        {request.commit && (
+          <>
+            {" "}
+            at <code className="font-mono">{request.commit.slice(0, 10)}</code>
+          </>
+        )}
+      </p>
+      {request.failure && (
+        <p className="text-bad">
+          <Foreign text={request.failure} />
+        </p>
+      )}
+      <p>
+        <Link to="." search={(previous) => ({ ...previous, tab: "changes" as const })} className="text-accent underline">
+          See the changes
+        </Link>
+      </p>
+    </section>
+  );
+}
+
+function LastEvidence({ task }: { task: string }) {
+  const evidence = useQuery(evidenceQuery(task));
+  const last = evidence.data?.evidence.findLast((entry) => !entry.stale);
+  if (!last) return null;
+  return (
+    <section className="grid gap-2">
+      <SectionHead aside={last.commit ? `of commit ${last.commit.slice(0, 10)}` : undefined}>Last evidence</SectionHead>
+      <ul className="grid gap-1">
+        {last.checks.map((check) => (
+          <li key={check.check.argv.join("\u0000")} className="flex gap-2">
+            <Sign standing={check.tally === "passed" ? "done" : "failed"} word={toWords(check.tally)} />
+            <code className="min-w-0 font-mono text-code">{describeCommand(check.check.argv)}</code>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+const TAIL_ROWS = 8;
+
+function Tail({ task, timeline }: { task: string; timeline: Timeline }) {
+  const job = timeline.jobs.findLast((entry) => entry.state === "running");
+  const log = useQuery({ ...logQuery(task, job?.job_id ?? "", true), enabled: job !== undefined });
+  if (!job || !log.data) return null;
+  return (
+    <section className="grid gap-2">
+      <SectionHead aside={job.unit}>Now</SectionHead>
+      <pre className="overflow-hidden font-mono text-code text-muted">
+        {toLogRows(log.data)
+          .slice(-TAIL_ROWS)
+          .map((row) => (
+            <div key={row.key} className="truncate">
+              <Foreign text={row.text} />
+            </div>
+          ))}
+      </pre>
+    </section>
+  );
+}
+
+function Reports({ task }: { task: string }) {
+  const reports = useQuery(reportsQuery(task));
+  if (!reports.data || reports.data.items.length === 0) return null;
+  return (
+    <section className="grid gap-2">
+      <SectionHead aside="claims of agents, not checked">Reports</SectionHead>
+      <ul className="grid gap-2">
+        {reports.data.items.slice(-6).map((report) => (
+          <li key={report.report_id}>
+            <p className="text-meta text-muted">
+              {toWords(report.agent_role)} · {toWords(report.kind).toLowerCase()} · <Age at={report.reported_at} />
+            </p>
+            <Foreign text={report.summary} />
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

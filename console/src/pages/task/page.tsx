@@ -1,0 +1,279 @@
+/** One task, live: where it stands, what happened, what it cost, and how to steer it. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
+import { useState } from "react";
+import type { Schema } from "../../api/client";
+import { meQuery, parkQuery, projectQuery, taskBudgetsQuery, taskQuery, timelineQuery } from "../../api/queries";
+import { formatCost } from "../../logic/format";
+import { describeStanding, findPersonWait, isAlive, isPaused, standingOf, type Task, type Timeline } from "../../logic/state";
+import { Action, Command, cx, Foreign, Id, Loaded, Page, ProblemNote, Sign, SpendBar, useNow } from "../../ui/basic";
+import { usePageCommand } from "../../ui/copy";
+import { Field } from "../../ui/fields";
+import { useKeys } from "../../ui/keys";
+import { Layer } from "../../ui/layer";
+import { useSteer } from "../../ui/steer";
+import { TabBar } from "../../ui/tabs";
+import { Changes } from "./changes";
+import { Decisions } from "./decisions";
+import { Evidence } from "./evidence";
+import { Logs } from "./logs";
+import { Overview } from "./overview";
+import { PlanTab } from "./plan";
+import { TimelineTab } from "./timeline";
+
+export function TaskPage() {
+  const { task: id } = useParams({ from: "/tasks/$task" });
+  const { tab = "overview" } = useSearch({ from: "/tasks/$task" });
+  const task = useQuery(taskQuery(id));
+  const timeline = useQuery(timelineQuery(id));
+  usePageCommand(`cynork task show ${id}`, `/v1/tasks/${id}/timeline`);
+  return (
+    <Page wide>
+      <Loaded query={task} lines={6}>
+        {(data) => (
+          <div className="grid gap-5">
+            <TaskHead task={data} timeline={timeline.data ?? null} />
+            <TabBar
+              label="Parts of the task"
+              parameter="tab"
+              value={tab}
+              tabs={[
+                { id: "overview", name: "Overview" },
+                { id: "plan", name: "Plan", count: timeline.data?.units.length },
+                { id: "timeline", name: "Timeline" },
+                { id: "logs", name: "Logs" },
+                { id: "changes", name: "Changes" },
+                { id: "evidence", name: "Evidence" },
+                { id: "decisions", name: "Decisions" },
+              ]}
+            />
+            {timeline.error && !timeline.data ? (
+              <ProblemNote error={timeline.error} onRetry={() => void timeline.refetch()} />
+            ) : (
+              <TaskBody tab={tab} task={data} timeline={timeline.data ?? null} />
+            )}
+          </div>
+        )}
+      </Loaded>
+    </Page>
+  );
+}
+
+function TaskBody({ tab, task, timeline }: { tab: string; task: Task; timeline: Timeline | null }) {
+  if (!timeline) return <p className="text-muted">Nothing has happened yet.</p>;
+  switch (tab) {
+    case "plan":
+      return <PlanTab task={task} timeline={timeline} />;
+    case "timeline":
+      return <TimelineTab timeline={timeline} />;
+    case "logs":
+      return <Logs timeline={timeline} />;
+    case "changes":
+      return <Changes task={task} timeline={timeline} />;
+    case "evidence":
+      return <Evidence task={task} timeline={timeline} />;
+    case "decisions":
+      return <Decisions task={task} />;
+    default:
+      return <Overview task={task} timeline={timeline} />;
+  }
+}
+
+function TaskHead({ task, timeline }: { task: Task; timeline: Timeline | null }) {
+  const now = useNow();
+  const project = useQuery(projectQuery(task.project_id));
+  const sentence = describeStanding(task, timeline, now);
+  const standing = standingOf(task, timeline);
+  const stall = timeline?.stalls?.[0];
+  return (
+    <header className="grid gap-3">
+      <div className="flex flex-wrap items-start justify-between gap-x-6 gap-y-3">
+        <div className="grid min-w-0 gap-1">
+          <div className="flex flex-wrap items-baseline gap-x-3 gap-y-1">
+            <h1 className="text-title">
+              <Foreign text={task.name} />
+            </h1>
+            <Sign standing={standing} word />
+            <span className="text-meta text-muted">
+              {project.data && (
+                <Link to="/projects/$project" params={{ project: task.project_id }} className="hover:underline">
+                  {project.data.slug}
+                </Link>
+              )}
+            </span>
+            <Id id={task.id} />
+          </div>
+          <p className="max-w-[760px] text-lead">
+            <Foreign text={sentence.text} /> <span className="text-muted">{sentence.need}</span>
+          </p>
+        </div>
+        <Steering task={task} timeline={timeline} />
+      </div>
+      {stall?.commands.map((line) => (
+        <Command key={line} line={line} />
+      ))}
+      <Park task={task} />
+      {timeline && <Cost task={task} timeline={timeline} />}
+    </header>
+  );
+}
+
+function Park({ task }: { task: Task }) {
+  const park = useQuery({ ...parkQuery(task.id), enabled: isAlive(task.state) });
+  const steer = useSteer(task.id);
+  if (!park.data) return null;
+  return (
+    <div className="flex flex-wrap items-center gap-3 border-warn border-l-2 py-1 pl-3">
+      <p>
+        <span aria-hidden="true" className="mr-1.5 font-mono text-warn">
+          !
+        </span>
+        Parked, it calls no models: <Foreign text={park.data.reason} />
+      </p>
+      <Action onPress={() => steer.mutate({ do: "unpark" })}>Let it go on</Action>
+      {steer.error && <ProblemNote error={steer.error} />}
+    </div>
+  );
+}
+
+function Cost({ task, timeline }: { task: Task; timeline: Timeline }) {
+  const me = useQuery(meQuery);
+  const budgets = useQuery(taskBudgetsQuery(task.id));
+  const money = (micros: number) => formatCost(micros, me.data?.currency);
+  const budget: Schema["BudgetStatusView"] | undefined = budgets.data?.items[0];
+  const spent = Math.max(timeline.cost_micros, budget?.spent_micros ?? 0);
+  const reserved = budget?.reserved_micros ?? 0;
+  const limit = budget?.max_cost_micros ?? task.budget.max_cost_micros ?? null;
+  const words = [
+    `${money(spent)} spent`,
+    reserved > 0 ? `${money(reserved)} reserved` : null,
+    limit === null ? "no limit of its own" : `limit ${money(limit)}`,
+  ].filter(Boolean);
+  return (
+    <div className="flex max-w-[760px] flex-wrap items-center gap-x-3 gap-y-1">
+      <div className="w-52 max-small:w-full">
+        <SpendBar spent={spent} reserved={reserved} limit={limit} label={words.join(", ")} />
+      </div>
+      <span className="text-meta text-muted">{words.join(" · ")}</span>
+    </div>
+  );
+}
+
+type Asking = "answer" | "send_back" | "revise" | "expand_scope" | "reduce_scope" | "cancel" | null;
+
+const QUESTIONS: Record<Exclude<Asking, null>, { title: string; label: string; button: string }> = {
+  answer: { title: "Answer the question", label: "Your answer", button: "Send answer" },
+  send_back: { title: "Send the plan back", label: "What should be different?", button: "Send back" },
+  revise: { title: "Revise the plan", label: "What should be different?", button: "Revise plan" },
+  expand_scope: { title: "Expand the scope", label: "What should be done as well?", button: "Expand scope" },
+  reduce_scope: { title: "Reduce the scope", label: "What should be left out?", button: "Reduce scope" },
+  cancel: { title: "Stop the task", label: "", button: "Stop task" },
+};
+
+function Steering({ task, timeline }: { task: Task; timeline: Timeline | null }) {
+  const navigate = useNavigate();
+  const steer = useSteer(task.id);
+  const [asking, setAsking] = useState<Asking>(null);
+  const [text, setText] = useState("");
+  const wait = timeline ? findPersonWait(timeline) : null;
+  const paused = timeline ? isPaused(timeline) : false;
+  const runs = task.state === "running";
+  const busy = steer.isPending ? "It is being sent" : null;
+  const approve = () => steer.mutate({ do: "approve", wait: wait?.wait_id ?? null });
+  const togglePause = () => steer.mutate({ do: "instruct", kind: paused ? "resume" : "pause" });
+  const isPlanWait = wait?.reason === "approval";
+  useKeys({
+    a: isPlanWait && !busy ? approve : undefined,
+    d: isPlanWait ? () => setAsking("send_back") : undefined,
+    r: runs ? () => setAsking("revise") : undefined,
+    p: runs && !busy && !wait ? togglePause : undefined,
+    Escape: () => void navigate({ to: "/tasks" }),
+  });
+  const close = () => {
+    setAsking(null);
+    steer.reset();
+  };
+  const submit = () => {
+    const done = { onSuccess: () => { setText(""); setAsking(null); } };
+    const waitId = wait?.wait_id ?? null;
+    if (asking === "answer") steer.mutate({ do: "answer", wait: waitId, text }, done);
+    else if (asking === "send_back") steer.mutate({ do: "send_back", wait: waitId, note: text }, done);
+    else if (asking === "cancel") steer.mutate({ do: "cancel" }, done);
+    else if (asking) steer.mutate({ do: "instruct", kind: asking, text }, done);
+  };
+  const question = asking ? QUESTIONS[asking] : null;
+  if (!isAlive(task.state)) return null;
+  return (
+    <div className="grid gap-2">
+      <div className="flex flex-wrap items-center gap-2">
+        {isPlanWait && (
+          <>
+            <Action tone="primary" hotkey="A" onPress={approve} reason={busy}>
+              Approve plan
+            </Action>
+            <Action hotkey="D" onPress={() => setAsking("send_back")}>
+              Send back…
+            </Action>
+          </>
+        )}
+        {wait && !isPlanWait && (
+          <Action tone="primary" onPress={() => setAsking("answer")}>
+            Answer…
+          </Action>
+        )}
+        {runs && !wait && (
+          <Action hotkey="P" onPress={togglePause} reason={busy}>
+            {paused ? "Resume task" : "Pause task"}
+          </Action>
+        )}
+        {runs && !isPlanWait && (
+          <Action hotkey="R" onPress={() => setAsking("revise")}>
+            Revise…
+          </Action>
+        )}
+        {runs && !wait && (
+          <>
+            <Action tone="quiet" className="max-medium:hidden" onPress={() => setAsking("expand_scope")}>
+              Expand…
+            </Action>
+            <Action tone="quiet" className="max-medium:hidden" onPress={() => setAsking("reduce_scope")}>
+              Reduce…
+            </Action>
+          </>
+        )}
+        <Action tone="danger" onPress={() => setAsking("cancel")}>
+          Stop task…
+        </Action>
+      </div>
+      {steer.error && !asking && <ProblemNote error={steer.error} />}
+      <Layer title={question?.title ?? ""} isOpen={asking !== null} onClose={close}>
+        {asking === "answer" && wait?.question && (
+          <p className="whitespace-pre-wrap text-lead">
+            <Foreign text={wait.question} />
+          </p>
+        )}
+        {asking === "cancel" ? (
+          <p className="text-muted">
+            Its sandboxes end, what was not delivered is lost, and the tasks that depend on it are cancelled too. It cannot be undone.
+          </p>
+        ) : (
+          <Field label={question?.label ?? ""} value={text} onChange={setText} lines={4} autoFocus />
+        )}
+        {steer.error && <ProblemNote error={steer.error} />}
+        <div className={cx("flex gap-2")}>
+          <Action
+            tone={asking === "cancel" ? "danger" : "primary"}
+            onPress={submit}
+            reason={asking !== "cancel" && text.trim() === "" ? "Write it first" : busy}
+          >
+            {question?.button}
+          </Action>
+          <Action tone="quiet" onPress={close}>
+            Back
+          </Action>
+        </div>
+      </Layer>
+    </div>
+  );
+}

@@ -1,0 +1,69 @@
+import { useQuery } from "@tanstack/react-query";
+import { plannedQuery } from "../../api/queries";
+import { formatDuration, toWords } from "../../logic/format";
+import { standingOfUnit, type Task, type Timeline } from "../../logic/state";
+import { Empty, Foreign, SectionHead, Sign } from "../../ui/basic";
+import { PlanGraph } from "../../ui/plan";
+import { toPlanUnits } from "./units";
+
+export function PlanTab({ task, timeline }: { task: Task; timeline: Timeline }) {
+  const planned = useQuery({ ...plannedQuery(task.project_id, task.id), enabled: timeline.units.length === 0 });
+  if (timeline.units.length === 0) {
+    const steps = planned.data?.plan.steps ?? [];
+    if (steps.length === 0) return <Empty title="There is no plan yet." />;
+    const units = steps.map((step) => ({ ...step, depends_on: step.depends_on ?? [], standing: "waits" as const }));
+    return <PlanGraph units={units} />;
+  }
+  return (
+    <div className="grid gap-6">
+      <PlanGraph units={toPlanUnits(timeline)} />
+      <section className="grid gap-1">
+        <SectionHead>Units and attempts</SectionHead>
+        <ul>
+          {timeline.units.map((unit) => (
+            <li key={unit.key} className="grid gap-1.5 border-line border-b py-3">
+              <div className="flex flex-wrap items-baseline gap-x-3 gap-y-1">
+                <Sign standing={standingOfUnit(unit)} word />
+                <span className="font-medium">
+                  <Foreign text={unit.title} />
+                </span>
+                <code className="font-mono text-code text-faint">{unit.key}</code>
+              </div>
+              <ol className="flex flex-wrap gap-1.5 pl-6">
+                {timeline.jobs
+                  .filter((job) => job.unit === unit.key)
+                  .map((job) => (
+                    <li key={job.job_id} className="rounded-chip border border-line px-1.5 py-0.5 text-meta text-muted">
+                      attempt {job.attempt} · {toWords(job.state).toLowerCase()}
+                      {job.started_at && job.ended_at
+                        ? ` · ${formatDuration(new Date(job.ended_at).getTime() - new Date(job.started_at).getTime())}`
+                        : ""}
+                    </li>
+                  ))}
+              </ol>
+              {unit.findings.length > 0 && (
+                <ul className="grid gap-1 pl-6">
+                  {unit.findings.map((finding) => (
+                    <li key={`${finding.at ?? ""} ${finding.text}`}>
+                      <span className={finding.severity === "critical" || finding.severity === "major" ? "text-bad" : "text-muted"}>
+                        {toWords(finding.severity)}
+                      </span>
+                      {": "}
+                      <Foreign text={finding.text} />
+                      {finding.at && <code className="ml-2 font-mono text-code text-faint">{finding.at}</code>}
+                      {finding.how_to_fix && (
+                        <span className="block text-muted">
+                          To do: <Foreign text={finding.how_to_fix} />
+                        </span>
+                      )}
+                    </li>
+                  ))}
+                </ul>
+              )}
+            </li>
+          ))}
+        </ul>
+      </section>
+    </div>
+  );
+}

@@ -1,0 +1,384 @@
+/** Small parts that every page is made of. */
+
+import { Check, Copy } from "lucide-react";
+import { Fragment, type ReactNode, useEffect, useRef, useState, useSyncExternalStore } from "react";
+import {
+  Button as AriaButton,
+  type ButtonProps as AriaButtonProps,
+  Focusable,
+  Tooltip,
+  TooltipTrigger,
+} from "react-aria-components";
+import { asProblem } from "../api/problem";
+import { formatAge, formatTime, shortenId } from "../logic/format";
+import { SIGNS, type Standing } from "../logic/state";
+import { splitHidden } from "../logic/text";
+
+export function cx(...names: (string | false | null | undefined)[]): string {
+  return names.filter(Boolean).join(" ");
+}
+
+/** One clock for all ages on screen. It stands still while the page is hidden. */
+const clock = (() => {
+  let now = Date.now();
+  const readers = new Set<() => void>();
+  let timer: ReturnType<typeof setInterval> | null = null;
+  const tick = () => {
+    if (document.hidden) return;
+    now = Date.now();
+    for (const reader of readers) reader();
+  };
+  return {
+    subscribe(reader: () => void) {
+      if (readers.size === 0) now = Date.now();
+      readers.add(reader);
+      timer ??= setInterval(tick, 5000);
+      return () => {
+        readers.delete(reader);
+        if (readers.size === 0 && timer !== null) {
+          clearInterval(timer);
+          timer = null;
+        }
+      };
+    },
+    read: () => now,
+  };
+})();
+
+/** The time, renewed every five seconds. */
+export function useNow(): number {
+  return useSyncExternalStore(clock.subscribe, clock.read);
+}
+
+export function Hint({ text, children }: { text: string; children: ReactNode }) {
+  return (
+    <TooltipTrigger delay={300} closeDelay={0}>
+      <Focusable>
+        <span className="cursor-default">{children}</span>
+      </Focusable>
+      <HintText>{text}</HintText>
+    </TooltipTrigger>
+  );
+}
+
+export function HintText({ children }: { children: ReactNode }) {
+  return (
+    <Tooltip
+      offset={6}
+      className="max-w-80 rounded-box border border-line bg-raised px-2 py-1 text-meta text-text shadow-float"
+    >
+      {children}
+    </Tooltip>
+  );
+}
+
+/** How long ago something was; the exact time on hover. */
+export function Age({ at, className }: { at: string; className?: string }) {
+  const now = useNow();
+  return (
+    <time dateTime={at} title={formatTime(at)} className={cx("whitespace-nowrap", className)}>
+      {formatAge(at, now)}
+    </time>
+  );
+}
+
+/** The sign of a state, with its word for everybody who does not know it. */
+export function Sign({ standing, word }: { standing: Standing; word?: boolean | string }) {
+  const { sign, words, tone } = SIGNS[standing];
+  const label = typeof word === "string" ? word : words;
+  return (
+    <span className={cx("inline-flex items-baseline gap-1.5 whitespace-nowrap", tone)} title={label}>
+      <span aria-hidden="true" className="inline-block w-[1.1em] text-center font-mono">
+        {sign}
+      </span>
+      <span className={word ? "" : "sr-only"}>{label}</span>
+    </span>
+  );
+}
+
+/** Foreign text: shown as text, and what hides in it is written out. */
+export function Foreign({ text }: { text: string }) {
+  return (
+    <bdi>
+      {splitHidden(text).map((piece, index) =>
+        piece.hidden ? (
+          // biome-ignore lint/suspicious/noArrayIndexKey: the pieces of a text never move
+          <mark key={index} className="rounded-chip bg-transparent px-0.5 font-mono text-meta text-bad ring-1 ring-bad">
+            {piece.text}
+          </mark>
+        ) : (
+          // biome-ignore lint/suspicious/noArrayIndexKey: the pieces of a text never move
+          <Fragment key={index}>{piece.text}</Fragment>
+        ),
+      )}
+    </bdi>
+  );
+}
+
+/** Foreign text of several lines, with `code` in monospace. Nothing of it is markup. */
+export function Prose({ text, className }: { text: string; className?: string }) {
+  return (
+    <div className={cx("max-w-[760px] whitespace-pre-wrap", className)}>
+      {text.split(/(`[^`\n]+`)/).map((piece, index) =>
+        piece.startsWith("`") && piece.endsWith("`") && piece.length > 2 ? (
+          // biome-ignore lint/suspicious/noArrayIndexKey: the pieces of a text never move
+          <code key={index} className="font-mono text-[0.94em]">
+            <Foreign text={piece.slice(1, -1)} />
+          </code>
+        ) : (
+          // biome-ignore lint/suspicious/noArrayIndexKey: the pieces of a text never move
+          <Foreign key={index} text={piece} />
+        ),
+      )}
+    </div>
+  );
+}
+
+export type Tone = "primary" | "plain" | "danger" | "quiet";
+
+const TONES: Record<Tone, string> = {
+  primary: "border-accent bg-accent text-on-accent hover:opacity-90",
+  plain: "border-control bg-bg text-text hover:bg-surface",
+  danger: "border-bad bg-bg text-bad hover:bg-removed",
+  quiet: "border-transparent bg-transparent text-muted hover:bg-surface hover:text-text",
+};
+
+export interface ActionProps extends Omit<AriaButtonProps, "className" | "children" | "isDisabled"> {
+  children: ReactNode;
+  tone?: Tone;
+  /** Why it cannot be pressed now. It stays focusable, so that everybody can read the reason. */
+  reason?: string | null | undefined;
+  /** The key that does the same. */
+  hotkey?: string;
+  className?: string;
+}
+
+/** A button. When it is disabled it says why. */
+export function Action({ children, tone = "plain", reason, hotkey, className, onPress, ...rest }: ActionProps) {
+  const button = (
+    <AriaButton
+      {...rest}
+      {...(reason ? { "aria-disabled": true } : {})}
+      {...(!reason && onPress ? { onPress } : {})}
+      className={cx(
+        "inline-flex min-h-8 items-center justify-center gap-1.5 rounded-box border px-3 font-medium text-body whitespace-nowrap max-small:min-h-10",
+        TONES[tone],
+        reason && "cursor-not-allowed opacity-55",
+        className,
+      )}
+    >
+      {children}
+      {hotkey && (
+        <kbd className="rounded-chip px-1 font-mono text-meta opacity-75 ring-1 ring-current max-small:hidden" aria-hidden="true">
+          {hotkey}
+        </kbd>
+      )}
+    </AriaButton>
+  );
+  if (!reason) return button;
+  return (
+    <TooltipTrigger delay={100} closeDelay={0}>
+      {button}
+      <HintText>{reason}</HintText>
+    </TooltipTrigger>
+  );
+}
+
+/** Copies a text and says that it did. */
+export function CopyButton({ text, label }: { text: string; label: string }) {
+  const [copied, setCopied] = useState(false);
+  useEffect(() => {
+    if (!copied) return undefined;
+    const timer = setTimeout(() => setCopied(false), 1500);
+    return () => clearTimeout(timer);
+  }, [copied]);
+  return (
+    <AriaButton
+      aria-label={copied ? `${label}: copied` : label}
+      onPress={() => void copyText(text).then(() => setCopied(true))}
+      className="inline-grid size-6 shrink-0 place-items-center rounded-chip text-faint hover:bg-surface hover:text-text"
+    >
+      {copied ? <Check size={13} aria-hidden="true" /> : <Copy size={13} aria-hidden="true" />}
+    </AriaButton>
+  );
+}
+
+/** Copies a text; without a secure context by a selection. */
+export async function copyText(text: string): Promise<void> {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = document.createElement("textarea");
+  field.value = text;
+  field.className = "sr-only";
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
+export function Id({ id }: { id: string }) {
+  return (
+    <span className="inline-flex items-center gap-0.5 font-mono text-code text-muted">
+      <span title={id}>{shortenId(id)}</span>
+      <CopyButton text={id} label={`Copy ${id}`} />
+    </span>
+  );
+}
+
+/** A command to type elsewhere. */
+export function Command({ line }: { line: string }) {
+  return (
+    <div className="flex max-w-full items-start gap-1 rounded-box border border-line bg-surface py-1 pr-1 pl-2.5">
+      <code className="min-w-0 flex-1 py-0.5 font-mono text-code whitespace-pre-wrap">
+        <Foreign text={line} />
+      </code>
+      <CopyButton text={line} label="Copy the command" />
+    </div>
+  );
+}
+
+/** What happened, what to do next, and the trace. */
+export function ProblemNote({ error, onRetry }: { error: unknown; onRetry?: (() => void) | undefined }) {
+  const problem = asProblem(error);
+  return (
+    <div role="alert" className="max-w-[760px] border-l-2 border-bad py-1 pl-3">
+      <p className="font-medium">
+        <span aria-hidden="true" className="mr-1.5 font-mono text-bad">
+          !
+        </span>
+        <Foreign text={problem.message} />
+      </p>
+      {problem.fix && (
+        <p className="text-muted">
+          <Foreign text={problem.fix} />
+        </p>
+      )}
+      <div className="mt-1 flex flex-wrap items-center gap-x-3 gap-y-1">
+        {onRetry && <Action onPress={onRetry}>Try again</Action>}
+        {problem.traceId && (
+          <span className="inline-flex items-center gap-1 text-meta text-faint">
+            trace <code className="font-mono">{problem.traceId}</code>
+            <CopyButton text={problem.traceId} label="Copy the trace" />
+          </span>
+        )}
+      </div>
+    </div>
+  );
+}
+
+/** Grey lines while something is read, only after 200 ms. */
+export function Skeleton({ lines = 4 }: { lines?: number }) {
+  return (
+    <div aria-busy="true" className="fade-late grid gap-3 py-2">
+      <span className="sr-only">Loading</span>
+      {Array.from({ length: lines }, (_, index) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: the lines are all alike
+        <div key={index} className={cx("h-3 rounded-chip bg-line", index % 3 === 2 ? "w-2/5" : "w-3/4")} />
+      ))}
+    </div>
+  );
+}
+
+interface Readable<T> {
+  data: T | undefined;
+  error: unknown;
+  isPending: boolean;
+  refetch(): unknown;
+}
+
+/** Shows a query: what is known, else what went wrong, else grey lines. What is known stays when reading it again fails. */
+export function Loaded<T>({ query, children, lines }: { query: Readable<T>; children: (data: T) => ReactNode; lines?: number }) {
+  if (query.data !== undefined) {
+    return (
+      <>
+        {query.error ? <ProblemNote error={query.error} onRetry={() => void query.refetch()} /> : null}
+        {children(query.data)}
+      </>
+    );
+  }
+  if (query.error) return <ProblemNote error={query.error} onRetry={() => void query.refetch()} />;
+  return <Skeleton {...(lines === undefined ? {} : { lines })} />;
+}
+
+/** A state without data that teaches the next step. */
+export function Empty({ title, children }: { title: string; children?: ReactNode }) {
+  return (
+    <div className="grid max-w-[560px] gap-3 py-10">
+      <p className="font-semibold text-lead">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+export function PageHead({ title, lead, children }: { title: ReactNode; lead?: ReactNode; children?: ReactNode }) {
+  return (
+    <header className="flex flex-wrap items-start justify-between gap-x-6 gap-y-3 pb-4">
+      <div className="grid min-w-0 gap-1">
+        <h1 className="text-title">{title}</h1>
+        {lead && <div className="max-w-[760px] text-lead text-muted">{lead}</div>}
+      </div>
+      {children && <div className="flex flex-wrap items-center gap-2">{children}</div>}
+    </header>
+  );
+}
+
+export function SectionHead({ children, aside }: { children: ReactNode; aside?: ReactNode }) {
+  return (
+    <div className="flex flex-wrap items-baseline justify-between gap-2 border-line border-b pb-1">
+      <h2 className="text-body">{children}</h2>
+      {aside && <div className="text-meta text-muted">{aside}</div>}
+    </div>
+  );
+}
+
+export function Page({ children, wide }: { children: ReactNode; wide?: boolean }) {
+  return <div className={cx("mx-auto w-full px-4 py-5 small:px-6", wide ? "max-w-[1440px]" : "max-w-[1100px]")}>{children}</div>;
+}
+
+/** Names and values, one below the other. */
+export function Facts({ rows }: { rows: (readonly [string, ReactNode] | null | false | undefined)[] }) {
+  return (
+    <dl className="grid grid-cols-[max-content_1fr] gap-x-4 gap-y-1.5">
+      {rows.map(
+        (row) =>
+          row && (
+            <Fragment key={row[0]}>
+              <dt className="text-muted">{row[0]}</dt>
+              <dd className="min-w-0">{row[1]}</dd>
+            </Fragment>
+          ),
+      )}
+    </dl>
+  );
+}
+
+/** Money or tokens that were spent and reserved, against a limit. */
+export function SpendBar({ spent, reserved, limit, label }: { spent: number; reserved: number; limit: number | null; label: string }) {
+  const whole = Math.max(limit ?? 0, spent + reserved, 1);
+  const over = limit !== null && spent + reserved > limit * 0.9;
+  return (
+    <div
+      role="img"
+      aria-label={label}
+      title={label}
+      className="flex h-2 w-full overflow-hidden rounded-chip bg-line"
+    >
+      <div className={over ? "bg-warn" : "bg-accent"} style={{ width: `${(spent / whole) * 100}%` }} />
+      <div className="hatched" style={{ width: `${(reserved / whole) * 100}%` }} />
+    </div>
+  );
+}
+
+/** Calls `onSeen` when the element was in view. */
+export function useSeen(active: boolean, onSeen: () => void) {
+  const element = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const target = element.current;
+    if (!active || !target) return undefined;
+    const observer = new IntersectionObserver((entries) => {
+      if (entries.some((entry) => entry.isIntersecting)) onSeen();
+    });
+    observer.observe(target);
+    return () => observer.disconnect();
+  }, [active, onSeen]);
+  return element;
+}

@@ -1,0 +1,43 @@
+/** The connection to the server: the event stream, and the session. */
+
+import { useQueryClient } from "@tanstack/react-query";
+import { createContext, type ReactNode, useContext, useEffect, useMemo, useState } from "react";
+import { InvalidationBatch, staleKeys } from "../events/invalidate";
+import { browserEnvironment, followEvents, type LinkState } from "../events/stream";
+
+interface Live {
+  state: LinkState;
+  /** When the state was reached. */
+  at: number;
+}
+
+const LiveContext = createContext<Live>({ state: "connecting", at: 0 });
+
+export function useLive(): Live {
+  return useContext(LiveContext);
+}
+
+/** Follows events while somebody is logged in. `session` names the account, so that another login begins anew. */
+export function LiveProvider({ session, children }: { session: string | null; children: ReactNode }) {
+  const client = useQueryClient();
+  const [live, setLive] = useState<Live>({ state: "connecting", at: Date.now() });
+  useEffect(() => {
+    if (session === null) return undefined;
+    const stop = new AbortController();
+    const batch = new InvalidationBatch((keys) => {
+      for (const queryKey of keys) void client.invalidateQueries({ queryKey });
+    });
+    const listener = {
+      onEvent: (event: Parameters<typeof staleKeys>[0]) => batch.add(staleKeys(event)),
+      onLink: (state: LinkState, at: number) => {
+        setLive({ state, at });
+        if (state === "signed_out") void client.invalidateQueries({ queryKey: ["me"] });
+      },
+      onMissed: () => void client.invalidateQueries(),
+    };
+    void followEvents(browserEnvironment(), listener, stop.signal);
+    return () => stop.abort();
+  }, [client, session]);
+  const value = useMemo(() => live, [live]);
+  return <LiveContext value={value}>{children}</LiveContext>;
+}

@@ -1,0 +1,37 @@
+/** Parts of a page, as links: the address holds the choice. */
+
+import { Link } from "@tanstack/react-router";
+import { cx } from "./basic";
+
+export interface TabEntry {
+  id: string;
+  name: string;
+  count?: number | undefined;
+}
+
+export function TabBar({ label, parameter, value, tabs }: { label: string; parameter: string; value: string; tabs: readonly TabEntry[] }) {
+  const first = tabs[0]?.id;
+  return (
+    <nav aria-label={label} className="min-w-0">
+      <ul className="flex gap-1 overflow-x-auto border-line border-b px-0.5 [scrollbar-width:none]">
+        {tabs.map((tab) => (
+          <li key={tab.id}>
+            <Link
+              to="."
+              search={(previous: Record<string, unknown>) => ({ ...previous, [parameter]: tab.id === first ? undefined : tab.id })}
+              replace
+              aria-current={tab.id === value ? "page" : undefined}
+              className={cx(
+                "flex min-h-9 items-center gap-1.5 whitespace-nowrap border-b-2 px-2.5 -outline-offset-2 max-small:min-h-10",
+                tab.id === value ? "border-accent font-medium" : "border-transparent text-muted hover:text-text",
+              )}
+            >
+              {tab.name}
+              {tab.count ? <span className="text-meta text-faint">{tab.count}</span> : null}
+            </Link>
+          </li>
+        ))}
+      </ul>
+    </nav>
+  );
+}
