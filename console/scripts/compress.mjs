@@ -8,7 +8,9 @@ for (const entry of readdirSync("dist", { recursive: true, withFileTypes: true }
   const path = join(entry.parentPath, entry.name);
   const content = readFileSync(path);
   if (content.length < 1024) continue;
-  const brotli = { params: { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_SIZE_HINT]: content.length } };
+  const brotli = {
+    params: { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_SIZE_HINT]: content.length },
+  };
   writeFileSync(`${path}.br`, brotliCompressSync(content, brotli));
   writeFileSync(`${path}.gz`, gzipSync(content, { level: 9 }));
 }

@@ -33,7 +33,9 @@ function report(name, size, limit) {
 }
 
 report("shell", sum(shell), SHELL_LIMIT_KB);
-for (const key of Object.keys(manifest).filter((key) => manifest[key].isDynamicEntry).sort()) {
+for (const key of Object.keys(manifest)
+  .filter((key) => manifest[key].isDynamicEntry)
+  .sort()) {
   const added = [...filesOf(key)].filter((file) => !shell.has(file));
   const name = key.replace("src/pages/", "+ ").replace(/\.tsx$/, "");
   report(name, sum(added), key.includes("/task/") ? TASK_PAGE_LIMIT_KB : PAGE_LIMIT_KB);

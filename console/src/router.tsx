@@ -1,11 +1,11 @@
 /** Addresses and what they hold. The address is the state of a page: it can be sent to somebody else. */
 
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
-import { ProblemNote, Page, Skeleton } from "./ui/basic";
+import { type InboxKindName, isInboxKind } from "./logic/inbox";
+import type { Task } from "./logic/state";
 import { NotFound } from "./pages/not-found";
 import { Root } from "./pages/root";
-import { isInboxKind, type InboxKindName } from "./logic/inbox";
-import type { Task } from "./logic/state";
+import { Page, ProblemNote, Skeleton } from "./ui/basic";
 
 const root = createRootRoute({ component: Root, notFoundComponent: NotFound });
 
@@ -48,7 +48,9 @@ const tasks = createRoute({
 const newTask = createRoute({
   getParentRoute: () => root,
   path: "/tasks/new",
-  validateSearch: (search: Record<string, unknown>): { project?: string | undefined } => ({ project: text(search.project) }),
+  validateSearch: (search: Record<string, unknown>): { project?: string | undefined } => ({
+    project: text(search.project),
+  }),
   component: lazyRouteComponent(() => import("./pages/new-task"), "NewTaskPage"),
 });
 

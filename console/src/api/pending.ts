@@ -96,7 +96,11 @@ export interface PendingPaths {
   "/v1/inbox": Nothing & { post?: never; get: Reading<never, InboxView> };
   "/v1/projects/{project}/environments": Nothing & {
     post?: never;
-    get: { parameters: { path: { project: string } }; requestBody?: never; responses: { 200: Json<{ items: EnvironmentView[] }> } };
+    get: {
+      parameters: { path: { project: string } };
+      requestBody?: never;
+      responses: { 200: Json<{ items: EnvironmentView[] }> };
+    };
   };
   "/v1/projects/{project}/environments/detect": Nothing & {
     get?: never;

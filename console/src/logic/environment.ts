@@ -43,7 +43,9 @@ export function listSpec(spec: EnvironmentSpec): SpecPart[] {
     { name: "Registries", lines: lines("package_sources", spec.package_sources) },
     {
       name: "During work",
-      lines: spec.packages_during_work ? [{ key: "packages_during_work: true", text: "agents and checks may fetch packages" }] : [],
+      lines: spec.packages_during_work
+        ? [{ key: "packages_during_work: true", text: "agents and checks may fetch packages" }]
+        : [],
     },
     { name: "Limits", lines: lines("limits", pairs(spec.limits)) },
   ];

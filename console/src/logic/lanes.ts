@@ -59,7 +59,13 @@ export function placeLanes(timeline: Timeline, now: number): Lanes {
     const began = time(job.started_at, time(job.ended_at, end));
     const queued = time(job.queued_at, now);
     if (began > queued) {
-      target.spans.push({ key: `${job.job_id} queue`, start: queued, end: began, kind: "wait", words: "waited for a node" });
+      target.spans.push({
+        key: `${job.job_id} queue`,
+        start: queued,
+        end: began,
+        kind: "wait",
+        words: "waited for a node",
+      });
     }
     if (job.started_at) {
       target.spans.push({

@@ -169,9 +169,14 @@ function describeWork(timeline: Timeline, now: number): StandingSentence {
     return { text: `${verb} “${unit.title}”${attempt}, since ${since}.`, need: "Nothing is needed from you." };
   }
   const waits = timeline.waits.findLast((entry) => !entry.resolved_at);
-  if (waits?.reason === "quota") return { text: "It waits until the model may be called again.", need: "Nothing is needed from you." };
+  if (waits?.reason === "quota")
+    return { text: "It waits until the model may be called again.", need: "Nothing is needed from you." };
   const step = STEPS.find((entry) => entry.node === timeline.node);
-  const text = timeline.standing ? `${timeline.standing.charAt(0).toUpperCase()}${timeline.standing.slice(1)}.` : step ? `${step.words}.` : "It runs.";
+  const text = timeline.standing
+    ? `${timeline.standing.charAt(0).toUpperCase()}${timeline.standing.slice(1)}.`
+    : step
+      ? `${step.words}.`
+      : "It runs.";
   return { text, need: "Nothing is needed from you." };
 }
 

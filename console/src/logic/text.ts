@@ -1,34 +1,38 @@
 /** Foreign text made harmless and whole: what a reader would not see is written out. */
 
 const NAMES: Record<number, string> = {
-  0x00: "NUL",
-  0x07: "BEL",
-  0x08: "BS",
-  0x0d: "CR",
-  0x1b: "ESC",
-  0x7f: "DEL",
-  0xa0: "NBSP",
-  0xad: "SHY",
-  0x200b: "ZWSP",
-  0x200c: "ZWNJ",
-  0x200d: "ZWJ",
-  0x200e: "LRM",
-  0x200f: "RLM",
-  0x202a: "LRE",
-  0x202b: "RLE",
-  0x202c: "PDF",
-  0x202d: "LRO",
-  0x202e: "RLO",
-  0x2060: "WJ",
-  0x2066: "LRI",
-  0x2067: "RLI",
-  0x2068: "FSI",
-  0x2069: "PDI",
-  0xfeff: "BOM",
+  0: "NUL",
+  7: "BEL",
+  8: "BS",
+  13: "CR",
+  27: "ESC",
+  127: "DEL",
+  160: "NBSP",
+  173: "SHY",
+  8203: "ZWSP",
+  8204: "ZWNJ",
+  8205: "ZWJ",
+  8206: "LRM",
+  8207: "RLM",
+  8234: "LRE",
+  8235: "RLE",
+  8236: "PDF",
+  8237: "LRO",
+  8238: "RLO",
+  8288: "WJ",
+  8294: "LRI",
+  8295: "RLI",
+  8296: "FSI",
+  8297: "PDI",
+  65279: "BOM",
 };
 
-/** Control and format characters, except line feed and tab. */
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202f\u205f-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]|\udb40[\udc00-\udfff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+/**
+ * Control, format and ignorable characters and odd spaces, except line feed and tab. The two that join and colour pictographs are
+ * visible by what they do there.
+ */
+const HIDDEN =
+  /(?![\n\t])(?!(?<=\p{Extended_Pictographic})\ufe0f)(?!(?<=\p{Extended_Pictographic}\ufe0f?)\u200d(?=\p{Extended_Pictographic}))(?:\p{Cc}|\p{Cf}|\p{Cs}|\p{Default_Ignorable_Code_Point}|\p{Zl}|\p{Zp}|\u00a0|\u2007|\u202f|\u205f)/gu;
 
 export interface TextPiece {
   text: string;

@@ -7,8 +7,8 @@ import type { InboxItem } from "../api/pending";
 import { approvalQuery, meQuery, plannedQuery, taskQuery, timelineQuery } from "../api/queries";
 import { formatCost, formatCount, formatTime, toWords } from "../logic/format";
 import { findPersonWait } from "../logic/state";
-import { describeCommand } from "../logic/text";
-import { Action, Age, Facts, Foreign, Id, Loaded, ProblemNote, Prose, SectionHead, useSeen } from "../ui/basic";
+import { describeCommand, firstLine } from "../logic/text";
+import { Action, Age, Facts, Foreign, Id, Inline, Loaded, ProblemNote, Prose, SectionHead, useSeen } from "../ui/basic";
 import { Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
 import { PlanGraph } from "../ui/plan";
@@ -17,9 +17,17 @@ import { useDecideApproval, useSteer } from "../ui/steer";
 export function InboxDetail({ item, project }: { item: InboxItem; project: string | null }) {
   switch (item.kind) {
     case "plan":
-      return item.task ? <PlanDetail item={item} task={item.task} project={project} /> : <OtherDetail item={item} project={project} />;
+      return item.task ? (
+        <PlanDetail item={item} task={item.task} project={project} />
+      ) : (
+        <OtherDetail item={item} project={project} />
+      );
     case "question":
-      return item.task ? <QuestionDetail item={item} task={item.task} project={project} /> : <OtherDetail item={item} project={project} />;
+      return item.task ? (
+        <QuestionDetail item={item} task={item.task} project={project} />
+      ) : (
+        <OtherDetail item={item} project={project} />
+      );
     case "call":
       return <CallDetail item={item} project={project} />;
     default:
@@ -74,14 +82,14 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
   useKeys({ a: waitsFor ? undefined : approve, d: () => setSendsBack(true), r: () => setSendsBack(true) });
   return (
     <article className="grid gap-4">
-      <Head item={item} project={project} title="May this plan be carried out?" />
+      <Head item={item} project={project} title={firstLine(item.text) || "May this plan be carried out?"} />
       <Loaded query={task}>
         {(data) => (
           <>
             <p className="text-lead">
               “<Foreign text={data.description} />”
             </p>
-            <Prose text={item.text} className="text-muted" />
+            <Prose text={item.text.slice(firstLine(item.text).length).trim()} className="text-muted" />
             {planned.data ? (
               <PlanGraph
                 units={planned.data.plan.steps.map((step) => ({
@@ -96,7 +104,10 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
             ) : null}
             <Facts
               rows={[
-                planned.data && ["Scope", `${toWords(planned.data.scope)} · ${formatCount(planned.data.plan.steps.length, "unit")}`],
+                planned.data && [
+                  "Scope",
+                  `${toWords(planned.data.scope)} · ${formatCount(planned.data.plan.steps.length, "unit")}`,
+                ],
                 [
                   "Limit",
                   data.budget.max_cost_micros != null
@@ -109,9 +120,11 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
                   <ul key="must" className="grid gap-1">
                     {data.acceptance_criteria.map((criterion) => (
                       <li key={criterion.text}>
-                        <Foreign text={criterion.text} />
+                        <Inline text={criterion.text} />
                         {criterion.check && (
-                          <code className="block font-mono text-code text-muted">{describeCommand(criterion.check.argv)}</code>
+                          <code className="block font-mono text-code text-muted">
+                            {describeCommand(criterion.check.argv)}
+                          </code>
                         )}
                       </li>
                     ))}
@@ -122,12 +135,17 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
                   <ul key="assumed">
                     {planned.data?.plan.assumptions.map((line) => (
                       <li key={line}>
-                        <Foreign text={line} />
+                        <Inline text={line} />
                       </li>
                     ))}
                   </ul>,
                 ],
-                ["Task", <TaskLink key="task" task={id}>{data.name}</TaskLink>],
+                [
+                  "Task",
+                  <TaskLink key="task" task={id}>
+                    {data.name}
+                  </TaskLink>,
+                ],
               ]}
             />
           </>
@@ -223,7 +241,14 @@ function CallDetail({ item, project }: { item: InboxItem; project: string | null
                 ["Asked by", data.rules.length > 0 ? data.rules.join(", ") : "the tool's own setting"],
                 ["Until", formatTime(data.expires_at)],
                 ["Agent", <Id key="agent" id={data.agent_token_id} />],
-                data.task_id ? ["Task", <TaskLink key="task" task={data.task_id}>{data.task_id.slice(-8)}</TaskLink>] : null,
+                data.task_id
+                  ? [
+                      "Task",
+                      <TaskLink key="task" task={data.task_id}>
+                        {data.task_id.slice(-8)}
+                      </TaskLink>,
+                    ]
+                  : null,
                 ["If approved", "this call is made once, with these arguments and no others"],
               ]}
             />
@@ -253,12 +278,20 @@ function OtherDetail({ item, project }: { item: InboxItem; project: string | nul
       {steer.error && <ProblemNote error={steer.error} />}
       <Actions>
         {item.kind === "parked" && item.task && (
-          <Action tone="primary" onPress={() => steer.mutate({ do: "unpark" })} reason={steer.isPending ? "It is being sent" : null}>
+          <Action
+            tone="primary"
+            onPress={() => steer.mutate({ do: "unpark" })}
+            reason={steer.isPending ? "It is being sent" : null}
+          >
             Let it go on
           </Action>
         )}
         {item.kind === "environment" && item.project && (
-          <Link to="/projects/$project" params={{ project: item.project }} className="font-medium text-accent underline">
+          <Link
+            to="/projects/$project"
+            params={{ project: item.project }}
+            className="font-medium text-accent underline"
+          >
             Look at the environment
           </Link>
         )}

@@ -58,7 +58,9 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: Partial<R
         <h1 className="text-title">Inbox</h1>
         {gone && <Decided />}
         <Empty title="Nothing needs you.">
-          <p className="text-muted">Plans, questions and calls that wait for a decision appear here as soon as they are asked.</p>
+          <p className="text-muted">
+            Plans, questions and calls that wait for a decision appear here as soon as they are asked.
+          </p>
           <p>
             <Link to="/tasks/new" className="font-medium text-accent underline">
               Start a task
@@ -73,15 +75,26 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: Partial<R
     <div className="grid gap-4">
       <div className={cx("grid gap-2", chosenId && "max-split:hidden")}>
         <h1 className="text-title">
-          Inbox <span className="font-normal text-lead text-muted">{items.length === 1 ? "1 needs" : `${items.length} need`} you</span>
+          Inbox{" "}
+          <span className="font-normal text-lead text-muted">
+            {items.length === 1 ? "1 needs" : `${items.length} need`} you
+          </span>
         </h1>
         {tabs.length > 2 && <TabBar label="Kinds" parameter="kind" value={kind ?? "all"} tabs={tabs} />}
       </div>
       {gone && <Decided />}
       <div className="grid grid-cols-1 gap-6 split:grid-cols-[420px_1fr]">
-        <ul aria-label="What needs you" className={cx("content-start self-start border-line border-t", chosenId && chosen && "max-split:hidden")}>
+        <ul
+          aria-label="What needs you"
+          className={cx("content-start self-start border-line border-t", chosenId && chosen && "max-split:hidden")}
+        >
           {shown.map((item) => (
-            <Row key={item.id} item={item} isChosen={item.id === chosen?.id} project={names.get(item.project ?? "") ?? null} />
+            <Row
+              key={item.id}
+              item={item}
+              isChosen={item.id === chosen?.id}
+              project={names.get(item.project ?? "") ?? null}
+            />
           ))}
         </ul>
         {chosen && (

@@ -27,19 +27,25 @@ export function ModelsPage() {
                 {data.items.map((model) => (
                   <li key={`${model.id} ${model.project_id ?? ""}`} className="grid gap-0.5 border-line border-b py-2">
                     <div className="flex flex-wrap items-baseline gap-x-3">
-                      <Sign standing={model.enabled ? "done" : "cancelled"} word={model.enabled ? "Offered" : "Disabled"} />
+                      <Sign
+                        standing={model.enabled ? "done" : "cancelled"}
+                        word={model.enabled ? "Offered" : "Disabled"}
+                      />
                       <span className="font-medium">
                         <Foreign text={model.title} />
                       </span>
                       {model.tier && <span className="text-meta text-muted">{model.tier}</span>}
-                      <span className="text-meta text-muted">{model.context_tokens.toLocaleString("en-US")} tokens of context</span>
+                      <span className="text-meta text-muted">
+                        {model.context_tokens.toLocaleString("en-US")} tokens of context
+                      </span>
                     </div>
                     {model.routes.map((route) => (
                       <p key={`${route.provider} ${route.upstream}`} className="pl-6 text-meta text-muted">
                         <code className="font-mono">
                           {route.provider}/{route.upstream}
                         </code>
-                        {route.prices && ` · ${price(route.prices.input)} in, ${price(route.prices.output)} out per million tokens`}
+                        {route.prices &&
+                          ` · ${price(route.prices.input)} in, ${price(route.prices.output)} out per million tokens`}
                       </p>
                     ))}
                   </li>

@@ -6,11 +6,11 @@ import { useEffect, useState } from "react";
 import { Form } from "react-aria-components";
 import { api, makeKey, unwrap } from "../api/client";
 import { meQuery, projectsQuery, readinessQuery } from "../api/queries";
+import { parseCriteria, parseLimit } from "../logic/new-task";
+import { quoteShell } from "../logic/text";
 import { Action, Command, Empty, Foreign, Loaded, Page, PageHead, ProblemNote } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { Choice, Field } from "../ui/fields";
-import { parseCriteria, parseLimit } from "../logic/new-task";
-import { quoteShell } from "../logic/text";
 
 interface Draft {
   project: string;

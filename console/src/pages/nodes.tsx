@@ -34,8 +34,14 @@ export function NodesPage() {
                     <div className="flex flex-wrap items-center gap-2">
                       <div role="img" aria-label={`${node.jobs} of ${slots} slots work`} className="flex gap-1">
                         {Array.from({ length: slots }, (_, index) => (
-                          // biome-ignore lint/suspicious/noArrayIndexKey: slots are all alike
-                          <span key={index} className={cx("size-4 rounded-[3px] border", index < node.jobs ? "border-accent bg-accent" : "border-control")} />
+                          <span
+                            // biome-ignore lint/suspicious/noArrayIndexKey: slots are all alike
+                            key={index}
+                            className={cx(
+                              "size-4 rounded-[3px] border",
+                              index < node.jobs ? "border-accent bg-accent" : "border-control",
+                            )}
+                          />
                         ))}
                       </div>
                       <span className="text-meta text-muted">
@@ -49,9 +55,16 @@ export function NodesPage() {
                     ))}
                     <Facts
                       rows={[
-                        ["Machine", `${node.report.cores ?? "?"} cores, ${formatMebibytes(node.report.memory_mib ?? 0)} memory, ${formatMebibytes(node.report.disk_free_mib ?? 0)} free`],
+                        [
+                          "Machine",
+                          `${node.report.cores ?? "?"} cores, ${formatMebibytes(node.report.memory_mib ?? 0)} memory, ${formatMebibytes(node.report.disk_free_mib ?? 0)} free`,
+                        ],
                         ["Sandboxes", (node.report.backends ?? []).map((it) => it.version).join(", ") || "none"],
-                        ["Agents", (node.report.agents ?? []).map((it) => `${it.agent} ${it.version}`).join(", ") || "none installed"],
+                        [
+                          "Agents",
+                          (node.report.agents ?? []).map((it) => `${it.agent} ${it.version}`).join(", ") ||
+                            "none installed",
+                        ],
                         ["Version", node.report.version ?? ""],
                         node.labels.length > 0 && ["Labels", node.labels.join(", ")],
                       ]}

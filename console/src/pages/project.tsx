@@ -9,7 +9,20 @@ import { environmentsQuery, projectQuery, repositoryQuery } from "../api/queries
 import { describeBase, listSpec } from "../logic/environment";
 import { formatCount, toWords } from "../logic/format";
 import type { Standing } from "../logic/state";
-import { Action, Age, Command, Facts, Foreign, Id, Loaded, Page, PageHead, ProblemNote, SectionHead, Sign } from "../ui/basic";
+import {
+  Action,
+  Age,
+  Command,
+  Facts,
+  Foreign,
+  Id,
+  Loaded,
+  Page,
+  PageHead,
+  ProblemNote,
+  SectionHead,
+  Sign,
+} from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 
 export function ProjectPage() {
@@ -22,7 +35,10 @@ export function ProjectPage() {
       <Loaded query={project}>
         {(data) => (
           <div className="grid gap-6">
-            <PageHead title={<Foreign text={data.title} />} lead={data.description ? <Foreign text={data.description} /> : undefined}>
+            <PageHead
+              title={<Foreign text={data.title} />}
+              lead={data.description ? <Foreign text={data.description} /> : undefined}
+            >
               <Link to="/tasks" search={{ project: id }} className="text-accent underline">
                 Its tasks
               </Link>
@@ -47,8 +63,18 @@ export function ProjectPage() {
                     found && (
                       <Facts
                         rows={[
-                          ["Name", <code key="slug" className="font-mono text-code">{data.slug}</code>],
-                          ["Branch", <code key="branch" className="font-mono text-code">{found.default_branch}</code>],
+                          [
+                            "Name",
+                            <code key="slug" className="font-mono text-code">
+                              {data.slug}
+                            </code>,
+                          ],
+                          [
+                            "Branch",
+                            <code key="branch" className="font-mono text-code">
+                              {found.default_branch}
+                            </code>,
+                          ],
                           ["Head", <Id key="head" id={found.head} />],
                           ["Imported", <Age key="imported" at={found.imported_at} />],
                         ]}
@@ -122,11 +148,17 @@ function Environments({ project }: { project: string }) {
             <>
               {current.length === 0 && (
                 <p className="max-w-[560px] text-muted">
-                  Jobs run on the node's own system. Detect an environment from the files of the repository: what it would install and run is shown before anybody accepts it.
+                  Jobs run on the node's own system. Detect an environment from the files of the repository: what it
+                  would install and run is shown before anybody accepts it.
                 </p>
               )}
               {current.map((entry) => (
-                <Environment key={entry.version} environment={entry} busy={busy} onDecide={(accepts) => decide.mutate({ version: entry.version, accepts })} />
+                <Environment
+                  key={entry.version}
+                  environment={entry}
+                  busy={busy}
+                  onDecide={(accepts) => decide.mutate({ version: entry.version, accepts })}
+                />
               ))}
               {older.length > 0 && (
                 <details>
@@ -164,7 +196,10 @@ function Environment({
     <article className="grid gap-3 rounded-box border border-line p-4">
       <div className="flex flex-wrap items-baseline gap-x-3">
         <h3>Version {environment.version}</h3>
-        <Sign standing={STATES[environment.state]} word={environment.state === "proposed" ? "Waits for acceptance" : toWords(environment.state)} />
+        <Sign
+          standing={STATES[environment.state]}
+          word={environment.state === "proposed" ? "Waits for acceptance" : toWords(environment.state)}
+        />
         <span className="text-meta text-muted">
           {toWords(environment.origin).toLowerCase()} · <Age at={environment.proposed_at} />
         </span>

@@ -18,7 +18,10 @@ export function ProjectsPage() {
         {(data) =>
           data.items.length === 0 ? (
             <Empty title="There is no project yet.">
-              <p className="text-muted">A project is a repository with its people, models and limits. Make one and import the repository that you stand in:</p>
+              <p className="text-muted">
+                A project is a repository with its people, models and limits. Make one and import the repository that
+                you stand in:
+              </p>
               <Command line="cynork project create NAME" />
               <Command line="cynork project import . --project NAME" />
             </Empty>
@@ -35,7 +38,9 @@ export function ProjectsPage() {
                       <Foreign text={project.title} />
                     </span>
                     <code className="font-mono text-code text-muted">{project.slug}</code>
-                    <span className="ml-auto text-meta text-muted">{formatCost(costs.get(project.id) ?? 0, me.data?.currency)} spent</span>
+                    <span className="ml-auto text-meta text-muted">
+                      {formatCost(costs.get(project.id) ?? 0, me.data?.currency)} spent
+                    </span>
                     <Age at={project.created_at} className="w-12 text-right text-meta text-faint" />
                   </Link>
                 </li>

@@ -18,9 +18,7 @@ export function Root() {
   if (me.data && !isLoggedOut) known.current = me.data;
   if (!known.current) {
     if (isLoggedOut) return <Login />;
-    return (
-      <Page>{me.error ? <ProblemNote error={me.error} onRetry={() => void me.refetch()} /> : <Skeleton />}</Page>
-    );
+    return <Page>{me.error ? <ProblemNote error={me.error} onRetry={() => void me.refetch()} /> : <Skeleton />}</Page>;
   }
   return (
     <LiveProvider session={isLoggedOut ? null : known.current.user.id}>

@@ -27,7 +27,12 @@ export function SpendPage() {
               ) : (
                 <ul className="grid gap-4">
                   {data.items.map((budget) => (
-                    <Budget key={budget.budget_id} budget={budget} money={money} name={names.get(budget.scope_id ?? "")} />
+                    <Budget
+                      key={budget.budget_id}
+                      budget={budget}
+                      money={money}
+                      name={names.get(budget.scope_id ?? "")}
+                    />
                   ))}
                 </ul>
               )
@@ -42,7 +47,15 @@ export function SpendPage() {
   );
 }
 
-function Budget({ budget, money, name }: { budget: Schema["BudgetStatusView"]; money: (micros: number) => string; name: string | undefined }) {
+function Budget({
+  budget,
+  money,
+  name,
+}: {
+  budget: Schema["BudgetStatusView"];
+  money: (micros: number) => string;
+  name: string | undefined;
+}) {
   const limit = budget.max_cost_micros ?? null;
   const words = [
     `${money(budget.spent_micros)} spent`,
@@ -63,7 +76,17 @@ function Budget({ budget, money, name }: { budget: Schema["BudgetStatusView"]; m
   );
 }
 
-function Sums({ by, title, money, nameOf }: { by: "model" | "project" | "day"; title: string; money: (micros: number) => string; nameOf: (key: string) => string }) {
+function Sums({
+  by,
+  title,
+  money,
+  nameOf,
+}: {
+  by: "model" | "project" | "day";
+  title: string;
+  money: (micros: number) => string;
+  nameOf: (key: string) => string;
+}) {
   const usage = useQuery(usageQuery(by));
   return (
     <section className="grid gap-1">
@@ -76,7 +99,9 @@ function Sums({ by, title, money, nameOf }: { by: "model" | "project" | "day"; t
             <table className="w-full text-meta">
               <thead>
                 <tr className="text-left text-muted">
-                  <th className="py-1.5 font-medium">{title.slice(3).replace(/^./, (letter) => letter.toUpperCase())}</th>
+                  <th className="py-1.5 font-medium">
+                    {title.slice(3).replace(/^./, (letter) => letter.toUpperCase())}
+                  </th>
                   <th className="w-20 py-1.5 text-right font-medium">Calls</th>
                   <th className="w-32 py-1.5 text-right font-medium max-small:hidden">Tokens in</th>
                   <th className="w-32 py-1.5 text-right font-medium max-small:hidden">Tokens out</th>

@@ -5,12 +5,11 @@ import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { Plus } from "lucide-react";
 import { useMemo, useState } from "react";
 import { projectsQuery, tasksQuery, timelineQuery } from "../api/queries";
-import { isAlive, SIGNS, standingOf, type Task, type Timeline } from "../logic/state";
+import { describeStanding, isAlive, SIGNS, standingOf, type Task, type Timeline } from "../logic/state";
 import { Action, Age, cx, Empty, Foreign, Loaded, Page, PageHead, Sign, useNow } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { Choice } from "../ui/fields";
 import { useKeys } from "../ui/keys";
-import { describeStanding } from "../logic/state";
 
 const STATES: readonly { value: Task["state"] | ""; name: string }[] = [
   { value: "", name: "Every state" },
@@ -48,26 +47,8 @@ export function TasksPage() {
   });
   return (
     <Page wide>
-      <PageHead title="Tasks">
-        <div id="filters" className="flex flex-wrap gap-2">
-          <Choice
-            label="Project"
-            hideLabel
-            value={search.project ?? ""}
-            onChange={(project) => void navigate({ search: (previous) => ({ ...previous, project: project || undefined }) })}
-            options={[
-              { value: "", name: "Every project" },
-              ...(projects.data?.items ?? []).map((project) => ({ value: project.id, name: project.slug })),
-            ]}
-          />
-          <Choice
-            label="State"
-            hideLabel
-            value={search.state ?? ""}
-            onChange={(state) => void navigate({ search: (previous) => ({ ...previous, state: state || undefined }) })}
-            options={STATES}
-          />
-        </div>
+      <div className="flex items-start justify-between gap-4">
+        <PageHead title="Tasks" />
         <Link
           to="/tasks/new"
           search={{ project: search.project }}
@@ -75,7 +56,28 @@ export function TasksPage() {
         >
           <Plus size={15} aria-hidden="true" /> New task
         </Link>
-      </PageHead>
+      </div>
+      <div id="filters" className="flex gap-2 pb-3 max-small:grid max-small:grid-cols-2">
+        <Choice
+          label="Project"
+          hideLabel
+          value={search.project ?? ""}
+          onChange={(project) =>
+            void navigate({ search: (previous) => ({ ...previous, project: project || undefined }) })
+          }
+          options={[
+            { value: "", name: "Every project" },
+            ...(projects.data?.items ?? []).map((project) => ({ value: project.id, name: project.slug })),
+          ]}
+        />
+        <Choice
+          label="State"
+          hideLabel
+          value={search.state ?? ""}
+          onChange={(state) => void navigate({ search: (previous) => ({ ...previous, state: state || undefined }) })}
+          options={STATES}
+        />
+      </div>
       <Loaded query={tasks} lines={8}>
         {() =>
           items.length === 0 ? (
@@ -95,7 +97,10 @@ export function TasksPage() {
               </ul>
               {tasks.hasNextPage && (
                 <div className="py-4">
-                  <Action onPress={() => void tasks.fetchNextPage()} reason={tasks.isFetchingNextPage ? "They are being read" : null}>
+                  <Action
+                    onPress={() => void tasks.fetchNextPage()}
+                    reason={tasks.isFetchingNextPage ? "They are being read" : null}
+                  >
                     Show more tasks
                   </Action>
                 </div>
@@ -113,7 +118,8 @@ function NoTasks({ filtered }: { filtered: boolean }) {
   return (
     <Empty title="There is no task yet.">
       <p className="text-muted">
-        A task is work in your own words. It gets a plan that you approve, runs in sandboxes, and ends in a pull request with evidence.
+        A task is work in your own words. It gets a plan that you approve, runs in sandboxes, and ends in a pull request
+        with evidence.
       </p>
       <p>
         <Link to="/tasks/new" className="font-medium text-accent underline">
@@ -124,7 +130,17 @@ function NoTasks({ filtered }: { filtered: boolean }) {
   );
 }
 
-function Row({ task, timeline, project, isChosen }: { task: Task; timeline: Timeline | null; project: string; isChosen: boolean }) {
+function Row({
+  task,
+  timeline,
+  project,
+  isChosen,
+}: {
+  task: Task;
+  timeline: Timeline | null;
+  project: string;
+  isChosen: boolean;
+}) {
   const now = useNow();
   const standing = standingOf(task, timeline);
   const sentence = isAlive(task.state) && timeline ? describeStanding(task, timeline, now).text : task.description;

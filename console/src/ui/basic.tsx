@@ -115,10 +115,19 @@ export function Foreign({ text }: { text: string }) {
   );
 }
 
-/** Foreign text of several lines, with `code` in monospace. Nothing of it is markup. */
+/** Foreign text of several lines. */
 export function Prose({ text, className }: { text: string; className?: string }) {
   return (
     <div className={cx("max-w-[760px] whitespace-pre-wrap", className)}>
+      <Inline text={text} />
+    </div>
+  );
+}
+
+/** Foreign text with `code` in monospace. Nothing else of it is markup. */
+export function Inline({ text }: { text: string }) {
+  return (
+    <>
       {text.split(/(`[^`\n]+`)/).map((piece, index) =>
         piece.startsWith("`") && piece.endsWith("`") && piece.length > 2 ? (
           // biome-ignore lint/suspicious/noArrayIndexKey: the pieces of a text never move
@@ -130,7 +139,7 @@ export function Prose({ text, className }: { text: string; className?: string })
           <Foreign key={index} text={piece} />
         ),
       )}
-    </div>
+    </>
   );
 }
 
@@ -169,9 +178,12 @@ export function Action({ children, tone = "plain", reason, hotkey, className, on
     >
       {children}
       {hotkey && (
-        <kbd className="rounded-chip px-1 font-mono text-meta opacity-75 ring-1 ring-current max-small:hidden" aria-hidden="true">
+        <span
+          className="rounded-chip px-1 font-mono text-meta opacity-75 ring-1 ring-current max-small:hidden"
+          aria-hidden="true"
+        >
           {hotkey}
-        </kbd>
+        </span>
       )}
     </AriaButton>
   );
@@ -286,7 +298,15 @@ interface Readable<T> {
 }
 
 /** Shows a query: what is known, else what went wrong, else grey lines. What is known stays when reading it again fails. */
-export function Loaded<T>({ query, children, lines }: { query: Readable<T>; children: (data: T) => ReactNode; lines?: number }) {
+export function Loaded<T>({
+  query,
+  children,
+  lines,
+}: {
+  query: Readable<T>;
+  children: (data: T) => ReactNode;
+  lines?: number;
+}) {
   if (query.data !== undefined) {
     return (
       <>
@@ -331,7 +351,11 @@ export function SectionHead({ children, aside }: { children: ReactNode; aside?: 
 }
 
 export function Page({ children, wide }: { children: ReactNode; wide?: boolean }) {
-  return <div className={cx("mx-auto w-full px-4 py-5 small:px-6", wide ? "max-w-[1440px]" : "max-w-[1100px]")}>{children}</div>;
+  return (
+    <div className={cx("mx-auto w-full px-4 py-5 small:px-6", wide ? "max-w-[1440px]" : "max-w-[1100px]")}>
+      {children}
+    </div>
+  );
 }
 
 /** Names and values, one below the other. */
@@ -352,16 +376,21 @@ export function Facts({ rows }: { rows: (readonly [string, ReactNode] | null | f
 }
 
 /** Money or tokens that were spent and reserved, against a limit. */
-export function SpendBar({ spent, reserved, limit, label }: { spent: number; reserved: number; limit: number | null; label: string }) {
+export function SpendBar({
+  spent,
+  reserved,
+  limit,
+  label,
+}: {
+  spent: number;
+  reserved: number;
+  limit: number | null;
+  label: string;
+}) {
   const whole = Math.max(limit ?? 0, spent + reserved, 1);
   const over = limit !== null && spent + reserved > limit * 0.9;
   return (
-    <div
-      role="img"
-      aria-label={label}
-      title={label}
-      className="flex h-2 w-full overflow-hidden rounded-chip bg-line"
-    >
+    <div role="img" aria-label={label} title={label} className="flex h-2 w-full overflow-hidden rounded-chip bg-line">
       <div className={over ? "bg-warn" : "bg-accent"} style={{ width: `${(spent / whole) * 100}%` }} />
       <div className="hatched" style={{ width: `${(reserved / whole) * 100}%` }} />
     </div>

@@ -22,7 +22,11 @@ export function Field({ label, description, placeholder = "", error, lines, mono
   return (
     <TextField {...rest} isInvalid={Boolean(error)} className="grid gap-1">
       <Label className="font-medium">{label}</Label>
-      {lines ? <TextArea rows={lines} placeholder={placeholder} className={input} /> : <Input placeholder={placeholder} className={input} />}
+      {lines ? (
+        <TextArea rows={lines} placeholder={placeholder} className={input} />
+      ) : (
+        <Input placeholder={placeholder} className={input} />
+      )}
       {description && (
         <Text slot="description" className="text-meta text-muted">
           {description}
@@ -50,11 +54,7 @@ export function Choice<T extends string>({
   return (
     <label className="grid gap-1">
       <span className={hideLabel ? "sr-only" : "font-medium"}>{label}</span>
-      <select
-        value={value}
-        onChange={(event) => onChange(event.target.value as T)}
-        className={cx(BOX, "min-h-8 py-1")}
-      >
+      <select value={value} onChange={(event) => onChange(event.target.value as T)} className={cx(BOX, "min-h-8 py-1")}>
         {options.map((option) => (
           <option key={option.value} value={option.value}>
             {option.name}

@@ -136,7 +136,10 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
           aria-label="Main"
           className="row-span-2 flex flex-col border-line border-r bg-surface max-small:row-span-1 max-small:row-start-3 max-small:flex-row max-small:border-t max-small:border-r-0"
         >
-          <Link to="/" className="flex h-12 items-center gap-2 px-4 font-semibold max-wide:justify-center max-wide:px-0 max-small:hidden">
+          <Link
+            to="/"
+            className="flex h-12 items-center gap-2 px-4 font-semibold max-wide:justify-center max-wide:px-0 max-small:hidden"
+          >
             <span aria-hidden="true" className="text-accent">
               ◆
             </span>
@@ -155,7 +158,7 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
                   <place.icon size={16} aria-hidden="true" className="shrink-0" />
                   <span className="max-wide:sr-only max-small:not-sr-only">{place.name}</span>
                   {place.to === "/" && count > 0 && (
-                    <span className="ml-auto rounded-chip bg-accent px-1.5 text-meta text-on-accent max-wide:absolute max-wide:top-0 max-wide:right-0 max-small:right-[calc(50%-24px)]">
+                    <span className="ml-auto grid h-4 min-w-4 place-items-center rounded-chip bg-accent px-1 text-[11px] leading-none text-on-accent max-wide:absolute max-wide:top-0.5 max-wide:right-1 max-small:right-[calc(50%-24px)]">
                       {count}
                       <span className="sr-only"> need you</span>
                     </span>
@@ -261,7 +264,11 @@ function Connection() {
     signed_out: { sign: "○", word: "logged out", tone: "text-bad" },
   }[state];
   return (
-    <span role="status" className={cx("flex items-center gap-1.5 whitespace-nowrap text-meta", shown.tone)} title={shown.word}>
+    <span
+      role="status"
+      className={cx("flex items-center gap-1.5 whitespace-nowrap text-meta", shown.tone)}
+      title={shown.word}
+    >
       <span aria-hidden="true">{shown.sign}</span>
       <span className={state === "live" ? "" : "max-small:sr-only"}>{shown.word}</span>
     </span>
@@ -282,7 +289,10 @@ function CopyMenu({ command }: { command: PageCommand }) {
         <Terminal size={15} aria-hidden="true" />
       </Button>
       <Popover className={POPOVER}>
-        <Menu className="outline-none" onAction={(key) => void copyText(key === "curl" ? toCurl(command.path) : command.cynork)}>
+        <Menu
+          className="outline-none"
+          onAction={(key) => void copyText(key === "curl" ? toCurl(command.path) : command.cynork)}
+        >
           <MenuItem id="cynork" className={ITEM}>
             Copy as cynork
           </MenuItem>
@@ -342,7 +352,10 @@ function AccountMenu({ me, onLogOut }: { me: Schema["MeView"]; onLogOut: () => v
   return (
     <MenuTrigger>
       <Button className="flex min-h-9 w-full items-center gap-2 rounded-box px-2.5 text-left hover:bg-select max-wide:justify-center max-wide:px-0">
-        <span aria-hidden="true" className="grid size-6 shrink-0 place-items-center rounded-full bg-line text-meta uppercase">
+        <span
+          aria-hidden="true"
+          className="grid size-6 shrink-0 place-items-center rounded-full bg-line text-meta uppercase"
+        >
           {me.user.handle.slice(0, 1)}
         </span>
         <span className="truncate max-wide:sr-only">{me.user.handle}</span>
@@ -365,7 +378,12 @@ function MoreMenu({ me, onLogOut }: { me: Schema["MeView"]; onLogOut: () => void
       <Popover placement="top end" className={POPOVER}>
         <Menu className="outline-none" aria-label="More">
           {PLACES.filter((place) => !IN_BAR.has(place.to)).map((place) => (
-            <MenuItem key={place.to} className={ITEM} onAction={() => void navigate({ to: place.to })} textValue={place.name}>
+            <MenuItem
+              key={place.to}
+              className={ITEM}
+              onAction={() => void navigate({ to: place.to })}
+              textValue={place.name}
+            >
               <place.icon size={14} aria-hidden="true" />
               {place.name}
             </MenuItem>

@@ -5,6 +5,7 @@ import { useNavigate } from "@tanstack/react-router";
 import {
   Autocomplete,
   Collection,
+  Dialog,
   Header,
   Input,
   Menu,
@@ -12,12 +13,11 @@ import {
   MenuSection,
   Modal,
   ModalOverlay,
-  Dialog,
   SearchField,
   useFilter,
 } from "react-aria-components";
-import { projectsQuery, tasksQuery } from "../api/queries";
 import { api, unwrap } from "../api/client";
+import { projectsQuery, tasksQuery } from "../api/queries";
 import { SIGNS, standingOf } from "../logic/state";
 
 export interface PaletteCommand {
@@ -29,7 +29,15 @@ export interface PaletteCommand {
   run: () => void;
 }
 
-export function Palette({ isOpen, onClose, commands }: { isOpen: boolean; onClose: () => void; commands: PaletteCommand[] }) {
+export function Palette({
+  isOpen,
+  onClose,
+  commands,
+}: {
+  isOpen: boolean;
+  onClose: () => void;
+  commands: PaletteCommand[];
+}) {
   return (
     <ModalOverlay
       isOpen={isOpen}

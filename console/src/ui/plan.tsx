@@ -1,7 +1,7 @@
 /** The units of a plan as a graph from left to right; on a phone as a list. */
 
 import { layoutPlan } from "../logic/plan";
-import { type Standing } from "../logic/state";
+import type { Standing } from "../logic/state";
 import { cx, Foreign, Sign } from "./basic";
 
 export interface PlanUnit {
@@ -32,7 +32,6 @@ export function PlanGraph({ units }: { units: readonly PlanUnit[] }) {
       <div className="small:hidden">
         <PlanList units={units} />
       </div>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by the keyboard */}
       <section className="overflow-x-auto p-0.5 max-small:hidden" aria-label="Plan" tabIndex={0}>
         <div className="relative" style={{ width, height }}>
           <svg aria-hidden="true" width={width} height={height} className="absolute inset-0 overflow-visible">
@@ -69,7 +68,7 @@ export function PlanGraph({ units }: { units: readonly PlanUnit[] }) {
                     <Foreign text={node.title} />
                   </span>
                 </span>
-                {node.note && <span className="truncate pl-5 text-meta text-faint">{node.note}</span>}
+                {node.note && <span className="truncate pl-[22px] text-meta text-faint">{node.note}</span>}
               </li>
             ))}
           </ol>
@@ -90,7 +89,11 @@ export function PlanList({ units }: { units: readonly PlanUnit[] }) {
             <Foreign text={unit.title} />
             {(unit.note || unit.depends_on.length > 0) && (
               <span className="block text-meta text-faint">
-                {[unit.note, unit.depends_on.length > 0 && `after ${unit.depends_on.map((key) => titles.get(key) ?? key).join(", ")}`]
+                {[
+                  unit.note,
+                  unit.depends_on.length > 0 &&
+                    `after ${unit.depends_on.map((key) => titles.get(key) ?? key).join(", ")}`,
+                ]
                   .filter(Boolean)
                   .join(" · ")}
               </span>

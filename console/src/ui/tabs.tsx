@@ -9,7 +9,17 @@ export interface TabEntry {
   count?: number | undefined;
 }
 
-export function TabBar({ label, parameter, value, tabs }: { label: string; parameter: string; value: string; tabs: readonly TabEntry[] }) {
+export function TabBar({
+  label,
+  parameter,
+  value,
+  tabs,
+}: {
+  label: string;
+  parameter: string;
+  value: string;
+  tabs: readonly TabEntry[];
+}) {
   const first = tabs[0]?.id;
   return (
     <nav aria-label={label} className="min-w-0">
@@ -18,7 +28,10 @@ export function TabBar({ label, parameter, value, tabs }: { label: string; param
           <li key={tab.id}>
             <Link
               to="."
-              search={(previous: Record<string, unknown>) => ({ ...previous, [parameter]: tab.id === first ? undefined : tab.id })}
+              search={(previous: Record<string, unknown>) => ({
+                ...previous,
+                [parameter]: tab.id === first ? undefined : tab.id,
+              })}
               replace
               aria-current={tab.id === value ? "page" : undefined}
               className={cx(

@@ -4,8 +4,8 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useMemo, useRef } from "react";
 import { Problem } from "../../api/problem";
 import { taskDiffQuery, taskFileDiffQuery } from "../../api/queries";
-import { formatCount } from "../../logic/format";
 import { type DiffRow, parseDiff } from "../../logic/diff";
+import { formatCount } from "../../logic/format";
 import type { Task, Timeline } from "../../logic/state";
 import { cx, Empty, Foreign, Loaded } from "../../ui/basic";
 
@@ -15,19 +15,23 @@ const LOCK_FILES = /(^|\/)(package-lock\.json|Cargo\.lock|yarn\.lock|pnpm-lock\.
 export function Changes({ task, timeline }: { task: Task; timeline: Timeline }) {
   const diff = useQuery(taskDiffQuery(task.id));
   const { file } = useSearch({ from: "/tasks/$task" });
-  if (diff.error instanceof Problem && diff.error.status === 404) return <Empty title="Nothing has been changed yet." />;
+  if (diff.error instanceof Problem && diff.error.status === 404)
+    return <Empty title="Nothing has been changed yet." />;
   return (
     <Loaded query={diff}>
       {(data) => {
         const files = data.files.files;
         if (files.length === 0) return <Empty title="Nothing has been changed yet." />;
-        const chosen = files.find((entry) => entry.path === file) ?? files.find((entry) => !LOCK_FILES.test(entry.path)) ?? files[0];
+        const chosen =
+          files.find((entry) => entry.path === file) ?? files.find((entry) => !LOCK_FILES.test(entry.path)) ?? files[0];
         return (
           <div className="grid gap-3">
             <p className="text-muted">
-              {formatCount(files.length, "file")} · attempt {data.attempt} of <code className="font-mono">{data.unit}</code> ·{" "}
-              {data.checks_passed} of {formatCount(data.checks, "check")} passed
-              {timeline.pull_request && ` · pull request #${timeline.pull_request.number}, ${timeline.pull_request.state}`}
+              {formatCount(files.length, "file")} · attempt {data.attempt} of{" "}
+              <code className="font-mono">{data.unit}</code> · {data.checks_passed} of{" "}
+              {formatCount(data.checks, "check")} passed
+              {timeline.pull_request &&
+                ` · pull request #${timeline.pull_request.number}, ${timeline.pull_request.state}`}
             </p>
             <div className="grid grid-cols-1 gap-4 medium:grid-cols-[260px_minmax(0,1fr)]">
               <nav aria-label="Files">
@@ -55,7 +59,9 @@ export function Changes({ task, timeline }: { task: Task; timeline: Timeline }) 
                     </li>
                   ))}
                 </ul>
-                {data.files.truncated && <p className="py-2 text-meta text-warn">! More files were changed than are listed.</p>}
+                {data.files.truncated && (
+                  <p className="py-2 text-meta text-warn">! More files were changed than are listed.</p>
+                )}
               </nav>
               {chosen && <FileDiffView task={task.id} path={chosen.path} />}
             </div>
@@ -74,9 +80,15 @@ function FileDiffView({ task, path }: { task: string; path: string }) {
       <Loaded query={diff}>
         {(data) => (
           <>
-            {rows.length === 0 ? <p className="text-muted">Only its name or its rights were changed.</p> : <DiffRows rows={rows} path={path} />}
+            {rows.length === 0 ? (
+              <p className="text-muted">Only its name or its rights were changed.</p>
+            ) : (
+              <DiffRows rows={rows} path={path} />
+            )}
             {data.diff.truncated && (
-              <p className="pt-2 text-meta text-warn">! The diff is longer than what is shown: `cynork task diff` has it whole.</p>
+              <p className="pt-2 text-meta text-warn">
+                ! The diff is longer than what is shown: `cynork task diff` has it whole.
+              </p>
             )}
           </>
         )}
@@ -106,11 +118,9 @@ function DiffRows({ rows, path }: { rows: DiffRow[]; path: string }) {
     overscan: 30,
   });
   return (
-    <div
+    <section
       ref={scroller}
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by the keyboard
       tabIndex={0}
-      role="region"
       aria-label={path}
       className="max-h-[75vh] overflow-auto rounded-box border border-line font-mono text-code"
     >
@@ -130,7 +140,13 @@ function DiffRows({ rows, path }: { rows: DiffRow[]; path: string }) {
               <span aria-hidden="true" className="w-11 shrink-0 pr-2 text-right text-faint select-none">
                 {row.after ?? ""}
               </span>
-              <span className={cx("w-4 shrink-0 select-none", row.kind === "add" && "text-ok", row.kind === "delete" && "text-bad")}>
+              <span
+                className={cx(
+                  "w-4 shrink-0 select-none",
+                  row.kind === "add" && "text-ok",
+                  row.kind === "delete" && "text-bad",
+                )}
+              >
                 {DIFF_SIGNS[row.kind]}
               </span>
               <span className="pr-4">
@@ -140,6 +156,6 @@ function DiffRows({ rows, path }: { rows: DiffRow[]; path: string }) {
           );
         })}
       </div>
-    </div>
+    </section>
   );
 }

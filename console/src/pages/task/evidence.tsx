@@ -2,8 +2,8 @@ import { useQuery } from "@tanstack/react-query";
 import type { Schema } from "../../api/client";
 import { evidenceQuery } from "../../api/queries";
 import { formatCount, formatDuration, toWords } from "../../logic/format";
-import { groupTests, type TestComparison } from "../../logic/tests";
 import type { Standing, Task, Timeline } from "../../logic/state";
+import { groupTests, type TestComparison } from "../../logic/tests";
 import { describeCommand, stripTerminal } from "../../logic/text";
 import { Age, CopyButton, cx, Empty, Foreign, Loaded, SectionHead, Sign } from "../../ui/basic";
 
@@ -25,7 +25,10 @@ export function Evidence({ task, timeline }: { task: Task; timeline: Timeline })
         if (data.evidence.length === 0 && !data.base) {
           return (
             <Empty title="There is no evidence yet.">
-              <p className="text-muted">When an agent has finished a unit, its checks run from the commit in a fresh sandbox. Their results appear here.</p>
+              <p className="text-muted">
+                When an agent has finished a unit, its checks run from the commit in a fresh sandbox. Their results
+                appear here.
+              </p>
             </Empty>
           );
         }
@@ -36,7 +39,8 @@ export function Evidence({ task, timeline }: { task: Task; timeline: Timeline })
                 <SectionHead
                   aside={
                     <>
-                      {entry.commit && <code className="font-mono">{entry.commit.slice(0, 10)}</code>} · <Age at={entry.ended_at ?? entry.opened_at} />
+                      {entry.commit && <code className="font-mono">{entry.commit.slice(0, 10)}</code>} ·{" "}
+                      <Age at={entry.ended_at ?? entry.opened_at} />
                     </>
                   }
                 >
@@ -65,10 +69,17 @@ export function Evidence({ task, timeline }: { task: Task; timeline: Timeline })
             ))}
             {data.base && (
               <section className="grid gap-1">
-                <SectionHead aside={data.base.commit ? <code className="font-mono">{data.base.commit.slice(0, 10)}</code> : null}>Before any change</SectionHead>
+                <SectionHead
+                  aside={data.base.commit ? <code className="font-mono">{data.base.commit.slice(0, 10)}</code> : null}
+                >
+                  Before any change
+                </SectionHead>
                 <ul>
                   {data.base.checks.map((check) => (
-                    <li key={check.check.argv.join("\u0000")} className="flex flex-wrap items-baseline gap-x-3 border-line border-b py-1.5">
+                    <li
+                      key={check.check.argv.join("\u0000")}
+                      className="flex flex-wrap items-baseline gap-x-3 border-line border-b py-1.5"
+                    >
                       <Sign standing={check.outcome === "passes" ? "done" : "failed"} word={toWords(check.outcome)} />
                       <code className="font-mono text-code">{describeCommand(check.check.argv)}</code>
                     </li>
@@ -124,7 +135,8 @@ function CheckRow({ check, isStale }: { check: CheckResult; isStale: boolean }) 
             </div>
           )}
           <p className="text-meta text-muted">
-            Run it yourself: <code className="font-mono">{command}</code> <CopyButton text={command} label="Copy the command" />
+            Run it yourself: <code className="font-mono">{command}</code>{" "}
+            <CopyButton text={command} label="Copy the command" />
           </p>
         </div>
       </details>
@@ -146,8 +158,11 @@ function Findings({ feedback }: { feedback: Schema["ReviewFeedback"] }) {
         {groups.flatMap(([severity, issues]) =>
           issues.map((issue) => (
             <li key={`${severity} ${issue.file_location ?? ""} ${issue.description}`}>
-              <span className={severity === "Minor" ? "text-muted" : "text-bad"}>{severity}</span>: <Foreign text={issue.description} />
-              {issue.file_location && <code className="ml-2 font-mono text-code text-faint">{issue.file_location}</code>}
+              <span className={severity === "Minor" ? "text-muted" : "text-bad"}>{severity}</span>:{" "}
+              <Foreign text={issue.description} />
+              {issue.file_location && (
+                <code className="ml-2 font-mono text-code text-faint">{issue.file_location}</code>
+              )}
               {issue.how_to_fix && (
                 <span className="block text-muted">
                   To do: <Foreign text={issue.how_to_fix} />

@@ -75,7 +75,13 @@ function JobLog({ task, job, runs, picker }: { task: string; job: string; runs: 
         </div>
       </div>
       <Loaded query={log}>
-        {() => (shown.length === 0 ? <Empty title={words ? "No line has these words." : "The log is empty."} /> : <Rows rows={shown} runs={runs} />)}
+        {() =>
+          shown.length === 0 ? (
+            <Empty title={words ? "No line has these words." : "The log is empty."} />
+          ) : (
+            <Rows rows={shown} runs={runs} />
+          )
+        }
       </Loaded>
     </div>
   );
@@ -94,7 +100,6 @@ function Rows({ rows, runs }: { rows: LogRow[]; runs: boolean }) {
     if (atEnd.current && rows.length > 0) virtual.scrollToIndex(rows.length - 1, { align: "end" });
   }, [rows.length, virtual]);
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by the keyboard
     <section
       ref={scroller}
       tabIndex={0}
@@ -133,9 +138,13 @@ function LogText({ row }: { row: LogRow }) {
   const sign = row.state === "completed" ? "✓" : row.state === "failed" ? "✗" : "▸";
   return (
     <span>
-      <span className={row.state === "failed" ? "text-bad" : row.state === "completed" ? "text-ok" : "text-accent"}>{sign}</span>{" "}
+      <span className={row.state === "failed" ? "text-bad" : row.state === "completed" ? "text-ok" : "text-accent"}>
+        {sign}
+      </span>{" "}
       <Foreign text={row.text} />
-      {row.milliseconds !== undefined && <span className="font-normal text-faint"> {formatDuration(row.milliseconds)}</span>}
+      {row.milliseconds !== undefined && (
+        <span className="font-normal text-faint"> {formatDuration(row.milliseconds)}</span>
+      )}
     </span>
   );
 }

@@ -5,7 +5,7 @@ import { toWords } from "../../logic/format";
 import { toLogRows } from "../../logic/log";
 import { describeSteps, type StepState, type Task, type Timeline } from "../../logic/state";
 import { describeCommand } from "../../logic/text";
-import { Age, cx, Facts, Foreign, Id, Prose, SectionHead, Sign } from "../../ui/basic";
+import { Age, cx, Facts, Foreign, Id, Inline, Prose, SectionHead, Sign } from "../../ui/basic";
 import { PlanGraph } from "../../ui/plan";
 import { toPlanUnits } from "./units";
 
@@ -15,7 +15,9 @@ export function Overview({ task, timeline }: { task: Task; timeline: Timeline })
       <Steps steps={describeSteps(timeline)} />
       {timeline.units.length > 0 && (
         <section className="grid gap-3">
-          <SectionHead aside={`${timeline.units.filter((unit) => unit.state === "done").length} of ${timeline.units.length} done`}>
+          <SectionHead
+            aside={`${timeline.units.filter((unit) => unit.state === "done").length} of ${timeline.units.length} done`}
+          >
             Plan
           </SectionHead>
           <PlanGraph units={toPlanUnits(timeline)} />
@@ -32,9 +34,11 @@ export function Overview({ task, timeline }: { task: Task; timeline: Timeline })
                 <ul key="must" className="grid gap-1">
                   {task.acceptance_criteria.map((criterion) => (
                     <li key={criterion.text}>
-                      <Foreign text={criterion.text} />
+                      <Inline text={criterion.text} />
                       {criterion.check && (
-                        <code className="block font-mono text-code text-muted">{describeCommand(criterion.check.argv)}</code>
+                        <code className="block font-mono text-code text-muted">
+                          {describeCommand(criterion.check.argv)}
+                        </code>
                       )}
                     </li>
                   ))}
@@ -45,12 +49,17 @@ export function Overview({ task, timeline }: { task: Task; timeline: Timeline })
                 <ul key="assumed">
                   {task.refinement?.assumptions.map((line) => (
                     <li key={line}>
-                      <Foreign text={line} />
+                      <Inline text={line} />
                     </li>
                   ))}
                 </ul>,
               ],
-              ["Created", <Age key="created" at={task.created_at} />],
+              [
+                "Created",
+                <span key="created">
+                  <Age at={task.created_at} /> ago
+                </span>,
+              ],
               ["Trace", <Id key="trace" id={timeline.trace_id} />],
             ]}
           />
@@ -124,7 +133,11 @@ function PullRequest({ timeline }: { timeline: Timeline }) {
         </p>
       )}
       <p>
-        <Link to="." search={(previous) => ({ ...previous, tab: "changes" as const })} className="text-accent underline">
+        <Link
+          to="."
+          search={(previous) => ({ ...previous, tab: "changes" as const })}
+          className="text-accent underline"
+        >
           See the changes
         </Link>
       </p>

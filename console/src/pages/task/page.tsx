@@ -6,8 +6,28 @@ import { useState } from "react";
 import type { Schema } from "../../api/client";
 import { meQuery, parkQuery, projectQuery, taskBudgetsQuery, taskQuery, timelineQuery } from "../../api/queries";
 import { formatCost } from "../../logic/format";
-import { describeStanding, findPersonWait, isAlive, isPaused, standingOf, type Task, type Timeline } from "../../logic/state";
-import { Action, Command, cx, Foreign, Id, Loaded, Page, ProblemNote, Sign, SpendBar, useNow } from "../../ui/basic";
+import {
+  describeStanding,
+  findPersonWait,
+  isAlive,
+  isPaused,
+  standingOf,
+  type Task,
+  type Timeline,
+} from "../../logic/state";
+import {
+  Action,
+  Command,
+  Foreign,
+  Id,
+  Inline,
+  Loaded,
+  Page,
+  ProblemNote,
+  Sign,
+  SpendBar,
+  useNow,
+} from "../../ui/basic";
 import { usePageCommand } from "../../ui/copy";
 import { Field } from "../../ui/fields";
 import { useKeys } from "../../ui/keys";
@@ -105,7 +125,7 @@ function TaskHead({ task, timeline }: { task: Task; timeline: Timeline | null })
             <Id id={task.id} />
           </div>
           <p className="max-w-[760px] text-lead">
-            <Foreign text={sentence.text} /> <span className="text-muted">{sentence.need}</span>
+            <Inline text={sentence.text} /> <span className="text-muted">{sentence.need}</span>
           </p>
         </div>
         <Steering task={task} timeline={timeline} />
@@ -182,20 +202,26 @@ function Steering({ task, timeline }: { task: Task; timeline: Timeline | null })
   const busy = steer.isPending ? "It is being sent" : null;
   const approve = () => steer.mutate({ do: "approve", wait: wait?.wait_id ?? null });
   const togglePause = () => steer.mutate({ do: "instruct", kind: paused ? "resume" : "pause" });
+  const goBack = () => void navigate({ to: "/tasks" });
   const isPlanWait = wait?.reason === "approval";
   useKeys({
     a: isPlanWait && !busy ? approve : undefined,
     d: isPlanWait ? () => setAsking("send_back") : undefined,
     r: runs ? () => setAsking("revise") : undefined,
     p: runs && !busy && !wait ? togglePause : undefined,
-    Escape: () => void navigate({ to: "/tasks" }),
+    Escape: goBack,
   });
   const close = () => {
     setAsking(null);
     steer.reset();
   };
   const submit = () => {
-    const done = { onSuccess: () => { setText(""); setAsking(null); } };
+    const done = {
+      onSuccess: () => {
+        setText("");
+        setAsking(null);
+      },
+    };
     const waitId = wait?.wait_id ?? null;
     if (asking === "answer") steer.mutate({ do: "answer", wait: waitId, text }, done);
     else if (asking === "send_back") steer.mutate({ do: "send_back", wait: waitId, note: text }, done);
@@ -255,13 +281,14 @@ function Steering({ task, timeline }: { task: Task; timeline: Timeline | null })
         )}
         {asking === "cancel" ? (
           <p className="text-muted">
-            Its sandboxes end, what was not delivered is lost, and the tasks that depend on it are cancelled too. It cannot be undone.
+            Its sandboxes end, what was not delivered is lost, and the tasks that depend on it are cancelled too. It
+            cannot be undone.
           </p>
         ) : (
           <Field label={question?.label ?? ""} value={text} onChange={setText} lines={4} autoFocus />
         )}
         {steer.error && <ProblemNote error={steer.error} />}
-        <div className={cx("flex gap-2")}>
+        <div className="flex gap-2">
           <Action
             tone={asking === "cancel" ? "danger" : "primary"}
             onPress={submit}

@@ -45,7 +45,11 @@ export function PlanTab({ task, timeline }: { task: Task; timeline: Timeline }) 
                 <ul className="grid gap-1 pl-6">
                   {unit.findings.map((finding) => (
                     <li key={`${finding.at ?? ""} ${finding.text}`}>
-                      <span className={finding.severity === "critical" || finding.severity === "major" ? "text-bad" : "text-muted"}>
+                      <span
+                        className={
+                          finding.severity === "critical" || finding.severity === "major" ? "text-bad" : "text-muted"
+                        }
+                      >
                         {toWords(finding.severity)}
                       </span>
                       {": "}

@@ -34,7 +34,15 @@ export function TimelineTab({ timeline }: { timeline: Timeline }) {
                   +{formatDuration(new Date(step.at).getTime() - lanes.start)}
                 </time>
                 <span>{words}</span>
-                <span className={step.verdict === "pass" || step.verdict === "done" ? "text-ok" : step.verdict === "wait" ? "text-faint" : "text-warn"}>
+                <span
+                  className={
+                    step.verdict === "pass" || step.verdict === "done"
+                      ? "text-ok"
+                      : step.verdict === "wait"
+                        ? "text-faint"
+                        : "text-warn"
+                  }
+                >
                   {step.verdict}
                 </span>
                 <span className="min-w-0 text-muted max-small:col-span-3 max-small:pl-[76px]">
@@ -99,7 +107,11 @@ function Gantt({ lanes, currency }: { lanes: Lanes; currency: string }) {
                 </li>
               ))}
               {cursor !== null && (
-                <li aria-hidden="true" className="absolute inset-y-0 w-px bg-text" style={{ left: `${cursor * 100}%` }} />
+                <li
+                  aria-hidden="true"
+                  className="absolute inset-y-0 w-px bg-text"
+                  style={{ left: `${cursor * 100}%` }}
+                />
               )}
             </ul>
           </Fragment>
@@ -118,7 +130,9 @@ function Gantt({ lanes, currency }: { lanes: Lanes; currency: string }) {
                   vectorEffect="non-scaling-stroke"
                 />
               </svg>
-              {cursor !== null && <div className="absolute inset-y-0 w-px bg-text" style={{ left: `${cursor * 100}%` }} />}
+              {cursor !== null && (
+                <div className="absolute inset-y-0 w-px bg-text" style={{ left: `${cursor * 100}%` }} />
+              )}
             </div>
           </>
         )}

@@ -8,6 +8,6 @@ export function toPlanUnits(timeline: Timeline): PlanUnit[] {
     title: unit.title,
     depends_on: unit.depends_on,
     standing: standingOfUnit(unit),
-    note: unit.attempts > 1 ? `${unit.attempts} attempts` : unit.attempts === 1 ? "first attempt" : "not started",
+    note: unit.attempts > 1 ? `${unit.attempts} attempts` : unit.attempts === 1 ? "1 attempt" : "not started",
   }));
 }
