@@ -311,7 +311,7 @@ describe("an inbox of parts", () => {
       [],
       [{ task: task(), timeline: timeline({ waits: [wait], units: [{ ...unit, depends_on: [], findings: [] }] }) }],
     );
-    expect(inbox.counts).toEqual({ plan: 1 });
+    expect([inbox.counts.total, inbox.counts.plan, inbox.items[0]?.title]).toEqual([1, 1, "May it?"]);
     const light = { ...inbox.items[0], id: "light", blocked_tasks: 0, blocked_units: 0 } as never;
     expect(orderItems([light, ...inbox.items]).map((item) => item.id)).toEqual(["wai_1", "light"]);
   });

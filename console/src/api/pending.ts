@@ -42,28 +42,44 @@ export interface EnvironmentView {
 
 export type InboxKind = "plan" | "question" | "call" | "environment" | "tool_definition" | "delivery" | "parked";
 
+export type InboxAction =
+  | "approve"
+  | "send_back"
+  | "deny"
+  | "answer"
+  | "accept"
+  | "reject"
+  | "retry"
+  | "close"
+  | "unpark"
+  | "cancel";
+
 export interface InboxItem {
-  /** Identifier of the item, unique in the inbox. */
+  /**
+   * The wait (`plan`, `question`), the approval (`call`), the tool server (`tool_definition`), the pull request (`delivery`) or the task
+   * (`parked`). For `environment` it is `PROJECT/VERSION`.
+   */
   id: string;
   kind: InboxKind;
-  /** Project, by identifier. */
-  project?: string | null;
-  /** Task, by identifier. */
-  task?: string | null;
+  project_id?: string | null;
+  project_slug?: string | null;
+  task_id?: string | null;
+  task_name?: string | null;
+  version?: number | null;
+  /** The question in one line. */
   title: string;
-  /** The exact words that were asked. */
+  /** The exact words that are decided about. */
   text: string;
   since: string;
-  blocked_units?: number;
-  blocked_tasks?: number;
-  actions: string[];
-  /** People who look at the item now, by name. */
-  presence?: string[];
+  expires_at?: string | null;
+  blocked_units: number;
+  blocked_tasks: number;
+  actions: InboxAction[];
 }
 
 export interface InboxView {
   items: InboxItem[];
-  counts: Partial<Record<InboxKind, number>>;
+  counts: { total: number } & Record<InboxKind, number>;
 }
 
 interface Json<T> {

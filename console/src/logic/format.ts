@@ -43,6 +43,16 @@ export function formatCost(micros: number, currency = "USD"): string {
   }
 }
 
+/** Returns money with four digits, so that a column of amounts can be compared. */
+export function formatCostExactly(micros: number, currency = "USD"): string {
+  const options = { style: "currency", currency, minimumFractionDigits: 4, maximumFractionDigits: 4 } as const;
+  try {
+    return new Intl.NumberFormat("en-US", options).format(micros / 1_000_000);
+  } catch {
+    return `${(micros / 1_000_000).toFixed(4)} ${currency}`;
+  }
+}
+
 /** Returns a count with its noun in the right number. */
 export function formatCount(count: number, noun: string): string {
   return `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;

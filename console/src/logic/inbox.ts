@@ -3,6 +3,7 @@
 import type { Schema } from "../api/client";
 import type { InboxItem, InboxKind, InboxView } from "../api/pending";
 import { findPersonWait, type Task, type Timeline } from "./state";
+import { firstLine } from "./text";
 
 export const KIND_WORDS: Record<InboxKind, { one: string; many: string; sign: string }> = {
   plan: { one: "Plan", many: "Plans", sign: "⚑" },
@@ -21,16 +22,25 @@ export function isInboxKind(value: unknown): value is InboxKindName {
   return typeof value === "string" && Object.hasOwn(KIND_WORDS, value);
 }
 
-/** Counts items per kind. */
+/** Counts items, in all and per kind. */
 export function countKinds(items: readonly InboxItem[]): InboxView["counts"] {
-  const counts: InboxView["counts"] = {};
-  for (const item of items) counts[item.kind] = (counts[item.kind] ?? 0) + 1;
+  const counts = {
+    total: items.length,
+    plan: 0,
+    question: 0,
+    call: 0,
+    environment: 0,
+    tool_definition: 0,
+    delivery: 0,
+    parked: 0,
+  };
+  for (const item of items) counts[item.kind] += 1;
   return counts;
 }
 
 /** Orders items: what holds up most comes first, then what waits longest. */
 export function orderItems(items: readonly InboxItem[]): InboxItem[] {
-  const weight = (item: InboxItem) => (item.blocked_tasks ?? 0) * 100 + (item.blocked_units ?? 0);
+  const weight = (item: InboxItem) => item.blocked_tasks * 100 + item.blocked_units;
   return [...items].sort((a, b) => weight(b) - weight(a) || a.since.localeCompare(b.since));
 }
 
@@ -44,8 +54,9 @@ export function assembleInbox(
     .map((approval) => ({
       id: approval.approval_id,
       kind: "call",
-      project: approval.project_id ?? null,
-      task: approval.task_id ?? null,
+      project_id: approval.project_id ?? null,
+      task_id: approval.task_id ?? null,
+      expires_at: approval.expires_at,
       title: approval.tool,
       text: JSON.stringify(approval.arguments ?? {}, null, 2),
       since: approval.asked_at,
@@ -60,9 +71,10 @@ export function assembleInbox(
     items.push({
       id: wait.wait_id,
       kind: isPlan ? "plan" : "question",
-      project: task.project_id,
-      task: task.id,
-      title: task.name,
+      project_id: task.project_id,
+      task_id: task.id,
+      task_name: task.name,
+      title: firstLine(wait.question ?? ""),
       text: wait.question ?? "",
       since: wait.opened_at,
       blocked_tasks: 1,

@@ -86,3 +86,26 @@ export function placeLanes(timeline: Timeline, now: number): Lanes {
     });
   return { start, end, lanes: [...lanes.values()], cost };
 }
+
+export interface Attempt {
+  number: number;
+  jobs: number;
+  milliseconds: number;
+  /** The state of a job of the attempt that did not succeed. */
+  state: string | null;
+}
+
+/** Returns the attempts at a unit with how many jobs each had, the work and its checks, and how long they took together. */
+export function groupAttempts(timeline: Timeline, unit: string): Attempt[] {
+  const attempts = new Map<number, Attempt>();
+  for (const job of timeline.jobs.filter((entry) => entry.unit === unit)) {
+    const attempt = attempts.get(job.attempt) ?? { number: job.attempt, jobs: 0, milliseconds: 0, state: null };
+    attempt.jobs += 1;
+    if (job.started_at && job.ended_at) {
+      attempt.milliseconds += new Date(job.ended_at).getTime() - new Date(job.started_at).getTime();
+    }
+    if (job.state !== "succeeded") attempt.state = job.state;
+    attempts.set(job.attempt, attempt);
+  }
+  return [...attempts.values()];
+}

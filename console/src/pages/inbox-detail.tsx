@@ -1,13 +1,13 @@
 /** One item of the inbox, whole, with what can be decided about it. */
 
-import { useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useCallback, useState } from "react";
-import type { InboxItem } from "../api/pending";
+import { api, unwrap } from "../api/client";
+import type { InboxAction, InboxItem } from "../api/pending";
 import { approvalQuery, meQuery, plannedQuery, taskQuery, timelineQuery } from "../api/queries";
 import { formatCost, formatCount, formatTime, toWords } from "../logic/format";
-import { findPersonWait } from "../logic/state";
-import { describeCommand, firstLine } from "../logic/text";
+import { describeCommand } from "../logic/text";
 import { Action, Age, Facts, Foreign, Id, Inline, Loaded, ProblemNote, Prose, SectionHead, useSeen } from "../ui/basic";
 import { Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
@@ -17,14 +17,14 @@ import { useDecideApproval, useSteer } from "../ui/steer";
 export function InboxDetail({ item, project }: { item: InboxItem; project: string | null }) {
   switch (item.kind) {
     case "plan":
-      return item.task ? (
-        <PlanDetail item={item} task={item.task} project={project} />
+      return item.task_id ? (
+        <PlanDetail item={item} task={item.task_id} project={project} />
       ) : (
         <OtherDetail item={item} project={project} />
       );
     case "question":
-      return item.task ? (
-        <QuestionDetail item={item} task={item.task} project={project} />
+      return item.task_id ? (
+        <QuestionDetail item={item} task={item.task_id} project={project} />
       ) : (
         <OtherDetail item={item} project={project} />
       );
@@ -41,14 +41,16 @@ function Head({ item, project, title }: { item: InboxItem; project: string | nul
       <div className="flex flex-wrap items-baseline justify-between gap-x-4">
         <h2 className="text-lead">{title}</h2>
         <span className="text-meta text-muted">
-          {project && <>{project} · </>}asked <Age at={item.since} /> ago
+          {project && <>{project} · </>}asked <Age at={item.since} ago />
         </span>
       </div>
-      {(item.presence ?? []).length > 0 && (
-        <p className="text-meta text-info">{(item.presence ?? []).join(", ")} looks at this now</p>
-      )}
     </header>
   );
+}
+
+/** The words of an item without those that stand in its title already. */
+function bodyOf(item: InboxItem): string {
+  return item.text.startsWith(item.title) ? item.text.slice(item.title.length).trim() : item.text;
 }
 
 /** The actions stay in reach at the bottom of a small screen. */
@@ -76,20 +78,20 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
   const steer = useSteer(id);
   const [sendsBack, setSendsBack] = useState(false);
   const [note, setNote] = useState("");
-  const wait = timeline.data ? (findPersonWait(timeline.data)?.wait_id ?? null) : null;
+  const wait = item.id;
   const approve = () => steer.mutate({ do: "approve", wait });
   const waitsFor = timeline.isPending ? "The plan is being read" : steer.isPending ? "It is being sent" : null;
   useKeys({ a: waitsFor ? undefined : approve, d: () => setSendsBack(true), r: () => setSendsBack(true) });
   return (
     <article className="grid gap-4">
-      <Head item={item} project={project} title={firstLine(item.text) || "May this plan be carried out?"} />
+      <Head item={item} project={project} title={item.title} />
       <Loaded query={task}>
         {(data) => (
           <>
             <p className="text-lead">
               “<Foreign text={data.description} />”
             </p>
-            <Prose text={item.text.slice(firstLine(item.text).length).trim()} className="text-muted" />
+            <Prose text={bodyOf(item)} className="text-muted" />
             {planned.data ? (
               <PlanGraph
                 units={planned.data.plan.steps.map((step) => ({
@@ -186,14 +188,13 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
 
 function QuestionDetail({ item, task: id, project }: { item: InboxItem; task: string; project: string | null }) {
   const task = useQuery(taskQuery(id));
-  const timeline = useQuery(timelineQuery(id));
   const steer = useSteer(id);
   const [text, setText] = useState("");
-  const wait = timeline.data ? (findPersonWait(timeline.data)?.wait_id ?? null) : null;
+  const wait = item.id;
   const reason = text.trim() === "" ? "Write an answer" : steer.isPending ? "It is being sent" : null;
   return (
     <article className="grid gap-4">
-      <Head item={item} project={project} title={item.title} />
+      <Head item={item} project={project} title="What should happen?" />
       <Prose text={item.text} className="text-lead" />
       {task.data && (
         <p className="text-muted">
@@ -268,46 +269,69 @@ function CallDetail({ item, project }: { item: InboxItem; project: string | null
   );
 }
 
-/** What is decided on another page: the words, and the way there. */
+/** Everything else: the exact words, and what the caller may do about them. */
 function OtherDetail({ item, project }: { item: InboxItem; project: string | null }) {
-  const steer = useSteer(item.task ?? "");
+  const client = useQueryClient();
+  const steer = useSteer(item.task_id ?? "");
+  const act = useMutation({
+    mutationFn: (action: "accept" | "reject" | "close") => decideItem(item, action),
+    onSettled: () => {
+      const keys = [["inbox"], ["project", item.project_id ?? ""], ["task", item.task_id ?? ""]];
+      for (const queryKey of keys) void client.invalidateQueries({ queryKey });
+    },
+  });
+  const busy = steer.isPending || act.isPending ? "It is being sent" : null;
+  const error = steer.error ?? act.error;
+  const may = (action: InboxAction) => item.actions.includes(action);
   return (
     <article className="grid gap-4">
       <Head item={item} project={project} title={item.title} />
       <Prose text={item.text} />
-      {steer.error && <ProblemNote error={steer.error} />}
+      {error && <ProblemNote error={error} />}
       <Actions>
-        {item.kind === "parked" && item.task && (
-          <Action
-            tone="primary"
-            onPress={() => steer.mutate({ do: "unpark" })}
-            reason={steer.isPending ? "It is being sent" : null}
-          >
+        {may("unpark") && item.task_id && (
+          <Action tone="primary" onPress={() => steer.mutate({ do: "unpark" })} reason={busy}>
             Let it go on
           </Action>
         )}
-        {item.kind === "environment" && item.project && (
-          <Link
-            to="/projects/$project"
-            params={{ project: item.project }}
-            className="font-medium text-accent underline"
-          >
-            Look at the environment
-          </Link>
+        {item.kind === "environment" && may("accept") && (
+          <Action tone="primary" onPress={() => act.mutate("accept")} reason={busy}>
+            Accept environment
+          </Action>
+        )}
+        {item.kind === "environment" && may("reject") && (
+          <Action onPress={() => act.mutate("reject")} reason={busy}>
+            Reject environment
+          </Action>
+        )}
+        {item.kind === "delivery" && may("close") && (
+          <Action onPress={() => act.mutate("close")} reason={busy}>
+            Close pull request
+          </Action>
         )}
         {item.kind === "tool_definition" && (
           <p className="text-muted">
-            Compare and accept it with <code className="font-mono">cynork tool server</code> and{" "}
+            Compare with <code className="font-mono">cynork tool server</code>, accept with{" "}
             <code className="font-mono">cynork tool accept</code>.
           </p>
         )}
-        {item.kind === "delivery" && (
-          <p className="text-muted">
-            <code className="font-mono">cynork notification list</code> says why it was not delivered.
-          </p>
+        {item.kind === "environment" && item.project_id && (
+          <Link to="/projects/$project" params={{ project: item.project_id }} className="text-accent underline">
+            Why each line is there
+          </Link>
         )}
-        {item.task && <TaskLink task={item.task}>Open the task</TaskLink>}
+        {item.task_id && <TaskLink task={item.task_id}>Open the task</TaskLink>}
       </Actions>
     </article>
   );
+}
+
+function decideItem(item: InboxItem, action: "accept" | "reject" | "close"): Promise<unknown> {
+  if (action === "close") {
+    return unwrap(api.POST("/v1/pull-requests/{pull_request}/close", { params: { path: { pull_request: item.id } } }));
+  }
+  const options = { params: { path: { project: item.project_id ?? "", version: item.version ?? 0 } }, body: {} };
+  return action === "accept"
+    ? unwrap(api.POST("/v1/projects/{project}/environments/{version}/accept", options))
+    : unwrap(api.POST("/v1/projects/{project}/environments/{version}/reject", options));
 }

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { ArrowLeft } from "lucide-react";
 import { useEffect, useMemo, useRef } from "react";
-import type { InboxItem, InboxKind } from "../api/pending";
+import type { InboxItem, InboxKind, InboxView } from "../api/pending";
 import { inboxQuery, projectsQuery } from "../api/queries";
 import { formatCount } from "../logic/format";
 import { KIND_WORDS } from "../logic/inbox";
@@ -25,7 +25,7 @@ export function InboxPage() {
   );
 }
 
-function InboxContent({ items, counts }: { items: InboxItem[]; counts: Partial<Record<InboxKind, number>> }) {
+function InboxContent({ items, counts }: { items: InboxItem[]; counts: InboxView["counts"] }) {
   const { item: chosenId, kind } = useSearch({ from: "/" });
   const navigate = useNavigate({ from: "/" });
   const projects = useQuery(projectsQuery);
@@ -38,7 +38,7 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: Partial<R
   const chosen = shown.find((item) => item.id === chosenId) ?? (isWide && !chosenId ? shown[0] : undefined);
   const gone = chosenId !== undefined && !items.some((item) => item.id === chosenId);
   const tabs = [
-    { id: "all", name: "All", count: items.length },
+    { id: "all", name: "All", count: counts.total },
     ...(Object.keys(KIND_WORDS) as InboxKind[])
       .filter((name) => counts[name])
       .map((name) => ({ id: name, name: KIND_WORDS[name].many, count: counts[name] })),
@@ -77,7 +77,7 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: Partial<R
         <h1 className="text-title">
           Inbox{" "}
           <span className="font-normal text-lead text-muted">
-            {items.length === 1 ? "1 needs" : `${items.length} need`} you
+            {counts.total === 1 ? "1 needs" : `${counts.total} need`} you
           </span>
         </h1>
         {tabs.length > 2 && <TabBar label="Kinds" parameter="kind" value={kind ?? "all"} tabs={tabs} />}
@@ -93,7 +93,7 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: Partial<R
               key={item.id}
               item={item}
               isChosen={item.id === chosen?.id}
-              project={names.get(item.project ?? "") ?? null}
+              project={item.project_slug ?? names.get(item.project_id ?? "") ?? null}
             />
           ))}
         </ul>
@@ -106,7 +106,11 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: Partial<R
             >
               <ArrowLeft size={15} aria-hidden="true" /> Inbox
             </button>
-            <InboxDetail key={chosen.id} item={chosen} project={names.get(chosen.project ?? "") ?? null} />
+            <InboxDetail
+              key={chosen.id}
+              item={chosen}
+              project={chosen.project_slug ?? names.get(chosen.project_id ?? "") ?? null}
+            />
           </div>
         )}
       </div>
@@ -129,8 +133,9 @@ function Row({ item, isChosen, project }: { item: InboxItem; isChosen: boolean; 
     if (isChosen) element.current?.scrollIntoView({ block: "nearest" });
   }, [isChosen]);
   const words = KIND_WORDS[item.kind];
+  const name = item.task_name ?? item.title;
   const held = [
-    item.blocked_tasks && item.blocked_tasks > 1 ? `${formatCount(item.blocked_tasks, "task")} stand still` : null,
+    item.blocked_tasks > 1 ? `${formatCount(item.blocked_tasks, "task")} stand still` : null,
     item.blocked_units ? `${formatCount(item.blocked_units, "unit")} wait${item.blocked_units === 1 ? "s" : ""}` : null,
   ].filter(Boolean);
   return (
@@ -149,8 +154,8 @@ function Row({ item, isChosen, project }: { item: InboxItem; isChosen: boolean; 
           <span aria-hidden="true" className="w-4 shrink-0 text-center text-warn">
             {words.sign}
           </span>
-          <span className="min-w-0 flex-1 truncate font-medium" title={writeOutHidden(item.title)}>
-            {words.one}: <Foreign text={item.title} />
+          <span className="min-w-0 flex-1 truncate font-medium" title={writeOutHidden(name)}>
+            {words.one}: <Foreign text={name} />
           </span>
           {project && <span className="shrink-0 text-meta text-muted">{project}</span>}
           <Age at={item.since} className="shrink-0 text-meta text-faint" />

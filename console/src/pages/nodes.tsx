@@ -28,7 +28,7 @@ export function NodesPage() {
                         word={!node.alive ? "Not connected" : node.state === "active" ? "Takes jobs" : node.state}
                       />
                       <span className="text-meta text-muted">
-                        seen <Age at={node.last_seen_at} />
+                        seen <Age at={node.last_seen_at} ago />
                       </span>
                     </div>
                     <div className="flex flex-wrap items-center gap-2">

@@ -76,7 +76,7 @@ export function ProjectPage() {
                             </code>,
                           ],
                           ["Head", <Id key="head" id={found.head} />],
-                          ["Imported", <Age key="imported" at={found.imported_at} />],
+                          ["Imported", <Age key="imported" at={found.imported_at} ago />],
                         ]}
                       />
                     )
@@ -201,7 +201,7 @@ function Environment({
           word={environment.state === "proposed" ? "Waits for acceptance" : toWords(environment.state)}
         />
         <span className="text-meta text-muted">
-          {toWords(environment.origin).toLowerCase()} · <Age at={environment.proposed_at} />
+          {toWords(environment.origin).toLowerCase()} · <Age at={environment.proposed_at} ago />
         </span>
         <Id id={environment.digest} />
       </div>

@@ -1,7 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 import type { Schema } from "../api/client";
 import { budgetsQuery, meQuery, projectsQuery, usageQuery } from "../api/queries";
-import { formatCost, toWords } from "../logic/format";
+import { formatCost, formatCostExactly, shortenId, toWords } from "../logic/format";
 import { Command, Empty, Foreign, Loaded, Page, PageHead, SectionHead, SpendBar } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 
@@ -11,6 +12,7 @@ export function SpendPage() {
   const budgets = useQuery(budgetsQuery);
   const projects = useQuery(projectsQuery);
   const money = (micros: number) => formatCost(micros, me.data?.currency);
+  const exactly = (micros: number) => formatCostExactly(micros, me.data?.currency);
   const names = new Map((projects.data?.items ?? []).map((project) => [project.id, project.slug]));
   return (
     <Page>
@@ -39,9 +41,9 @@ export function SpendPage() {
             }
           </Loaded>
         </section>
-        <Sums by="model" title="By model" money={money} nameOf={(key) => key} />
-        <Sums by="project" title="By project" money={money} nameOf={(key) => names.get(key) ?? key} />
-        <Sums by="day" title="By day" money={money} nameOf={(key) => key} />
+        <Sums by="model" title="By model" money={exactly} nameOf={(key) => key} />
+        <Sums by="project" title="By project" money={exactly} nameOf={(key) => names.get(key) ?? key} />
+        <Sums by="day" title="By day" money={exactly} nameOf={(key) => key} />
       </div>
     </Page>
   );
@@ -66,8 +68,19 @@ function Budget({
     <li className="grid max-w-[760px] gap-1">
       <div className="flex flex-wrap justify-between gap-x-4">
         <span className="font-medium">
-          {toWords(budget.scope_type)} {name && <span className="text-muted">{name}</span>}{" "}
-          <span className="font-normal text-muted">per {budget.period}</span>
+          {toWords(budget.scope_type)} {name && <span className="text-muted">{name}</span>}
+          {budget.scope_type === "task" && budget.scope_id && (
+            <Link
+              to="/tasks/$task"
+              params={{ task: budget.scope_id }}
+              className="font-mono text-accent text-code underline"
+            >
+              {shortenId(budget.scope_id)}
+            </Link>
+          )}{" "}
+          <span className="font-normal text-muted">
+            {budget.period === "total" ? "in total" : `per ${budget.period}`}
+          </span>
         </span>
         <span className="text-meta text-muted">{words.join(" · ")}</span>
       </div>

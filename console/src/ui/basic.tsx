@@ -73,11 +73,12 @@ export function HintText({ children }: { children: ReactNode }) {
 }
 
 /** How long ago something was; the exact time on hover. */
-export function Age({ at, className }: { at: string; className?: string }) {
+export function Age({ at, ago, className }: { at: string; ago?: boolean; className?: string }) {
   const now = useNow();
+  const age = formatAge(at, now);
   return (
     <time dateTime={at} title={formatTime(at)} className={cx("whitespace-nowrap", className)}>
-      {formatAge(at, now)}
+      {!ago ? age : age === "now" ? "just now" : `${age} ago`}
     </time>
   );
 }
@@ -352,9 +353,7 @@ export function SectionHead({ children, aside }: { children: ReactNode; aside?: 
 
 export function Page({ children, wide }: { children: ReactNode; wide?: boolean }) {
   return (
-    <div className={cx("mx-auto w-full px-4 py-5 small:px-6", wide ? "max-w-[1440px]" : "max-w-[1100px]")}>
-      {children}
-    </div>
+    <div className={cx("w-full px-4 py-5 small:px-6", wide ? "max-w-[1440px]" : "max-w-[1100px]")}>{children}</div>
   );
 }
 

@@ -21,9 +21,9 @@ import {
 import { lazy, Suspense, useCallback, useEffect, useState } from "react";
 import { Button, Menu, MenuItem, MenuTrigger, Popover, Separator } from "react-aria-components";
 import { api, type Schema, unwrap } from "../api/client";
-import { inboxQuery } from "../api/queries";
-import { formatDuration } from "../logic/format";
-import { copyText, cx, useNow } from "./basic";
+import { inboxQuery, projectQuery, taskQuery } from "../api/queries";
+import { formatDuration, shortenId } from "../logic/format";
+import { copyText, cx, Foreign, useNow } from "./basic";
 import { type PageCommand, PageCommandContext, toCurl } from "./copy";
 import { useKeys } from "./keys";
 import { Layer } from "./layer";
@@ -76,7 +76,7 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
   const [command, setCommand] = useState<PageCommand | null>(null);
   const [notice, setNotice] = useState<string | null>(null);
   const inbox = useQuery(inboxQuery);
-  const count = inbox.data?.items.length ?? 0;
+  const count = inbox.data?.counts.total ?? 0;
 
   const logOut = useCallback(async () => {
     await unwrap(api.DELETE("/v1/sessions/current", {})).catch(() => undefined);
@@ -245,11 +245,18 @@ function Breadcrumb() {
           <span aria-hidden="true" className="px-2 text-faint">
             ›
           </span>
-          <span className="font-mono text-code">{second === "new" ? "New task" : second.slice(-8)}</span>
+          {second === "new" ? <span>New task</span> : <PlaceName place={first} id={second} />}
         </>
       )}
     </nav>
   );
+}
+
+/** The name of what is shown; its identifier until it is known. */
+function PlaceName({ place, id }: { place: string; id: string }) {
+  const task = useQuery({ ...taskQuery(id), enabled: place === "tasks" });
+  const project = useQuery({ ...projectQuery(id), enabled: place === "projects" });
+  return <Foreign text={task.data?.name ?? project.data?.slug ?? shortenId(id)} />;
 }
 
 function Connection() {

@@ -10,7 +10,7 @@ export type Steer =
   | { do: "instruct"; kind: Schema["InstructTask"]["kind"]; text?: string }
   | { do: "cancel" }
   | { do: "unpark" }
-  | { do: "retry" };
+  | { do: "retry"; task: Schema["TaskView"] };
 
 async function send(task: string, steer: Steer): Promise<unknown> {
   const params = { path: { task }, header: { "Idempotency-Key": makeKey() } };
@@ -31,8 +31,11 @@ async function send(task: string, steer: Steer): Promise<unknown> {
       return unwrap(api.POST("/v1/tasks/{task}/cancel", { params }));
     case "unpark":
       return unwrap(api.DELETE("/v1/tasks/{task}/park", { params }));
-    case "retry":
-      return unwrap(api.POST("/v1/tasks/{task}/retry", { params, body: undefined as never }));
+    case "retry": {
+      const { project_id, description, acceptance_criteria, budget, depends_on } = steer.task;
+      const body = { project_id, description, acceptance_criteria, budget, depends_on };
+      return unwrap(api.POST("/v1/tasks/{task}/retry", { params, body }));
+    }
   }
 }
 

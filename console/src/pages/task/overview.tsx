@@ -54,12 +54,7 @@ export function Overview({ task, timeline }: { task: Task; timeline: Timeline })
                   ))}
                 </ul>,
               ],
-              [
-                "Created",
-                <span key="created">
-                  <Age at={task.created_at} /> ago
-                </span>,
-              ],
+              ["Created", <Age key="created" at={task.created_at} ago />],
               ["Trace", <Id key="trace" id={timeline.trace_id} />],
             ]}
           />
@@ -196,7 +191,7 @@ function Reports({ task }: { task: string }) {
         {reports.data.items.slice(-6).map((report) => (
           <li key={report.report_id}>
             <p className="text-meta text-muted">
-              {toWords(report.agent_role)} · {toWords(report.kind).toLowerCase()} · <Age at={report.reported_at} />
+              {toWords(report.agent_role)} · {toWords(report.kind).toLowerCase()} · <Age at={report.reported_at} ago />
             </p>
             <Foreign text={report.summary} />
           </li>

@@ -229,7 +229,31 @@ function Steering({ task, timeline }: { task: Task; timeline: Timeline | null })
     else if (asking) steer.mutate({ do: "instruct", kind: asking, text }, done);
   };
   const question = asking ? QUESTIONS[asking] : null;
-  if (!isAlive(task.state)) return null;
+  if (!isAlive(task.state)) {
+    if (task.state === "completed") return null;
+    return (
+      <div className="grid gap-2">
+        <Action
+          tone="primary"
+          reason={busy}
+          onPress={() =>
+            steer.mutate(
+              { do: "retry", task },
+              {
+                onSuccess: (made) => {
+                  const { id } = made as Task;
+                  void navigate({ to: "/tasks/$task", params: { task: id } });
+                },
+              },
+            )
+          }
+        >
+          Try again
+        </Action>
+        {steer.error && <ProblemNote error={steer.error} />}
+      </div>
+    );
+  }
   return (
     <div className="grid gap-2">
       <div className="flex flex-wrap items-center gap-2">

@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { plannedQuery } from "../../api/queries";
-import { formatDuration, toWords } from "../../logic/format";
+import { formatCount, formatDuration, toWords } from "../../logic/format";
+import { groupAttempts } from "../../logic/lanes";
 import { standingOfUnit, type Task, type Timeline } from "../../logic/state";
 import { Empty, Foreign, SectionHead, Sign } from "../../ui/basic";
 import { PlanGraph } from "../../ui/plan";
@@ -30,16 +31,16 @@ export function PlanTab({ task, timeline }: { task: Task; timeline: Timeline }) 
                 <code className="font-mono text-code text-faint">{unit.key}</code>
               </div>
               <ol className="flex flex-wrap gap-1.5 pl-6">
-                {timeline.jobs
-                  .filter((job) => job.unit === unit.key)
-                  .map((job) => (
-                    <li key={job.job_id} className="rounded-chip border border-line px-1.5 py-0.5 text-meta text-muted">
-                      attempt {job.attempt} · {toWords(job.state).toLowerCase()}
-                      {job.started_at && job.ended_at
-                        ? ` · ${formatDuration(new Date(job.ended_at).getTime() - new Date(job.started_at).getTime())}`
-                        : ""}
-                    </li>
-                  ))}
+                {groupAttempts(timeline, unit.key).map((attempt) => (
+                  <li
+                    key={attempt.number}
+                    className="rounded-chip border border-line px-1.5 py-0.5 text-meta text-muted"
+                  >
+                    attempt {attempt.number} · {formatCount(attempt.jobs, "job")} ·{" "}
+                    {formatDuration(attempt.milliseconds)}
+                    {attempt.state && <span className="text-warn"> · {attempt.state}</span>}
+                  </li>
+                ))}
               </ol>
               {unit.findings.length > 0 && (
                 <ul className="grid gap-1 pl-6">

@@ -1,10 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { Fragment, useState } from "react";
 import { meQuery } from "../../api/queries";
-import { formatCost, formatDuration, formatTime, toWords } from "../../logic/format";
+import { formatCost, formatCount, formatDuration, formatTime, toWords } from "../../logic/format";
 import { type Lanes, placeLanes, type Span } from "../../logic/lanes";
 import { STEPS, type Timeline } from "../../logic/state";
-import { cx, Foreign, SectionHead, useNow } from "../../ui/basic";
+import { cx, Foreign, Inline, SectionHead, useNow } from "../../ui/basic";
 
 const SPAN_TONES: Record<Span["kind"], string> = {
   work: "bg-accent",
@@ -17,13 +17,15 @@ export function TimelineTab({ timeline }: { timeline: Timeline }) {
   const now = useNow();
   const me = useQuery(meQuery);
   const lanes = placeLanes(timeline, now);
+  // A wait without words says only that the one before it goes on.
+  const shownSteps = timeline.steps.filter((step) => step.verdict !== "wait" || step.note);
   return (
     <div className="grid gap-6">
       <Gantt lanes={lanes} currency={me.data?.currency ?? "USD"} />
       <section className="grid gap-1">
-        <SectionHead aside={`${timeline.steps.length} steps`}>Steps</SectionHead>
+        <SectionHead aside={formatCount(shownSteps.length, "step")}>Steps</SectionHead>
         <ol>
-          {timeline.steps.map((step) => {
+          {shownSteps.map((step) => {
             const words = STEPS.find((entry) => entry.node === step.node)?.words ?? toWords(step.node);
             return (
               <li
@@ -46,8 +48,12 @@ export function TimelineTab({ timeline }: { timeline: Timeline }) {
                   {step.verdict}
                 </span>
                 <span className="min-w-0 text-muted max-small:col-span-3 max-small:pl-[76px]">
-                  {step.unit && <code className="mr-2 font-mono">{step.unit}</code>}
-                  {step.note && <Foreign text={step.note} />}
+                  {step.unit && <code className="block font-mono">{step.unit}</code>}
+                  {step.note && (
+                    <span className="line-clamp-3" title={step.note}>
+                      <Inline text={step.note} />
+                    </span>
+                  )}
                 </span>
                 <span className="text-right text-muted max-small:row-start-1 max-small:col-start-3 max-small:hidden">
                   {step.cost_micros > 0 ? formatCost(step.cost_micros, me.data?.currency) : ""}
