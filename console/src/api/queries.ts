@@ -2,7 +2,7 @@
 
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { assembleInbox } from "../logic/inbox";
-import { isAlive, type Task } from "../logic/state";
+import { findPersonWait, isAlive, type Task } from "../logic/state";
 import { api, unwrap } from "./client";
 import type { InboxView } from "./pending";
 import { Problem } from "./problem";
@@ -98,7 +98,8 @@ export const timelineQuery = (task: string) =>
   queryOptions({
     queryKey: ["task", task, "timeline"],
     queryFn: ({ signal }) => readTimeline(task, signal),
-    refetchInterval: (query) => (query.state.data && isAlive(query.state.data.state) ? RUNNING_REFRESH_MS : false),
+    refetchInterval: ({ state: { data } }) =>
+      data && isAlive(data.state) && !findPersonWait(data) ? RUNNING_REFRESH_MS : false,
   });
 
 export const evidenceQuery = (task: string) =>

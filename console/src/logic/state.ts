@@ -166,7 +166,8 @@ function describeWork(timeline: Timeline, now: number): StandingSentence {
     const verb = job.state === "running" ? "Works on" : "Waits for a node to work on";
     const since = formatAge(job.started_at ?? job.queued_at, now);
     const attempt = job.attempt > 1 ? `, ${nameAttempt(job.attempt)}` : "";
-    return { text: `${verb} “${unit.title}”${attempt}, since ${since}.`, need: "Nothing is needed from you." };
+    const begun = since === "now" ? "just begun" : `since ${since}`;
+    return { text: `${verb} “${unit.title}”${attempt}, ${begun}.`, need: "Nothing is needed from you." };
   }
   const waits = timeline.waits.findLast((entry) => !entry.resolved_at);
   if (waits?.reason === "quota")

@@ -7,11 +7,10 @@ import { api, unwrap } from "../api/client";
 import type { InboxAction, InboxItem } from "../api/pending";
 import { approvalQuery, meQuery, plannedQuery, taskQuery, timelineQuery } from "../api/queries";
 import { formatCost, formatCount, formatTime, toWords } from "../logic/format";
-import { describeCommand } from "../logic/text";
 import { Action, Age, Facts, Foreign, Id, Inline, Loaded, ProblemNote, Prose, SectionHead, useSeen } from "../ui/basic";
 import { Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
-import { PlanGraph } from "../ui/plan";
+import { Criteria, PlanGraph } from "../ui/plan";
 import { useDecideApproval, useSteer } from "../ui/steer";
 
 export function InboxDetail({ item, project }: { item: InboxItem; project: string | null }) {
@@ -119,18 +118,7 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
                 timeline.data && ["Spent", formatCost(timeline.data.cost_micros, me.data?.currency)],
                 data.acceptance_criteria.length > 0 && [
                   "Must hold",
-                  <ul key="must" className="grid gap-1">
-                    {data.acceptance_criteria.map((criterion) => (
-                      <li key={criterion.text}>
-                        <Inline text={criterion.text} />
-                        {criterion.check && (
-                          <code className="block font-mono text-code text-muted">
-                            {describeCommand(criterion.check.argv)}
-                          </code>
-                        )}
-                      </li>
-                    ))}
-                  </ul>,
+                  <Criteria key="must" criteria={data.acceptance_criteria} />,
                 ],
                 (planned.data?.plan.assumptions.length ?? 0) > 0 && [
                   "Assumed",

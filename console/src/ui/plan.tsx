@@ -1,8 +1,10 @@
 /** The units of a plan as a graph from left to right; on a phone as a list. */
 
+import type { Schema } from "../api/client";
 import { layoutPlan } from "../logic/plan";
 import type { Standing } from "../logic/state";
-import { cx, Foreign, Sign } from "./basic";
+import { describeCommand } from "../logic/text";
+import { cx, Foreign, Inline, Sign } from "./basic";
 
 export interface PlanUnit {
   key: string;
@@ -102,5 +104,22 @@ export function PlanList({ units }: { units: readonly PlanUnit[] }) {
         </li>
       ))}
     </ol>
+  );
+}
+
+/** What must hold in the end, each with the command that shows it. */
+export function Criteria({ criteria }: { criteria: readonly Schema["Criterion"][] }) {
+  return (
+    <ul className="grid gap-1">
+      {criteria.map((criterion) => {
+        const command = criterion.check ? describeCommand(criterion.check.argv) : null;
+        return (
+          <li key={criterion.text}>
+            {criterion.text !== command && <Inline text={criterion.text} />}
+            {command && <code className="block font-mono text-code text-muted">{command}</code>}
+          </li>
+        );
+      })}
+    </ul>
   );
 }

@@ -6,7 +6,7 @@ import { toLogRows } from "../../logic/log";
 import { describeSteps, type StepState, type Task, type Timeline } from "../../logic/state";
 import { describeCommand } from "../../logic/text";
 import { Age, cx, Facts, Foreign, Id, Inline, Prose, SectionHead, Sign } from "../../ui/basic";
-import { PlanGraph } from "../../ui/plan";
+import { Criteria, PlanGraph } from "../../ui/plan";
 import { toPlanUnits } from "./units";
 
 export function Overview({ task, timeline }: { task: Task; timeline: Timeline }) {
@@ -31,18 +31,7 @@ export function Overview({ task, timeline }: { task: Task; timeline: Timeline })
             rows={[
               task.acceptance_criteria.length > 0 && [
                 "Must hold",
-                <ul key="must" className="grid gap-1">
-                  {task.acceptance_criteria.map((criterion) => (
-                    <li key={criterion.text}>
-                      <Inline text={criterion.text} />
-                      {criterion.check && (
-                        <code className="block font-mono text-code text-muted">
-                          {describeCommand(criterion.check.argv)}
-                        </code>
-                      )}
-                    </li>
-                  ))}
-                </ul>,
+                <Criteria key="must" criteria={task.acceptance_criteria} />,
               ],
               (task.refinement?.assumptions.length ?? 0) > 0 && [
                 "Assumed",
@@ -172,7 +161,7 @@ function Tail({ task, timeline }: { task: string; timeline: Timeline }) {
         {toLogRows(log.data)
           .slice(-TAIL_ROWS)
           .map((row) => (
-            <div key={row.key} className="truncate">
+            <div key={row.key} className="overflow-hidden text-ellipsis whitespace-pre">
               <Foreign text={row.text} />
             </div>
           ))}

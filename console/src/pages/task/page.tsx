@@ -108,7 +108,7 @@ function TaskHead({ task, timeline }: { task: Task; timeline: Timeline | null })
   const stall = timeline?.stalls?.[0];
   return (
     <header className="grid gap-3">
-      <div className="flex flex-wrap items-start justify-between gap-x-6 gap-y-3">
+      <div className="grid items-start gap-x-6 gap-y-3 medium:grid-cols-[minmax(0,1fr)_auto]">
         <div className="grid min-w-0 gap-1">
           <div className="flex flex-wrap items-baseline gap-x-3 gap-y-1">
             <h1 className="text-title">
