@@ -185,7 +185,9 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
             >
               <Search size={14} aria-hidden="true" />
               <span className="max-wide:hidden">Find anything</span>
-              <kbd className="font-mono text-meta max-small:hidden">{isApple() ? "⌘K" : "Ctrl K"}</kbd>
+              <span aria-hidden="true" className="font-mono text-meta max-small:hidden">
+                {isApple() ? "⌘K" : "Ctrl K"}
+              </span>
             </Button>
             <Connection />
           </div>

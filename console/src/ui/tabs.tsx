@@ -1,6 +1,7 @@
 /** Parts of a page, as links: the address holds the choice. */
 
 import { Link } from "@tanstack/react-router";
+import { useEffect, useRef } from "react";
 import { cx } from "./basic";
 
 export interface TabEntry {
@@ -21,8 +22,13 @@ export function TabBar({
   tabs: readonly TabEntry[];
 }) {
   const first = tabs[0]?.id;
+  const bar = useRef<HTMLElement>(null);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another choice scrolls to another tab
+  useEffect(() => {
+    bar.current?.querySelector("[aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [value]);
   return (
-    <nav aria-label={label} className="min-w-0">
+    <nav ref={bar} aria-label={label} className="min-w-0">
       <ul className="flex gap-1 overflow-x-auto border-line border-b px-0.5 [scrollbar-width:none]">
         {tabs.map((tab) => (
           <li key={tab.id}>
