@@ -155,7 +155,7 @@ try {
   socket.close();
   browser.kill();
   await new Promise((resolve) => browser.once("exit", resolve));
-  rmSync(profile, { recursive: true, force: true });
+  rmSync(profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
 }
 for (const problem of problems) console.error(`! ${problem}`);
 console.log(`${paths.length} pages, ${WIDTHS.length} widths, ${THEMES.length} themes: ${problems.length} problems`);

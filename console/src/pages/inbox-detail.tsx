@@ -182,7 +182,7 @@ function QuestionDetail({ item, task: id, project }: { item: InboxItem; task: st
   const reason = text.trim() === "" ? "Write an answer" : steer.isPending ? "It is being sent" : null;
   return (
     <article className="grid gap-4">
-      <Head item={item} project={project} title="What should happen?" />
+      <Head item={item} project={project} title={item.title} />
       <Prose text={item.text} className="text-lead" />
       {task.data && (
         <p className="text-muted">
@@ -220,9 +220,7 @@ function CallDetail({ item, project }: { item: InboxItem; project: string | null
             </p>
             <section className="grid gap-2">
               <SectionHead aside="exactly as it would be sent">Arguments</SectionHead>
-              <pre className="font-mono text-code whitespace-pre-wrap">
-                <Foreign text={JSON.stringify(data.arguments ?? {}, null, 2)} />
-              </pre>
+              <CallArguments values={data.arguments ?? {}} />
               <div ref={end} />
             </section>
             <Facts
@@ -254,6 +252,28 @@ function CallDetail({ item, project }: { item: InboxItem; project: string | null
         </Action>
       </Actions>
     </article>
+  );
+}
+
+/** Every argument whole: text as it is with its line breaks, anything else as JSON. */
+function CallArguments({ values }: { values: Record<string, unknown> }) {
+  const entries = Object.entries(values);
+  if (entries.length === 0) return <p className="text-muted">none</p>;
+  return (
+    <dl className="grid gap-2">
+      {entries.map(([name, value]) => (
+        <div key={name}>
+          <dt className="font-mono text-code text-muted">
+            <Foreign text={name} />
+          </dt>
+          <dd>
+            <pre className="rounded-box border border-line bg-surface p-2.5 font-mono text-code whitespace-pre-wrap">
+              <Foreign text={typeof value === "string" ? value : JSON.stringify(value, null, 2)} />
+            </pre>
+          </dd>
+        </div>
+      ))}
+    </dl>
   );
 }
 

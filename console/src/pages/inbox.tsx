@@ -72,8 +72,8 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: InboxView
     );
   }
   return (
-    <div className="grid gap-4">
-      <div className={cx("grid gap-2", chosenId && "max-split:hidden")}>
+    <div className="grid grid-cols-1 gap-4">
+      <div className={cx("grid grid-cols-1 gap-2", chosenId && "max-split:sr-only")}>
         <h1 className="text-title">
           Inbox{" "}
           <span className="font-normal text-lead text-muted">
@@ -146,7 +146,7 @@ function Row({ item, isChosen, project }: { item: InboxItem; isChosen: boolean; 
         search={(previous) => ({ ...previous, item: item.id })}
         aria-current={isChosen ? "true" : undefined}
         className={cx(
-          "grid min-h-[52px] gap-0.5 border-line border-b px-3 py-2 -outline-offset-2 hover:bg-surface",
+          "grid min-h-[52px] grid-cols-1 gap-0.5 border-line border-b px-3 py-2 -outline-offset-2 hover:bg-surface",
           isChosen && "bg-select hover:bg-select",
         )}
       >

@@ -180,11 +180,10 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
             {command && <CopyMenu command={command} />}
             <Button
               onPress={() => setPaletteOpen(true)}
-              aria-label="Find anything"
               className="flex h-8 items-center gap-2 rounded-box border border-line px-2.5 text-muted hover:text-text max-small:w-10 max-small:justify-center max-small:border-transparent max-small:px-0"
             >
               <Search size={14} aria-hidden="true" />
-              <span className="max-wide:hidden">Find anything</span>
+              <span className="max-wide:sr-only">Find anything</span>
               <span aria-hidden="true" className="font-mono text-meta max-small:hidden">
                 {isApple() ? "⌘K" : "Ctrl K"}
               </span>

@@ -52,7 +52,7 @@ export function TaskPage() {
     <Page wide>
       <Loaded query={task} lines={6}>
         {(data) => (
-          <div className="grid gap-5">
+          <div className="grid grid-cols-1 gap-5">
             <TaskHead task={data} timeline={timeline.data ?? null} />
             <TabBar
               label="Parts of the task"
