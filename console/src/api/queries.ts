@@ -197,6 +197,8 @@ export const logQuery = (task: string, job: string, runs: boolean) =>
       }
     },
     refetchInterval: runs ? LOG_REFRESH_MS : false,
+    // Lines only ever come at the end: comparing all of them each time is work for nothing.
+    structuralSharing: false,
   });
 
 type LogEvents = Awaited<ReturnType<typeof readLogPage>>["items"];

@@ -1,7 +1,7 @@
 /** The whole window: the login, or the frame with a page. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useRef } from "react";
+import { useEffect, useRef } from "react";
 import type { Schema } from "../api/client";
 import { Problem } from "../api/problem";
 import { meQuery } from "../api/queries";
@@ -16,6 +16,14 @@ export function Root() {
   const known = useRef<Schema["MeView"] | null>(null);
   const isLoggedOut = me.error instanceof Problem && me.error.status === 401;
   if (me.data && !isLoggedOut) known.current = me.data;
+  const { refetch } = me;
+  // Somebody who logged in again in another tab is logged in here, too.
+  useEffect(() => {
+    if (!isLoggedOut) return undefined;
+    const look = () => void refetch();
+    window.addEventListener("focus", look);
+    return () => window.removeEventListener("focus", look);
+  }, [isLoggedOut, refetch]);
   if (!known.current) {
     if (isLoggedOut) return <Login />;
     return <Page>{me.error ? <ProblemNote error={me.error} onRetry={() => void me.refetch()} /> : <Skeleton />}</Page>;

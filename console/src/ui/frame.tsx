@@ -263,7 +263,7 @@ function PlaceName({ place, id }: { place: string; id: string }) {
 function Connection() {
   const { state, at } = useLive();
   const now = useNow();
-  const age = formatDuration(Math.max(0, now - at));
+  const age = formatDuration(Math.max(1000, now - at));
   const shown = {
     connecting: { sign: "◐", word: "connecting", tone: "text-muted" },
     live: { sign: "●", word: "live", tone: "text-ok" },

@@ -7,7 +7,7 @@ import { browserEnvironment, followEvents, type LinkState } from "../events/stre
 
 interface Live {
   state: LinkState;
-  /** When the state was reached. */
+  /** When what is on screen was last known to be true; now, while it is live. */
   at: number;
 }
 
@@ -30,7 +30,8 @@ export function LiveProvider({ session, children }: { session: string | null; ch
     const listener = {
       onEvent: (event: Parameters<typeof staleKeys>[0]) => batch.add(staleKeys(event)),
       onLink: (state: LinkState, at: number) => {
-        setLive({ state, at });
+        // While the connection is tried again, the data stays as old as the end of the last live stream.
+        setLive((previous) => ({ state, at: state === "live" || previous.state === "live" ? at : previous.at }));
         if (state === "signed_out") void client.invalidateQueries({ queryKey: ["me"] });
       },
       onMissed: () => void client.invalidateQueries(),

@@ -10,6 +10,7 @@ export type Steer =
   | { do: "instruct"; kind: Schema["InstructTask"]["kind"]; text?: string }
   | { do: "cancel" }
   | { do: "unpark" }
+  | { do: "merge"; pullRequest: string }
   | { do: "retry"; task: Schema["TaskView"] };
 
 async function send(task: string, steer: Steer): Promise<unknown> {
@@ -31,6 +32,10 @@ async function send(task: string, steer: Steer): Promise<unknown> {
       return unwrap(api.POST("/v1/tasks/{task}/cancel", { params }));
     case "unpark":
       return unwrap(api.DELETE("/v1/tasks/{task}/park", { params }));
+    case "merge": {
+      const path = { pull_request: steer.pullRequest };
+      return unwrap(api.POST("/v1/pull-requests/{pull_request}/merge", { params: { path } }));
+    }
     case "retry": {
       const { project_id, description, acceptance_criteria, budget, depends_on } = steer.task;
       const body = { project_id, description, acceptance_criteria, budget, depends_on };

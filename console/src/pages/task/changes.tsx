@@ -2,6 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useMemo, useRef } from "react";
+import type { Schema } from "../../api/client";
 import { Problem } from "../../api/problem";
 import { taskDiffQuery, taskFileDiffQuery } from "../../api/queries";
 import { type DiffRow, parseDiff } from "../../logic/diff";
@@ -63,7 +64,9 @@ export function Changes({ task, timeline }: { task: Task; timeline: Timeline }) 
                   <p className="py-2 text-meta text-warn">! More files were changed than are listed.</p>
                 )}
               </nav>
-              {chosen && <FileDiffView task={task.id} path={chosen.path} />}
+              {chosen && (
+                <FileDiffView task={task.id} path={chosen.path} whole={data.diff.truncated ? null : data.diff} />
+              )}
             </div>
           </div>
         );
@@ -72,9 +75,18 @@ export function Changes({ task, timeline }: { task: Task; timeline: Timeline }) 
   );
 }
 
-function FileDiffView({ task, path }: { task: string; path: string }) {
-  const diff = useQuery(taskFileDiffQuery(task, path));
-  const rows = useMemo(() => parseDiff(diff.data?.diff.text ?? "").flatMap((file) => file.rows), [diff.data]);
+/** The changes of one file: out of the whole diff if that was short enough to be sent, else asked for. */
+function FileDiffView({ task, path, whole }: { task: string; path: string; whole: Schema["DiffView"] | null }) {
+  const own = useQuery({ ...taskFileDiffQuery(task, path), enabled: whole === null });
+  const diff = whole ? { ...own, data: { diff: whole }, error: null } : own;
+  const text = diff.data?.diff.text ?? "";
+  const rows = useMemo(
+    () =>
+      parseDiff(text)
+        .filter((file) => file.path === path || file.path === "")
+        .flatMap((file) => file.rows),
+    [text, path],
+  );
   return (
     <section aria-label={`Changes of ${path}`} className="min-w-0">
       <Loaded query={diff}>

@@ -180,6 +180,41 @@ function Cost({ task, timeline }: { task: Task; timeline: Timeline }) {
   );
 }
 
+function MergeAction({ task, request }: { task: string; request: Schema["PullRequestEntry"] }) {
+  const steer = useSteer(task);
+  const [asks, setAsks] = useState(false);
+  const close = () => {
+    setAsks(false);
+    steer.reset();
+  };
+  const merge = () => steer.mutate({ do: "merge", pullRequest: request.id }, { onSuccess: close });
+  return (
+    <>
+      <Action tone="primary" onPress={() => setAsks(true)}>
+        Merge pull request…
+      </Action>
+      <Layer title={`Merge pull request #${request.number}`} isOpen={asks} onClose={close}>
+        <p>
+          <Foreign text={request.title} />
+        </p>
+        <p className="text-muted">
+          The commit of <code className="font-mono">{request.branch}</code> becomes part of the base branch. A merge is
+          not taken back here.
+        </p>
+        {steer.error && <ProblemNote error={steer.error} />}
+        <div className="flex gap-2">
+          <Action tone="primary" onPress={merge} reason={steer.isPending ? "It is being merged" : null}>
+            Merge pull request
+          </Action>
+          <Action tone="quiet" onPress={close}>
+            Back
+          </Action>
+        </div>
+      </Layer>
+    </>
+  );
+}
+
 type Asking = "answer" | "send_back" | "revise" | "expand_scope" | "reduce_scope" | "cancel" | null;
 
 const QUESTIONS: Record<Exclude<Asking, null>, { title: string; label: string; button: string }> = {
@@ -230,7 +265,11 @@ function Steering({ task, timeline }: { task: Task; timeline: Timeline | null })
   };
   const question = asking ? QUESTIONS[asking] : null;
   if (!isAlive(task.state)) {
-    if (task.state === "completed") return null;
+    if (task.state === "completed") {
+      return timeline?.pull_request?.state === "open" ? (
+        <MergeAction task={task.id} request={timeline.pull_request} />
+      ) : null;
+    }
     return (
       <div className="grid gap-2">
         <Action
