@@ -92,6 +92,14 @@ describe("the sentence of a task", () => {
     });
   });
 
+  it("says that a task is paused, and asks nobody", () => {
+    const story = timeline({ waits: [{ ...wait, reason: "paused", question: null }] });
+    expect([standingOf(task(), story), describeStanding(task(), story, NOW)]).toEqual([
+      "waits",
+      { text: "It is paused.", need: "Resume it when you want it to go on." },
+    ]);
+  });
+
   it("names a stall before anything that looks like work", () => {
     const stalls = [
       {

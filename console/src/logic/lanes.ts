@@ -50,7 +50,12 @@ export function placeLanes(timeline: Timeline, now: number): Lanes {
       start: time(wait.opened_at, now),
       end: time(wait.resolved_at, end),
       kind: "person",
-      words: wait.reason === "approval" ? "waited for a decision" : "waited for a person",
+      words:
+        wait.reason === "paused"
+          ? "was paused"
+          : wait.reason === "approval"
+            ? "waited for a decision"
+            : "waited for an answer",
     };
     lane("Waits for you").spans.push(span);
   }

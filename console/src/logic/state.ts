@@ -22,9 +22,10 @@ export const SIGNS: Record<Standing, { sign: string; words: string; tone: string
   trouble: { sign: "!", words: "In trouble", tone: "text-bad" },
 };
 
-/** Returns the open wait for a person, if there is one. */
+/** Returns the open question to a person, if there is one. A pause waits for a person, too, but nobody was asked. */
 export function findPersonWait(timeline: Timeline): Wait | null {
-  return timeline.waits.findLast((wait) => !wait.resolved_at && wait.owner === "person") ?? null;
+  const asks = (wait: Wait) => wait.reason === "approval" || wait.reason === "human_input";
+  return timeline.waits.findLast((wait) => !wait.resolved_at && wait.owner === "person" && asks(wait)) ?? null;
 }
 
 /** Returns whether a person paused the task. */
