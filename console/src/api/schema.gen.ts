@@ -901,6 +901,132 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/projects/{project}/environments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the versions of a project's environment, newest first. */
+        get: operations["list_environments"];
+        put?: never;
+        /**
+         * Proposes an environment for a project. It takes effect when an admin of the project accepts it.
+         *     The same content is not stored twice: the version that has it is returned.
+         */
+        post: operations["propose_environment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/environments/accepted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the version of a project's environment that jobs run in. */
+        get: operations["accepted_environment"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/environments/detect": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Detects an environment from the files of the default branch and proposes it.
+         *     If the same content is accepted or proposed already, that version is returned.
+         */
+        post: operations["detect_environment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/environments/try": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Tries a version of a project's environment: a task sets it up and runs its checks. No model is asked. */
+        post: operations["try_environment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/environments/{version}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a version of a project's environment. */
+        get: operations["get_environment"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/environments/{version}/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Accepts a version: jobs of the project run in it from now on. */
+        post: operations["accept_environment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/environments/{version}/reject": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Rejects a version. If jobs ran in it, the project has no environment any more. */
+        post: operations["reject_environment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/projects/{project}/git/git-upload-pack": {
         parameters: {
             query?: never;
@@ -1004,6 +1130,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/projects/{project}/packages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the packages that jobs of a project fetched or were refused, newest first; at most 1000. */
+        get: operations["list_packages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/projects/{project}/pull-requests": {
         parameters: {
             query?: never;
@@ -1076,6 +1219,41 @@ export interface paths {
         put: operations["import_repository"];
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the secrets of a project by name. Values are never shown. */
+        get: operations["list_secrets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/secrets/{secret}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Sets a secret of a project. It is stored sealed; the set-up of an accepted environment can get it. */
+        put: operations["set_secret"];
+        post?: never;
+        /** Deletes a secret of a project. */
+        delete: operations["delete_secret"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2295,6 +2473,7 @@ export interface components {
             milliseconds?: number;
             /** @description `not_tried`, `passes`, `fails`, `cannot_run` or `timed_out`. */
             outcome: string;
+            tests?: components["schemas"]["TestCounts"] | null;
         };
         /** @description The checks of a task, tried on the base commit before any change and before any agent works. */
         BaseChecks: {
@@ -2574,6 +2753,7 @@ export interface components {
             if_runnable?: boolean;
             /** @description Files that it goes by, taken from before the change whatever the change did to them. Files that `argv` names are always. */
             pins?: string[];
+            report?: components["schemas"]["TestReportSource"] | null;
             /**
              * Format: int32
              * @description Most seconds, 1 to 3600; 600 when it is left out.
@@ -2609,6 +2789,7 @@ export interface components {
             sha256?: string;
             /** @description What its runs amount to: `again`, `passed`, `flaky` or `failed`. */
             tally: string;
+            tests?: components["schemas"]["TestRunComparison"] | null;
         };
         /** @description One command of a job. */
         CommandStep: {
@@ -2812,6 +2993,14 @@ export interface components {
             /** @description Whether the call may be made, once. */
             approved: boolean;
         };
+        /** @description Accepts or rejects a version. */
+        DecideEnvironment: {
+            /**
+             * @description Why.
+             * @default null
+             */
+            note: string | null;
+        };
         /** @description One commit that was delivered. */
         DeliveryView: {
             /** @description The commit; none while it is under way. */
@@ -2833,6 +3022,14 @@ export interface components {
          * @enum {string}
          */
         Destination: "local" | "github" | "gitlab" | "gitea";
+        /** @description Detects an environment from the files of the repository. */
+        DetectEnvironment: {
+            /**
+             * @description Whether the devcontainer file is read instead of the build files.
+             * @default false
+             */
+            devcontainer: boolean;
+        };
         /** @description What is different, as text. */
         DiffView: {
             /** @description From this commit. */
@@ -2901,6 +3098,204 @@ export interface components {
             reason: components["schemas"]["WaitReason"];
             /** @description `woken`, `approved`, `rejected`, `answered`, `resumed`, `expired` or `cancelled`. */
             resolution: components["schemas"]["WaitResolution"];
+        };
+        /** @description System below a sandbox. */
+        EnvironmentBase: "host" | {
+            /** @description A container image that the installation allows. */
+            image: string;
+        } | {
+            /** @description A root directory that the node makes from the packages of a Debian release, such as `bookworm`. */
+            debian: string;
+        };
+        /** @description Command of an environment that shows something about a commit. */
+        EnvironmentCheck: {
+            /** @description Shell command, run in the workspace. */
+            command: string;
+            /** @description Purpose of the command. */
+            kind: components["schemas"]["EnvironmentCheckKind"];
+            report?: components["schemas"]["TestReportSource"] | null;
+            /**
+             * Format: int32
+             * @description Timeout, in seconds.
+             */
+            timeout_seconds?: number | null;
+        };
+        /**
+         * @description Purpose of a command of an environment.
+         * @enum {string}
+         */
+        EnvironmentCheckKind: "build" | "test" | "lint" | "format";
+        /** @description Resources of an environment. A node clamps them to its own limits. */
+        EnvironmentLimits: {
+            /**
+             * Format: int32
+             * @description CPU, in hundredths of a core.
+             * @default null
+             */
+            cpu_percent: number | null;
+            /**
+             * Format: int32
+             * @description Disk space, in MiB.
+             * @default null
+             */
+            disk_mib: number | null;
+            /**
+             * Format: int32
+             * @description Memory, in MiB.
+             * @default null
+             */
+            memory_mib: number | null;
+            /**
+             * Format: int32
+             * @description Number of processes.
+             * @default null
+             */
+            processes: number | null;
+            /**
+             * Format: int32
+             * @description Timeout of the whole set-up, in seconds.
+             * @default null
+             */
+            setup_seconds: number | null;
+        };
+        /**
+         * @description Where a version comes from.
+         * @enum {string}
+         */
+        EnvironmentOrigin: "person" | "detected" | "repository" | "devcontainer";
+        /** @description Version of an environment that a job runs in. */
+        EnvironmentRef: {
+            /** @description SHA-256 of the canonical JSON of the specification, in hexadecimal. */
+            digest: string;
+            /**
+             * Format: int32
+             * @description Version, counted per project from 1.
+             */
+            version: number;
+        };
+        /** @description Program that runs beside the tests. */
+        EnvironmentService: {
+            /** @description Shell command that stays in the foreground. */
+            command: string;
+            /** @description Name of the service, for people. */
+            name: string;
+            /** @description Shell command that succeeds once the service answers. */
+            ready: string;
+            /**
+             * Format: int32
+             * @description Timeout until it answers, in seconds; 60 when it is left out.
+             */
+            ready_seconds?: number | null;
+        };
+        /** @description Environment of a project. */
+        EnvironmentSpec: {
+            /**
+             * @description System below the sandbox: the node's own, an image, or a Debian release.
+             * @default host
+             */
+            base: components["schemas"]["EnvironmentBase"];
+            /**
+             * @description Directories below the workspace that hold build results, such as `target`. They are kept per project and branch.
+             * @default []
+             */
+            caches: string[];
+            /**
+             * @description Commands that build, test, lint or check the format.
+             * @default []
+             */
+            checks: components["schemas"]["EnvironmentCheck"][];
+            /**
+             * @description Resources.
+             * @default {}
+             */
+            limits: components["schemas"]["EnvironmentLimits"];
+            /**
+             * @description Files whose change makes the set-up run again.
+             * @default []
+             */
+            lock_files: string[];
+            /**
+             * @description Registries that set-up may fetch packages from.
+             * @default []
+             */
+            package_sources: components["schemas"]["PackageSource"][];
+            /**
+             * @description Whether agents and checks may fetch packages too. Set-up always may.
+             * @default false
+             */
+            packages_during_work: boolean;
+            /**
+             * @description Secrets of the project that set-up gets as variables: variable to name of the secret. A policy must allow it.
+             * @default {}
+             */
+            secrets: {
+                [key: string]: string;
+            };
+            /**
+             * @description Programs that run beside checks and agents, in the same sandbox.
+             * @default []
+             */
+            services: components["schemas"]["EnvironmentService"][];
+            /**
+             * @description Shell commands that prepare the workspace once, in order. Tracked files must stay as they are.
+             * @default []
+             */
+            setup: string[];
+            /**
+             * @description Debian packages that are added to the base. Their files are extracted; their maintainer scripts do not run.
+             * @default []
+             */
+            system_packages: string[];
+            /**
+             * @description Environment variables of set-up, agents and checks.
+             * @default {}
+             */
+            variables: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * @description State of a version.
+         * @enum {string}
+         */
+        EnvironmentState: "proposed" | "accepted" | "rejected" | "superseded";
+        /** @description A version of the environment of a project. It never changes; only its state does. */
+        EnvironmentView: {
+            /**
+             * Format: date-time
+             * @description Time of the decision.
+             */
+            decided_at?: string | null;
+            /** @description User who accepted or rejected it. */
+            decided_by?: string | null;
+            /** @description SHA-256 of the specification, in hexadecimal. */
+            digest: string;
+            /** @description Note of the decision. */
+            note?: string | null;
+            /** @description Where it comes from. */
+            origin: components["schemas"]["EnvironmentOrigin"];
+            /**
+             * Format: date-time
+             * @description Time of the proposal.
+             */
+            proposed_at: string;
+            /** @description User who proposed it; absent for the installation itself. */
+            proposed_by?: string | null;
+            /** @description Reasons for its lines. */
+            reasons?: components["schemas"]["ProposalReason"][];
+            /** @description Commit that it was read from. */
+            source_commit?: string | null;
+            /** @description The environment itself. */
+            spec: components["schemas"]["EnvironmentSpec"];
+            /** @description State of the version. Jobs run in the accepted one. */
+            state: components["schemas"]["EnvironmentState"];
+            /**
+             * Format: int32
+             * @description Version, counted per project from 1.
+             */
+            version: number;
+            /** @description What a person should look at. */
+            warnings?: string[];
         };
         /** @description Something that happened. */
         EventView: {
@@ -3461,6 +3856,8 @@ export interface components {
              * @description Since when it waits or waited.
              */
             queued_at: string;
+            /** @description Step of the set-up of its environment that runs now, such as `2 of 5: npm ci`; empty before the first. */
+            setup_step?: string | null;
             /**
              * Format: date-time
              * @description When it was claimed.
@@ -3494,6 +3891,29 @@ export interface components {
              * @description Its number in the job.
              */
             number: number;
+        };
+        /** @description What a node gives one job at most. */
+        JobLimitsReport: {
+            /**
+             * Format: int32
+             * @description CPU, in hundredths of a core.
+             */
+            cpu_percent: number;
+            /**
+             * Format: int32
+             * @description Disk space for workspace and home together, in MiB.
+             */
+            disk_mib: number;
+            /**
+             * Format: int32
+             * @description Memory, in MiB.
+             */
+            memory_mib: number;
+            /**
+             * Format: int32
+             * @description Number of processes.
+             */
+            processes: number;
         };
         /** @description The work of a unit; the field `work` of its payload. Units without it are for foreign workers. */
         JobSpec: {
@@ -3722,6 +4142,8 @@ export interface components {
             facts: {
                 [key: string]: string;
             };
+            /** @default null */
+            job_limits: components["schemas"]["JobLimitsReport"] | null;
             /**
              * Format: int64
              * @description Memory, in MiB.
@@ -3821,6 +4243,40 @@ export interface components {
          * @enum {string}
          */
         OnFailure: "stop" | "continue";
+        /** @description A package that a job fetched, or was refused. */
+        PackageFetchView: {
+            /**
+             * Format: int64
+             * @description Size in bytes.
+             */
+            bytes: number;
+            /** @description Whether it came from the cache of the node. */
+            cached: boolean;
+            /**
+             * Format: date-time
+             * @description Time at which it was reported.
+             */
+            fetched_at: string;
+            /** @description Job that fetched. */
+            job_id: string;
+            /** @description Name of the package. */
+            package: string;
+            /** @description Why it was refused. */
+            refused?: string | null;
+            /** @description SHA-256 of the file, in hexadecimal; empty when it was refused. */
+            sha256: string;
+            /** @description Registry. */
+            source: components["schemas"]["PackageSource"];
+            /** @description Task of the job. */
+            task_id: string;
+            /** @description Version; empty for a file that belongs to none. */
+            version: string;
+        };
+        /**
+         * @description Registry of packages.
+         * @enum {string}
+         */
+        PackageSource: "crates" | "pypi" | "npm" | "debian";
         /** @description One page of a list. */
         Page_AgentTokenView: {
             /** @description The items, in the order of the list. */
@@ -4638,6 +5094,18 @@ export interface components {
                 [key: string]: string;
             };
         };
+        /** @description A secret of a project. Its value is never shown. */
+        ProjectSecretView: {
+            /** @description Name of the secret. */
+            name: string;
+            /**
+             * Format: date-time
+             * @description Time at which it was set.
+             */
+            set_at: string;
+            /** @description User who set it. */
+            set_by: string;
+        };
         /** @description A project. */
         ProjectView: {
             /**
@@ -4663,6 +5131,20 @@ export interface components {
             slug: string;
             /** @description Its name for people. */
             title: string;
+        };
+        /** @description Reason for a line of a proposal. */
+        ProposalReason: {
+            /** @description The file that it follows from. */
+            file: string;
+            /** @description The line, such as `setup: npm ci`. */
+            line: string;
+            /** @description The reason, in a sentence. */
+            reason: string;
+        };
+        /** @description Proposes an environment that a person wrote. */
+        ProposeEnvironment: {
+            /** @description The environment. */
+            spec: components["schemas"]["EnvironmentSpec"];
         };
         /** @description A key of a provider. */
         ProviderKeyView: {
@@ -5180,6 +5662,8 @@ export interface components {
              * @default []
              */
             egress_hosts: string[];
+            /** @default null */
+            environment: components["schemas"]["EnvironmentRef"] | null;
             /**
              * @description An image that the installation allows; the node's own system, read-only, when it is left out.
              * @default null
@@ -5503,6 +5987,11 @@ export interface components {
         SetPolicy: {
             /** @description `true` for a demand, a list of names for an allowlist. */
             value: unknown;
+        };
+        /** @description Sets a secret of a project. */
+        SetProjectSecret: {
+            /** @description The value, 8 to 4096 bytes without control characters. It is stored sealed and never shown again. */
+            value: string;
         };
         /** @description Describes a provider of models. */
         SetProvider: {
@@ -5902,6 +6391,145 @@ export interface components {
              */
             updated_at: string;
         };
+        /** @description Counts of a report. */
+        TestCounts: {
+            /**
+             * Format: int32
+             * @description Number of failed tests.
+             * @default 0
+             */
+            failed: number;
+            /**
+             * Format: int32
+             * @description Number of passed tests.
+             * @default 0
+             */
+            passed: number;
+            /**
+             * Format: int32
+             * @description Number of skipped tests.
+             * @default 0
+             */
+            skipped: number;
+        };
+        /** @description Names of tests: how many there are, and the first of them. */
+        TestNames: {
+            /**
+             * @description The first names, at most 100.
+             * @default []
+             */
+            names: string[];
+            /**
+             * Format: int32
+             * @description Number of names.
+             * @default 0
+             */
+            total: number;
+        };
+        /**
+         * @description Format of results per test.
+         * @enum {string}
+         */
+        TestReportFormat: "junit" | "pytest" | "cargo" | "nextest" | "tap" | "jest" | "mocha" | "go" | "ctest" | "automake";
+        /** @description Source of results per test. */
+        TestReportSource: {
+            /** @description Format of the report. */
+            format: components["schemas"]["TestReportFormat"];
+            /** @description File below the workspace that the command writes; its standard output when it is left out. */
+            path?: string | null;
+        };
+        /** @description Differences between two runs of a test suite. */
+        TestRunComparison: {
+            /**
+             * @description Tests that are new.
+             * @default {
+             *       "total": 0,
+             *       "names": []
+             *     }
+             */
+            added: components["schemas"]["TestNames"];
+            /**
+             * @description Counts after the change.
+             * @default {
+             *       "passed": 0,
+             *       "skipped": 0,
+             *       "failed": 0
+             *     }
+             */
+            after: components["schemas"]["TestCounts"];
+            /** @default null */
+            before: components["schemas"]["TestCounts"] | null;
+            /**
+             * @description Whether the run before the change ended with its own summary, and the last one after it did not or has no results.
+             * @default false
+             */
+            broke_off: boolean;
+            /**
+             * @description Tests that failed before and fail now.
+             * @default {
+             *       "total": 0,
+             *       "names": []
+             *     }
+             */
+            fail_to_fail: components["schemas"]["TestNames"];
+            /**
+             * @description Tests that failed before and pass now.
+             * @default {
+             *       "total": 0,
+             *       "names": []
+             *     }
+             */
+            fail_to_pass: components["schemas"]["TestNames"];
+            /**
+             * @description Tests that fail now and of which no earlier result is known.
+             * @default {
+             *       "total": 0,
+             *       "names": []
+             *     }
+             */
+            failed: components["schemas"]["TestNames"];
+            /**
+             * Format: int32
+             * @description How many tests fewer ran than before, where the runs do not name the tests that passed.
+             * @default 0
+             */
+            fewer: number;
+            /**
+             * @description Tests with different results in runs of the same commit.
+             * @default {
+             *       "total": 0,
+             *       "names": []
+             *     }
+             */
+            flaky: components["schemas"]["TestNames"];
+            /**
+             * @description Whether a run ended before its own summary, or failed tests are not named: tests may be missing.
+             * @default false
+             */
+            incomplete: boolean;
+            /**
+             * @description Tests that passed before and fail now.
+             * @default {
+             *       "total": 0,
+             *       "names": []
+             *     }
+             */
+            pass_to_fail: components["schemas"]["TestNames"];
+            /**
+             * Format: int32
+             * @description Number of tests that passed before and pass now.
+             * @default 0
+             */
+            pass_to_pass: number;
+            /**
+             * @description Tests that ran before and are gone or skipped now.
+             * @default {
+             *       "total": 0,
+             *       "names": []
+             *     }
+             */
+            vanished: components["schemas"]["TestNames"];
+        };
         /** @description A conversation with the project manager. */
         ThreadView: {
             /**
@@ -5980,6 +6608,15 @@ export interface components {
             title: string;
             /** @description What agents call it. */
             wire_name: string;
+        };
+        /** @description Tries a version: a task sets it up and runs its checks. No model is asked. */
+        TryEnvironment: {
+            /**
+             * Format: int32
+             * @description The version; the newest proposal when it is left out, and without one the accepted version.
+             * @default null
+             */
+            version: number | null;
         };
         /** @description The last job of a unit. */
         UnitJob: {
@@ -6150,6 +6787,46 @@ export interface components {
             }[];
         };
         /** @description A list without pagination. */
+        UnpagedList_EnvironmentView: {
+            items: {
+                /**
+                 * Format: date-time
+                 * @description Time of the decision.
+                 */
+                decided_at?: string | null;
+                /** @description User who accepted or rejected it. */
+                decided_by?: string | null;
+                /** @description SHA-256 of the specification, in hexadecimal. */
+                digest: string;
+                /** @description Note of the decision. */
+                note?: string | null;
+                /** @description Where it comes from. */
+                origin: components["schemas"]["EnvironmentOrigin"];
+                /**
+                 * Format: date-time
+                 * @description Time of the proposal.
+                 */
+                proposed_at: string;
+                /** @description User who proposed it; absent for the installation itself. */
+                proposed_by?: string | null;
+                /** @description Reasons for its lines. */
+                reasons?: components["schemas"]["ProposalReason"][];
+                /** @description Commit that it was read from. */
+                source_commit?: string | null;
+                /** @description The environment itself. */
+                spec: components["schemas"]["EnvironmentSpec"];
+                /** @description State of the version. Jobs run in the accepted one. */
+                state: components["schemas"]["EnvironmentState"];
+                /**
+                 * Format: int32
+                 * @description Version, counted per project from 1.
+                 */
+                version: number;
+                /** @description What a person should look at. */
+                warnings?: string[];
+            }[];
+        };
+        /** @description A list without pagination. */
         UnpagedList_JobEventView: {
             items: {
                 /**
@@ -6245,6 +6922,51 @@ export interface components {
                 started: boolean;
                 /** @description `active`, `draining` or `removed`. */
                 state: components["schemas"]["NodeState"];
+            }[];
+        };
+        /** @description A list without pagination. */
+        UnpagedList_PackageFetchView: {
+            items: {
+                /**
+                 * Format: int64
+                 * @description Size in bytes.
+                 */
+                bytes: number;
+                /** @description Whether it came from the cache of the node. */
+                cached: boolean;
+                /**
+                 * Format: date-time
+                 * @description Time at which it was reported.
+                 */
+                fetched_at: string;
+                /** @description Job that fetched. */
+                job_id: string;
+                /** @description Name of the package. */
+                package: string;
+                /** @description Why it was refused. */
+                refused?: string | null;
+                /** @description SHA-256 of the file, in hexadecimal; empty when it was refused. */
+                sha256: string;
+                /** @description Registry. */
+                source: components["schemas"]["PackageSource"];
+                /** @description Task of the job. */
+                task_id: string;
+                /** @description Version; empty for a file that belongs to none. */
+                version: string;
+            }[];
+        };
+        /** @description A list without pagination. */
+        UnpagedList_ProjectSecretView: {
+            items: {
+                /** @description Name of the secret. */
+                name: string;
+                /**
+                 * Format: date-time
+                 * @description Time at which it was set.
+                 */
+                set_at: string;
+                /** @description User who set it. */
+                set_by: string;
             }[];
         };
         /** @description A list without pagination. */
@@ -9231,6 +9953,284 @@ export interface operations {
             };
         };
     };
+    list_environments: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_EnvironmentView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    propose_environment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProposeEnvironment"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    accepted_environment: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    detect_environment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DetectEnvironment"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    try_environment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TryEnvironment"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_environment: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    accept_environment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DecideEnvironment"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    reject_environment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DecideEnvironment"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnvironmentView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     project_pack: {
         parameters: {
             query?: never;
@@ -9474,6 +10474,41 @@ export interface operations {
             };
         };
     };
+    list_packages: {
+        parameters: {
+            query?: {
+                /** @description Only fetches of this task. */
+                task?: string;
+                /** @description Only fetches that were refused. */
+                refused?: boolean;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_PackageFetchView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     list_pull_requests: {
         parameters: {
             query?: {
@@ -9694,6 +10729,106 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["RepositoryView"];
                 };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_secrets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_ProjectSecretView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    set_secret: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+                secret: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetProjectSecret"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectSecretView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    delete_secret: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+                secret: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Why it was not done, and what to do next */
             default: {

@@ -1,6 +1,8 @@
 /** The environment of a project in lines that a person can judge. */
 
-import type { EnvironmentSpec } from "../api/pending";
+import type { Schema } from "../api/client";
+
+type EnvironmentSpec = Schema["EnvironmentSpec"];
 
 export function describeBase(spec: EnvironmentSpec): string {
   if (spec.base === "host") return "the node's own, read-only";

@@ -1,23 +1,8 @@
 /** Results per test, as the server compares them with the base commit. */
 
-export interface TestNames {
-  total: number;
-  names: string[];
-}
+import type { Schema } from "../api/client";
 
-export interface TestComparison {
-  before?: { passed: number; skipped: number; failed: number } | null;
-  after: { passed: number; skipped: number; failed: number };
-  fail_to_pass?: TestNames;
-  pass_to_fail?: TestNames;
-  pass_to_pass?: number;
-  fail_to_fail?: TestNames;
-  failed?: TestNames;
-  added?: TestNames;
-  vanished?: TestNames;
-  flaky?: TestNames;
-  incomplete?: boolean;
-}
+export type TestComparison = Pick<Schema["TestRunComparison"], "after"> & Partial<Schema["TestRunComparison"]>;
 
 export interface TestGroup {
   words: string;
@@ -35,6 +20,15 @@ const GROUPS = [
   ["flaky", "changes from run to run", "warn"],
   ["added", "is new", "muted"],
 ] as const;
+
+/** Returns what makes the numbers less than they look. */
+export function listTestDoubts(comparison: TestComparison): string[] {
+  return [
+    comparison.broke_off ? "the run broke off: before the change it came to its end" : null,
+    comparison.fewer ? `${comparison.fewer} tests fewer ran than before` : null,
+    comparison.incomplete ? "tests may be missing from the report" : null,
+  ].filter((words) => words !== null);
+}
 
 /** Returns the groups that have tests, what the work mended first. */
 export function groupTests(comparison: TestComparison): TestGroup[] {

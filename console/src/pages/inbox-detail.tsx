@@ -338,7 +338,10 @@ function decideItem(item: InboxItem, action: "accept" | "reject" | "close"): Pro
   if (action === "close") {
     return unwrap(api.POST("/v1/pull-requests/{pull_request}/close", { params: { path: { pull_request: item.id } } }));
   }
-  const options = { params: { path: { project: item.project_id ?? "", version: item.version ?? 0 } }, body: {} };
+  const options = {
+    params: { path: { project: item.project_id ?? "", version: item.version ?? 0 } },
+    body: { note: null },
+  };
   return action === "accept"
     ? unwrap(api.POST("/v1/projects/{project}/environments/{version}/accept", options))
     : unwrap(api.POST("/v1/projects/{project}/environments/{version}/reject", options));

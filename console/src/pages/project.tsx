@@ -2,8 +2,7 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
-import { api, unwrap } from "../api/client";
-import type { EnvironmentView } from "../api/pending";
+import { api, type Schema, unwrap } from "../api/client";
 import { Problem } from "../api/problem";
 import { environmentsQuery, projectQuery, repositoryQuery } from "../api/queries";
 import { describeBase, listSpec } from "../logic/environment";
@@ -92,6 +91,8 @@ export function ProjectPage() {
   );
 }
 
+type EnvironmentView = Schema["EnvironmentView"];
+
 const STATES: Record<EnvironmentView["state"], Standing> = {
   proposed: "person",
   accepted: "done",
@@ -107,12 +108,17 @@ function Environments({ project }: { project: string }) {
   };
   const detect = useMutation({
     mutationFn: () =>
-      unwrap(api.POST("/v1/projects/{project}/environments/detect", { params: { path: { project } }, body: {} })),
+      unwrap(
+        api.POST("/v1/projects/{project}/environments/detect", {
+          params: { path: { project } },
+          body: { devcontainer: false },
+        }),
+      ),
     onSettled: renew,
   });
   const decide = useMutation({
     mutationFn: ({ version, accepts }: { version: number; accepts: boolean }) => {
-      const options = { params: { path: { project, version } }, body: {} };
+      const options = { params: { path: { project, version } }, body: { note: null } };
       return accepts
         ? unwrap(api.POST("/v1/projects/{project}/environments/{version}/accept", options))
         : unwrap(api.POST("/v1/projects/{project}/environments/{version}/reject", options));

@@ -3,11 +3,9 @@ import type { Schema } from "../../api/client";
 import { evidenceQuery } from "../../api/queries";
 import { formatCount, formatDuration, toWords } from "../../logic/format";
 import type { Standing, Task, Timeline } from "../../logic/state";
-import { groupTests, type TestComparison } from "../../logic/tests";
+import { groupTests, listTestDoubts } from "../../logic/tests";
 import { describeCommand, stripTerminal } from "../../logic/text";
 import { Age, CopyButton, cx, Empty, Foreign, Loaded, SectionHead, Sign } from "../../ui/basic";
-
-type CheckResult = Schema["CheckResult"] & { tests?: TestComparison | null };
 
 const STATES: Record<Schema["EvidenceState"], Standing> = {
   gathering: "works",
@@ -95,9 +93,10 @@ export function Evidence({ task, timeline }: { task: Task; timeline: Timeline })
   );
 }
 
-function CheckRow({ check, isStale }: { check: CheckResult; isStale: boolean }) {
+function CheckRow({ check, isStale }: { check: Schema["CheckResult"]; isStale: boolean }) {
   const command = describeCommand(check.check.argv);
   const groups = check.tests ? groupTests(check.tests) : [];
+  const doubts = check.tests ? listTestDoubts(check.tests) : [];
   return (
     <li className="border-line border-b">
       <details>
@@ -112,6 +111,11 @@ function CheckRow({ check, isStale }: { check: CheckResult; isStale: boolean }) 
           </span>
         </summary>
         <div className="grid gap-3 pb-3 pl-6">
+          {doubts.map((words) => (
+            <p key={words} className="text-warn">
+              ! {words}
+            </p>
+          ))}
           {groups.map((group) => (
             <div key={group.words}>
               <p className={{ ok: "text-ok", bad: "text-bad", warn: "text-warn", muted: "text-muted" }[group.tone]}>
