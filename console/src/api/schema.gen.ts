@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Serves the start page, which creates the first admin, or says that the server runs. */
+        /** Serves the web console. A server that was built without it says so. */
         get: operations["home"];
         put?: never;
         post?: never;
@@ -506,6 +506,29 @@ export interface paths {
         put?: never;
         /** Receives a webhook delivery of a forge. Only its signature authenticates it. */
         post: operations["receive_hook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/inbox": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists what waits for a decision of yours. Those items come first because of which most stands still.
+         * @description These events change it: `task.waiting`, `task.instructed`, `task.cancelled`, `task.completed`, `task.failed`,
+         *     `task.parked`, `task.unparked`, `approval.requested`, `approval.decided`, `agent_token.revoked`,
+         *     `environment.proposed`, `environment.accepted`, `environment.rejected`, `tool_server.*`, `pull_request.*` and changes
+         *     of your roles.
+         */
+        get: operations["list_inbox"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1602,7 +1625,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Logs in. The token in the response is shown only once. */
+        /**
+         * Logs in. A program gets the token, which is shown only once. A browser gets it as a cookie that scripts cannot
+         *     read.
+         */
         post: operations["login"];
         delete?: never;
         options?: never;
@@ -1620,7 +1646,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Logs out: the token of this request stops working. */
+        /** Logs out: the token of this request stops working, and a browser forgets its cookie. */
         delete: operations["logout"];
         options?: never;
         head?: never;
@@ -1913,7 +1939,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Returns the timeline of a task: steps, waits, jobs, cost, and its current position as a drawing. */
+        /**
+         * Returns the timeline of a task: steps, waits, jobs, cost, and its current position as a drawing. A client that sends
+         *     the entity tag of its last answer in `If-None-Match` gets it again only if it has changed.
+         */
         get: operations["task_timeline"];
         put?: never;
         post?: never;
@@ -2071,6 +2100,26 @@ export interface paths {
         };
         /** Lists model calls, newest first. Their content is not stored. */
         get: operations["list_calls"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/usage/series": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns the usage of models over time, oldest first. Steps without calls are left out. Without `from` it is the last
+         *     week in hours, or the last 90 days.
+         */
+        get: operations["usage_series"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2525,6 +2574,16 @@ export interface components {
             password: string;
             /** @description The token that `cynode up` or `cynode admin bootstrap` printed. */
             token: string;
+        };
+        /** @description A login of a browser that succeeded. The token is in a cookie that scripts cannot read. */
+        BrowserSessionView: {
+            /**
+             * Format: date-time
+             * @description When the session ends.
+             */
+            expires_at: string;
+            /** @description Who logged in. */
+            user: components["schemas"]["UserView"];
         };
         /**
          * @description Whose spending a ceiling is about.
@@ -3707,6 +3766,115 @@ export interface components {
         ImageBody: {
             /** @description The image, with its tag or digest. */
             image: string;
+        };
+        /**
+         * @description What a person may do about an item.
+         * @enum {string}
+         */
+        InboxAction: "approve" | "send_back" | "deny" | "answer" | "accept" | "reject" | "retry" | "close" | "unpark" | "cancel";
+        /** @description Number of items by kind. */
+        InboxCounts: {
+            /**
+             * Format: int32
+             * @description Tool calls that wait for approval.
+             */
+            call: number;
+            /**
+             * Format: int32
+             * @description Failed deliveries.
+             */
+            delivery: number;
+            /**
+             * Format: int32
+             * @description Proposed environments.
+             */
+            environment: number;
+            /**
+             * Format: int32
+             * @description Parked tasks.
+             */
+            parked: number;
+            /**
+             * Format: int32
+             * @description Plans that wait for approval.
+             */
+            plan: number;
+            /**
+             * Format: int32
+             * @description Questions of tasks.
+             */
+            question: number;
+            /**
+             * Format: int32
+             * @description Tool servers with definitions that nobody has accepted.
+             */
+            tool_definition: number;
+            /**
+             * Format: int32
+             * @description All items.
+             */
+            total: number;
+        };
+        /** @description One thing that waits for a decision. */
+        InboxItem: {
+            /** @description What the caller may do about it. */
+            actions: components["schemas"]["InboxAction"][];
+            /**
+             * Format: int32
+             * @description Tasks that stand still because of it, its own included.
+             */
+            blocked_tasks: number;
+            /**
+             * Format: int32
+             * @description Units of work that stand still because of it.
+             */
+            blocked_units: number;
+            /**
+             * Format: date-time
+             * @description When it ends by itself.
+             */
+            expires_at?: string | null;
+            /**
+             * @description The wait (`plan`, `question`), the approval (`call`), the tool server (`tool_definition`), the pull request
+             *     (`delivery`) or the task (`parked`). For `environment` it is `PROJECT/VERSION`.
+             */
+            id: string;
+            /** @description Kind of the item. */
+            kind: components["schemas"]["InboxKind"];
+            /** @description Project that it belongs to. */
+            project_id?: string | null;
+            /** @description Slug of that project. */
+            project_slug?: string | null;
+            /**
+             * Format: date-time
+             * @description When it began to wait.
+             */
+            since: string;
+            /** @description Task that it belongs to. */
+            task_id?: string | null;
+            /** @description Name of that task. */
+            task_name?: string | null;
+            /** @description The exact words that are decided about. Hidden characters are written out. */
+            text: string;
+            /** @description The question in one line. */
+            title: string;
+            /**
+             * Format: int32
+             * @description Version of the environment.
+             */
+            version?: number | null;
+        };
+        /**
+         * @description Kind of an item of the inbox.
+         * @enum {string}
+         */
+        InboxKind: "plan" | "question" | "call" | "environment" | "tool_definition" | "delivery" | "parked";
+        /** @description What waits for the caller. */
+        InboxView: {
+            /** @description How many items there are of each kind. */
+            counts: components["schemas"]["InboxCounts"];
+            /** @description At most 200 items. Those come first because of which most stands still, then those that have waited longest. */
+            items: components["schemas"]["InboxItem"][];
         };
         /** @description Installs a tool server. */
         InstallServer: {
@@ -7164,6 +7332,43 @@ export interface components {
             }[];
         };
         /** @description A list without pagination. */
+        UnpagedList_UsagePoint: {
+            items: {
+                /**
+                 * Format: date-time
+                 * @description Begin of the step, in UTC.
+                 */
+                at: string;
+                /**
+                 * Format: int64
+                 * @description Number of calls.
+                 */
+                calls: number;
+                /**
+                 * Format: int64
+                 * @description Cost in millionths of the currency.
+                 */
+                cost_micros: number;
+                /**
+                 * Format: int64
+                 * @description Number of calls that were not answered.
+                 */
+                failed: number;
+                /**
+                 * Format: int64
+                 * @description Tokens read.
+                 */
+                input_tokens: number;
+                /** @description What the calls have in common, if they were grouped. */
+                key?: string | null;
+                /**
+                 * Format: int64
+                 * @description Tokens written.
+                 */
+                output_tokens: number;
+            }[];
+        };
+        /** @description A list without pagination. */
         UnpagedList_UsageSum: {
             items: {
                 /**
@@ -7387,6 +7592,41 @@ export interface components {
             trace_id: string;
             /** @description By whom. */
             user_id: string;
+        };
+        /** @description The sum of the calls of one step of time. */
+        UsagePoint: {
+            /**
+             * Format: date-time
+             * @description Begin of the step, in UTC.
+             */
+            at: string;
+            /**
+             * Format: int64
+             * @description Number of calls.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description Cost in millionths of the currency.
+             */
+            cost_micros: number;
+            /**
+             * Format: int64
+             * @description Number of calls that were not answered.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Tokens read.
+             */
+            input_tokens: number;
+            /** @description What the calls have in common, if they were grouped. */
+            key?: string | null;
+            /**
+             * Format: int64
+             * @description Tokens written.
+             */
+            output_tokens: number;
         };
         /** @description The sum of some calls. */
         UsageSum: {
@@ -8795,6 +9035,34 @@ export interface operations {
             };
         };
     };
+    list_inbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InboxView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     job_events: {
         parameters: {
             query?: {
@@ -8802,6 +9070,8 @@ export interface operations {
                 from?: number;
                 /** @description Maximum number of events, 1 to 500; 200 by default. */
                 limit?: number;
+                /** @description Only events with this text in them, in any case; 1 to 200 characters. */
+                contains?: string;
             };
             header?: never;
             path: {
@@ -11643,6 +11913,14 @@ export interface operations {
             };
         };
         responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BrowserSessionView"];
+                };
+            };
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -12914,6 +13192,49 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_UsageCall"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    usage_series: {
+        parameters: {
+            query?: {
+                /** @description Only calls of this user. */
+                user_id?: string;
+                /** @description Only calls in this project. */
+                project_id?: string;
+                /** @description Only calls for this task. */
+                task_id?: string;
+                /** @description Only calls at or after this time. */
+                from?: string;
+                /** @description Only calls before this time. */
+                to?: string;
+                /** @description `hour` or `day`; `hour` by default. */
+                step?: string;
+                /** @description `model`, `provider`, `user`, `project`, `task` or `role`; one total by default. */
+                by?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_UsagePoint"];
                 };
             };
             /** @description Why it was not done, and what to do next */

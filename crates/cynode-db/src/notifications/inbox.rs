@@ -102,7 +102,8 @@ pub async fn list_inbox(
     now: OffsetDateTime,
     limit: i64,
 ) -> Result<InboxRecords, DbError> {
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        InboxRow,
         r#"
         WITH visible AS (
             SELECT p.project_id, p.slug, GREATEST($2::integer, (
@@ -192,9 +193,43 @@ pub async fn list_inbox(
     let mut found = InboxRecords::default();
     for row in rows {
         if found.items.is_empty() {
-            found.counts = parse_counts(row.counts)?;
+            found.counts = parse_counts(&row.counts)?;
             found.four_eyes = row.four_eyes;
         }
+        found.items.push(row.try_into()?);
+    }
+    Ok(found)
+}
+
+struct InboxRow {
+    kind: String,
+    item_id: Uuid,
+    project_id: Option<Uuid>,
+    slug: Option<String>,
+    task_id: Option<Uuid>,
+    task_name: Option<String>,
+    created_by: Option<Uuid>,
+    task_state: Option<String>,
+    version: Option<i32>,
+    subject: Option<String>,
+    detail: Option<String>,
+    payload: Option<Value>,
+    notes: Option<Value>,
+    agent_token_id: Option<Uuid>,
+    arguments_digest: Option<Vec<u8>>,
+    arguments_sealed: Option<Vec<u8>>,
+    since: OffsetDateTime,
+    until: Option<OffsetDateTime>,
+    blocked_units: i64,
+    blocked_tasks: i64,
+    four_eyes: bool,
+    counts: Value,
+}
+
+impl TryFrom<InboxRow> for InboxRecord {
+    type Error = DbError;
+
+    fn try_from(row: InboxRow) -> Result<Self, DbError> {
         let can_retry = matches!(row.task_state.as_deref(), Some("failed" | "cancelled"));
         let task = match (row.task_id, row.task_name, row.created_by) {
             (Some(id), Some(name), Some(created_by)) => Some(InboxTask {
@@ -214,7 +249,7 @@ pub async fn list_inbox(
             _ => None,
         };
         let version = row.version.map(u32::try_from).transpose();
-        found.items.push(InboxRecord {
+        Ok(Self {
             kind: InboxKind::from_name(&row.kind).ok_or_else(|| corrupt("kind"))?,
             id: row.item_id,
             project: row.project_id.map(ProjectId::from_uuid).zip(row.slug),
@@ -229,15 +264,14 @@ pub async fn list_inbox(
             until: row.until,
             blocked_units: u32::try_from(row.blocked_units).unwrap_or(u32::MAX),
             blocked_tasks: u32::try_from(row.blocked_tasks).unwrap_or(u32::MAX),
-        });
+        })
     }
-    Ok(found)
 }
 
-fn parse_counts(counts: Value) -> Result<Vec<(InboxKind, u32)>, DbError> {
+fn parse_counts(counts: &Value) -> Result<Vec<(InboxKind, u32)>, DbError> {
     let Value::Object(counts) = counts else { return Err(corrupt("counts")) };
-    let counts = counts.into_iter().map(|(name, number)| {
-        let kind = InboxKind::from_name(&name).ok_or_else(|| corrupt("kind"))?;
+    let counts = counts.iter().map(|(name, number)| {
+        let kind = InboxKind::from_name(name).ok_or_else(|| corrupt("kind"))?;
         let number = number.as_u64().and_then(|number| u32::try_from(number).ok());
         Ok((kind, number.unwrap_or(u32::MAX)))
     });
