@@ -104,7 +104,183 @@ const spend = createRoute({
   component: lazyRouteComponent(() => import("./pages/spend"), "SpendPage"),
 });
 
-const tree = root.addChildren([inbox, tasks, newTask, task, projects, project, nodes, models, spend]);
+const chat = createRoute({
+  getParentRoute: () => root,
+  path: "/chat",
+  validateSearch: (search: Record<string, unknown>): { thread?: string | undefined } => ({
+    thread: text(search.thread),
+  }),
+  component: lazyRouteComponent(() => import("./pages/chat"), "ChatPage"),
+});
+
+const tools = createRoute({
+  getParentRoute: () => root,
+  path: "/tools",
+  validateSearch: (search: Record<string, unknown>): { tool?: string | undefined } => ({ tool: text(search.tool) }),
+  component: lazyRouteComponent(() => import("./pages/tools"), "ToolsPage"),
+});
+
+const toolServers = createRoute({
+  getParentRoute: () => root,
+  path: "/tools/servers",
+  validateSearch: (search: Record<string, unknown>): { server?: string | undefined } => ({
+    server: text(search.server),
+  }),
+  component: lazyRouteComponent(() => import("./pages/tool-servers"), "ToolServersPage"),
+});
+
+const agentTokens = createRoute({
+  getParentRoute: () => root,
+  path: "/tools/tokens",
+  component: lazyRouteComponent(() => import("./pages/agent-tokens"), "AgentTokensPage"),
+});
+
+const approvals = createRoute({
+  getParentRoute: () => root,
+  path: "/tools/approvals",
+  validateSearch: (search: Record<string, unknown>): { approval?: string | undefined } => ({
+    approval: text(search.approval),
+  }),
+  component: lazyRouteComponent(() => import("./pages/approvals"), "ApprovalsPage"),
+});
+
+const images = createRoute({
+  getParentRoute: () => root,
+  path: "/tools/images",
+  component: lazyRouteComponent(() => import("./pages/images"), "ImagesPage"),
+});
+
+const rules = createRoute({
+  getParentRoute: () => root,
+  path: "/tools/rules",
+  validateSearch: (search: Record<string, unknown>): { rule?: string | undefined } => ({ rule: text(search.rule) }),
+  component: lazyRouteComponent(() => import("./pages/rules"), "RulesPage"),
+});
+
+const explain = createRoute({
+  getParentRoute: () => root,
+  path: "/tools/explain",
+  validateSearch: (search: Record<string, unknown>): { call?: string | undefined } => ({ call: text(search.call) }),
+  component: lazyRouteComponent(() => import("./pages/explain"), "ExplainPage"),
+});
+
+const audit = createRoute({
+  getParentRoute: () => root,
+  path: "/audit",
+  validateSearch: (search: Record<string, unknown>): { call?: string | undefined } => ({ call: text(search.call) }),
+  component: lazyRouteComponent(() => import("./pages/audit"), "AuditPage"),
+});
+
+const settings = createRoute({
+  getParentRoute: () => root,
+  path: "/settings",
+  validateSearch: (search: Record<string, unknown>): { key?: string | undefined } => ({ key: text(search.key) }),
+  component: lazyRouteComponent(() => import("./pages/settings"), "SettingsPage"),
+});
+
+const preferences = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/preferences",
+  validateSearch: (search: Record<string, unknown>): { key?: string | undefined } => ({ key: text(search.key) }),
+  component: lazyRouteComponent(() => import("./pages/preferences"), "PreferencesPage"),
+});
+
+const policies = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/policies",
+  validateSearch: (search: Record<string, unknown>): { key?: string | undefined } => ({ key: text(search.key) }),
+  component: lazyRouteComponent(() => import("./pages/policies"), "PoliciesPage"),
+});
+
+const people = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/people",
+  validateSearch: (search: Record<string, unknown>): { user?: string | undefined } => ({ user: text(search.user) }),
+  component: lazyRouteComponent(() => import("./pages/people"), "PeoplePage"),
+});
+
+const groups = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/groups",
+  validateSearch: (search: Record<string, unknown>): { group?: string | undefined } => ({ group: text(search.group) }),
+  component: lazyRouteComponent(() => import("./pages/groups"), "GroupsPage"),
+});
+
+const apiKeys = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/keys",
+  component: lazyRouteComponent(() => import("./pages/api-keys"), "ApiKeysPage"),
+});
+
+const notifications = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/notifications",
+  validateSearch: (search: Record<string, unknown>): { channel?: string | undefined } => ({
+    channel: text(search.channel),
+  }),
+  component: lazyRouteComponent(() => import("./pages/notifications"), "NotificationsPage"),
+});
+
+const skills = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/skills",
+  validateSearch: (search: Record<string, unknown>): { skill?: string | undefined } => ({ skill: text(search.skill) }),
+  component: lazyRouteComponent(() => import("./pages/skills"), "SkillsPage"),
+});
+
+const doctor = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/doctor",
+  component: lazyRouteComponent(() => import("./pages/doctor"), "DoctorPage"),
+});
+
+const schedules = createRoute({
+  getParentRoute: () => root,
+  path: "/schedules",
+  validateSearch: (search: Record<string, unknown>): { schedule?: string | undefined } => ({
+    schedule: text(search.schedule),
+  }),
+  component: lazyRouteComponent(() => import("./pages/schedules"), "SchedulesPage"),
+});
+
+const welcome = createRoute({
+  getParentRoute: () => root,
+  path: "/welcome",
+  validateSearch: (search: Record<string, unknown>): { step?: string | undefined } => ({ step: text(search.step) }),
+  component: lazyRouteComponent(() => import("./pages/welcome"), "WelcomePage"),
+});
+
+const tree = root.addChildren([
+  inbox,
+  tasks,
+  newTask,
+  task,
+  projects,
+  project,
+  nodes,
+  models,
+  spend,
+  chat,
+  tools,
+  toolServers,
+  agentTokens,
+  approvals,
+  images,
+  rules,
+  explain,
+  audit,
+  settings,
+  preferences,
+  policies,
+  people,
+  groups,
+  apiKeys,
+  notifications,
+  skills,
+  doctor,
+  schedules,
+  welcome,
+]);
 
 export function makeRouter() {
   return createRouter({

@@ -4,7 +4,6 @@ import { asProblem, toConnectionProblem, toProblem } from "../src/api/problem";
 import { contrastRatio } from "../src/logic/color";
 import { parseDiff } from "../src/logic/diff";
 import { formatAge, formatCost, formatDuration, shortenId } from "../src/logic/format";
-import { assembleInbox, orderItems } from "../src/logic/inbox";
 import { placeLanes } from "../src/logic/lanes";
 import { toLogRows } from "../src/logic/log";
 import { parseCriteria, parseLimit } from "../src/logic/new-task";
@@ -310,18 +309,6 @@ describe("the lanes of a timeline", () => {
         ],
       ],
     ]);
-  });
-});
-
-describe("an inbox of parts", () => {
-  it("has plans, and what holds up most comes first", () => {
-    const inbox = assembleInbox(
-      [],
-      [{ task: task(), timeline: timeline({ waits: [wait], units: [{ ...unit, depends_on: [], findings: [] }] }) }],
-    );
-    expect([inbox.counts.total, inbox.counts.plan, inbox.items[0]?.title]).toEqual([1, 1, "May it?"]);
-    const light = { ...inbox.items[0], id: "light", blocked_tasks: 0, blocked_units: 0 } as never;
-    expect(orderItems([light, ...inbox.items]).map((item) => item.id)).toEqual(["wai_1", "light"]);
   });
 });
 

@@ -1,11 +1,8 @@
 /** The client of the API. The session is a cookie that scripts cannot read; nothing secret is stored in the browser. */
 
 import createClient, { type Middleware } from "openapi-fetch";
-import type { PendingPaths } from "./pending";
 import { Problem, toConnectionProblem, toProblem } from "./problem";
-import type { components, paths as GeneratedPaths } from "./schema.gen";
-
-type ApiPaths = GeneratedPaths & Omit<PendingPaths, keyof GeneratedPaths>;
+import type { components, paths } from "./schema.gen";
 
 export type Schema = components["schemas"];
 
@@ -27,7 +24,7 @@ export function makeKey(): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-export const api = createClient<ApiPaths>({ baseUrl: "", credentials: "same-origin" });
+export const api = createClient<paths>({ baseUrl: "", credentials: "same-origin" });
 api.use(mutationHeaders);
 
 interface Answer<T> {

@@ -1,10 +1,8 @@
 /** What pages read. Keys begin with what an event names, so that `staleKeys` finds them. */
 
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { assembleInbox } from "../logic/inbox";
 import { findPersonWait, isAlive, type Task } from "../logic/state";
 import { api, unwrap } from "./client";
-import type { InboxView } from "./pending";
 import { Problem } from "./problem";
 
 /** Jobs change without an event of their own; a visible, running task is read again so often, in milliseconds. */
@@ -12,7 +10,6 @@ const RUNNING_REFRESH_MS = 3000;
 const LOG_REFRESH_MS = 1500;
 const TASKS_PER_PAGE = 50;
 const LOG_EVENTS_PER_REQUEST = 500;
-const MAX_WAITING_TASKS = 100;
 
 export const meQuery = queryOptions({
   queryKey: ["me"],
@@ -23,28 +20,8 @@ export const meQuery = queryOptions({
 
 export const inboxQuery = queryOptions({
   queryKey: ["inbox"],
-  queryFn: async ({ signal }): Promise<InboxView> => {
-    try {
-      return (await unwrap(api.GET("/v1/inbox", { signal }))) as InboxView;
-    } catch (error) {
-      if (error instanceof Problem && error.status === 404) return readInboxParts(signal);
-      throw error;
-    }
-  },
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/inbox", { signal })),
 });
-
-async function readInboxParts(signal: AbortSignal): Promise<InboxView> {
-  const [approvals, page] = await Promise.all([
-    unwrap(api.GET("/v1/approvals", { signal })),
-    unwrap(api.GET("/v1/tasks", { signal, params: { query: { state: "running", limit: MAX_WAITING_TASKS } } })),
-  ]);
-  const timelines = await Promise.all(page.items.map((task) => readTimeline(task.id, signal)));
-  const tasks = page.items.flatMap((task, index) => {
-    const timeline = timelines[index];
-    return timeline ? [{ task, timeline }] : [];
-  });
-  return assembleInbox(approvals.items, tasks);
-}
 
 /** Reads a timeline; null before the task has begun. */
 async function readTimeline(task: string, signal: AbortSignal) {

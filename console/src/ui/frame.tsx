@@ -10,13 +10,17 @@ import {
   Inbox,
   ListChecks,
   type LucideIcon,
+  MessageSquare,
   Monitor,
   Moon,
   MoreHorizontal,
+  ScrollText,
   Search,
   Server,
+  Settings,
   Sun,
   Terminal,
+  Wrench,
 } from "lucide-react";
 import { lazy, Suspense, useCallback, useEffect, useState } from "react";
 import { Button, Menu, MenuItem, MenuTrigger, Popover, Separator } from "react-aria-components";
@@ -34,7 +38,7 @@ import { readTheme, type Theme, writeTheme } from "./theme";
 const Palette = lazy(() => import("./palette").then((module) => ({ default: module.Palette })));
 
 interface Place {
-  to: "/" | "/tasks" | "/projects" | "/nodes" | "/models" | "/spend";
+  to: "/" | "/tasks" | "/chat" | "/projects" | "/nodes" | "/models" | "/tools" | "/audit" | "/spend" | "/settings";
   name: string;
   icon: LucideIcon;
   key: string;
@@ -44,17 +48,22 @@ interface Place {
 const PLACES: Place[] = [
   { to: "/", name: "Inbox", icon: Inbox, key: "i", cynork: "inbox" },
   { to: "/tasks", name: "Tasks", icon: ListChecks, key: "t", cynork: "task list" },
+  { to: "/chat", name: "Chat", icon: MessageSquare, key: "h", cynork: "chat" },
   { to: "/projects", name: "Projects", icon: FolderGit2, key: "p", cynork: "project list" },
   { to: "/nodes", name: "Nodes", icon: Server, key: "n", cynork: "node list" },
   { to: "/models", name: "Models", icon: Boxes, key: "m", cynork: "model list" },
+  { to: "/tools", name: "Tools", icon: Wrench, key: "o", cynork: "tool list" },
+  { to: "/audit", name: "Audit", icon: ScrollText, key: "a", cynork: "audit search" },
   { to: "/spend", name: "Spend", icon: ChartNoAxesColumn, key: "s", cynork: "usage sum" },
+  { to: "/settings", name: "Settings", icon: Settings, key: "e", cynork: "setting list" },
 ];
 
-const IN_BAR = new Set(["/", "/tasks", "/projects", "/spend"]);
+const IN_BAR = new Set(["/", "/tasks", "/chat", "/spend"]);
 
 const KEYS: [string, string][] = [
   ["Ctrl K or ⌘K", "Find anything"],
-  ["g i, g t, g p, g n, g m, g s", "Go to inbox, tasks, projects, nodes, models, spend"],
+  ["g i, g t, g h, g p, g n", "Go to inbox, tasks, chat, projects, nodes"],
+  ["g m, g o, g a, g s, g e", "Go to models, tools, audit, spend, settings"],
   ["c", "New task"],
   ["j, k", "Next and previous row"],
   ["Enter", "Open"],

@@ -1,0 +1,5 @@
+/** Not built yet. */
+
+import { NotFound } from "./not-found";
+
+export const ToolsPage = NotFound;
