@@ -11,6 +11,7 @@ bar; what is completed has evidence. Plans and judgements are a script's.
 import argparse
 import json
 import pathlib
+import shutil
 import signal
 import sys
 import time
@@ -128,13 +129,12 @@ class AgentJourney(Journey):
 
 class AgentWorld(RealWorld):
     def install_agents(self, installed):
-        """Gives the node the agents that were fetched before."""
+        """Gives the node copies of the agents that were fetched before: sandboxes cannot enter a person's cache."""
         place = self.data / "node" / "agents"
         until(place.parent.exists, 60)
         self.end_process()
-        if place.is_dir() and not place.is_symlink():
-            place.rmdir()
-        place.symlink_to(installed, target_is_directory=True)
+        for agent in AGENTS:
+            shutil.copytree(pathlib.Path(installed) / agent, place / agent, symlinks=True)
         self.start()
 
     def add_model(self, url, model):
@@ -173,8 +173,9 @@ def main():
     world = AgentWorld(options.cynode, work / "world", quick=False, whole=True)
     bad, tested = [], 0
     try:
-        world.install_agents(options.agents)
+        # A start makes a new link for the first admin.
         world.set_up(people=False)
+        world.install_agents(options.agents)
         world.add_model(options.url, options.model)
         until(lambda: any(has_agents(node, options.agent) for node in world.expect(200, "GET", "/v1/nodes")["items"]), 120, what="the node has not the agents")
         for task in tasks:

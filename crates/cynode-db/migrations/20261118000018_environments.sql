@@ -28,6 +28,7 @@ CREATE TABLE project_environments (
 -- Jobs of a project run in one environment.
 CREATE UNIQUE INDEX project_environments_accepted ON project_environments (project_id) WHERE state = 'accepted';
 CREATE INDEX project_environments_by_digest ON project_environments (project_id, digest);
+CREATE INDEX project_environments_proposed ON project_environments (project_id) WHERE state = 'proposed';
 
 -- The commit at which the repository's own environment file was last read.
 ALTER TABLE repositories ADD COLUMN environment_commit text

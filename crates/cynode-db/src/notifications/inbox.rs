@@ -105,7 +105,7 @@ pub async fn list_inbox(
     let rows = sqlx::query_as!(
         InboxRow,
         r#"
-        WITH visible AS (
+        WITH visible AS NOT MATERIALIZED (
             SELECT p.project_id, p.slug, GREATEST($2::integer, (
                 SELECT max(CASE bound.role WHEN 'admin' THEN 3 WHEN 'operator' THEN 2 ELSE 1 END) FROM (
                     SELECT m.role FROM project_members m WHERE m.project_id = p.project_id AND m.user_id = $1
@@ -137,12 +137,17 @@ pub async fn list_inbox(
             SELECT 'tool_definition', s.server_id, s.project_id, min(v.slug), NULL, NULL, s.name,
                 string_agg(o.name || CASE WHEN o.accepted_definition IS NULL THEN ' (new)' ELSE ' (changed)' END, E'\n' ORDER BY o.name),
                 NULL, NULL, NULL, NULL, NULL, min(o.seen_at), NULL
-            FROM tool_servers s JOIN server_tools o USING (server_id) LEFT JOIN visible v USING (project_id)
+            FROM tool_servers s JOIN server_tools o USING (server_id)
+            LEFT JOIN LATERAL (SELECT * FROM visible WHERE visible.project_id = s.project_id LIMIT 1) AS v ON true
             WHERE s.enabled AND NOT o.withdrawn AND o.accepted_definition IS DISTINCT FROM o.definition
                 AND (s.project_id IS NULL OR v.project_id IS NOT NULL)
                 AND ($2 >= 3 OR s.owner_id = $1 AND s.transport #>> '{transport,type}' <> 'stdio' AND CASE s.audience
                     WHEN 'project' THEN v.rank >= 2
-                    WHEN 'user' THEN $2 >= 2 OR EXISTS (SELECT FROM visible WHERE rank >= 2)
+                    WHEN 'user' THEN $2 >= 2
+                        OR EXISTS (SELECT FROM project_members m JOIN projects p USING (project_id)
+                            WHERE m.user_id = $1 AND m.role IN ('operator', 'admin') AND p.archived_at IS NULL)
+                        OR EXISTS (SELECT FROM group_members g JOIN role_bindings b USING (group_id) JOIN projects p USING (project_id)
+                            WHERE g.user_id = $1 AND b.role IN ('operator', 'admin') AND p.archived_at IS NULL)
                     ELSE false END)
             GROUP BY s.server_id
             UNION ALL
@@ -190,15 +195,17 @@ pub async fn list_inbox(
     )
     .fetch_all(conn)
     .await?;
-    let mut found = InboxRecords::default();
-    for row in rows {
-        if found.items.is_empty() {
-            found.counts = parse_counts(&row.counts)?;
-            found.four_eyes = row.four_eyes;
-        }
-        found.items.push(row.try_into()?);
+    collect_inbox(rows)
+}
+
+fn collect_inbox(rows: Vec<InboxRow>) -> Result<InboxRecords, DbError> {
+    let mut inbox = InboxRecords::default();
+    if let Some(first) = rows.first() {
+        inbox.counts = parse_counts(&first.counts)?;
+        inbox.four_eyes = first.four_eyes;
     }
-    Ok(found)
+    inbox.items = rows.into_iter().map(InboxRecord::try_from).collect::<Result<_, _>>()?;
+    Ok(inbox)
 }
 
 struct InboxRow {

@@ -38,8 +38,9 @@ const SMALL: [&str; 23] = [
 ];
 
 /// Questions that read more than they give, by words of theirs, and why that is so.
-const WIDE: [(&str, &str); 4] = [
+const WIDE: [(&str, &str); 5] = [
     ("GROUP BY 1 ORDER BY 7 DESC, 1 LIMIT 1000", "sums over months of calls, by what is asked for"),
+    ("GROUP BY 1, 2 ORDER BY 1, 7 DESC, 2 LIMIT $9", "the same, by day or hour"),
     (
         "ORDER BY call_id DESC LIMIT $8",
         "what is asked for is known with the values: planned with them",
