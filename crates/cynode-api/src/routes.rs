@@ -185,6 +185,7 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(nodes::get_node, nodes::update_node, nodes::delete_node))
         .routes(routes!(nodes::job_events))
+        .routes(routes!(nodes::follow_job_events))
 }
 
 /// Returns the routes of the internal port.

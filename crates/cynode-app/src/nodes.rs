@@ -2,6 +2,7 @@
 //!
 //! **Invariant**: this module is the only place that chooses a node for a job.
 
+pub(crate) mod job_log;
 pub(crate) mod job_reports;
 
 use std::{
@@ -49,7 +50,8 @@ use serde_json::json;
 use time::Duration;
 use uuid::Uuid;
 
-pub use cynode_db::nodes::JobSources;
+pub use cynode_db::nodes::{JobEventRecord, JobSources};
+pub use job_log::{JobLogItem, authorize_job_log, follow_job_log};
 pub use job_reports::{
     ask_permission, list_job_events, store_blob, store_job_events, store_job_result,
 };
@@ -646,6 +648,9 @@ async fn claim_and_assign(
     let max_jobs = body.max_jobs.into();
     let claimed =
         nodes::claim_node_jobs(ctx.conn(), node.id, body.claim_id, max_jobs, JOB_LEASE_MS).await?;
+    if !claimed.is_empty() {
+        ctx.mark_job_changed();
+    }
     app.commit_operation(ctx).await?;
     // Building assignments may run git and is repeated with the claim: no transaction stays open meanwhile.
     let mut given = Vec::new();

@@ -93,6 +93,8 @@ event_kinds! {
     TaskCompleted = "task.completed";
     /// A task ended without success.
     TaskFailed = "task.failed";
+    /// A job was queued, claimed, ended, lost or cancelled.
+    JobChanged = "job.changed";
     /// The reconciler stopped reaping: too many workers look dead at once.
     ReconcilerHalted = "reconciler.halted";
     /// The reconciler reaps again.
@@ -199,6 +201,8 @@ event_kinds! {
     PullRequestCommented = "pull_request.commented";
     /// A task was created that continues a pull request.
     PullRequestFollowUp = "pull_request.follow_up";
+    /// A person began to look at an item of the inbox.
+    InboxViewed = "inbox.viewed";
     /// A notification channel was created, changed, disabled or deleted.
     NotificationChannelSet = "notification_channel.set";
     /// A notification could not be delivered and is not tried again.

@@ -1,7 +1,17 @@
 //! Nodes: for people on the user-facing port, for nodes themselves on the internal port.
 
-use axum::{body::Body, http::StatusCode};
-use cynode_app::nodes;
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    body::Body,
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode},
+    response::sse::{Event, KeepAlive, Sse},
+};
+use cynode_app::{
+    Error,
+    nodes::{self, JobLogItem},
+};
 use cynode_core::{
     ids::{JobId, NodeId},
     nodes::NodeReport,
@@ -13,18 +23,24 @@ use cynode_wire::{
         JoinNode, JoinedNode, NodeChallenge, NodeHeartbeat, NodeResult, NodeToken, NodeView,
         PermissionAnswer, StoredBlob, VerifiedNode, VerifyNode,
     },
+    tasks::events::{JOB_ENDED_KIND, JOB_EVENT_KIND, STREAM_FAILED_KIND},
     workflow::jobs::JobStatusView,
 };
+use futures::{Stream, StreamExt};
 use serde::Deserialize;
 
 use super::tools::UnpagedList;
 use crate::{
+    AppState,
     error::ApiError,
     extract::{
         AnonymousCall, AuthenticatedCall, Json, MutationCall, MutationResponse, NodeCall,
-        NodeHeartbeatCall, NodeMessage, Path, Query,
+        NodeHeartbeatCall, NodeMessage, Path, Query, RequestSource,
     },
 };
+
+/// Interval of keep-alive comments in the log of a job.
+const LOG_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Creates a join token, with which one machine joins as a node. The token is shown once.
 #[utoipa::path(post, path = "/v1/nodes/join-tokens", tag = "nodes", request_body = IssueJoinToken,
@@ -114,14 +130,78 @@ pub(crate) async fn job_events(
     let found = call
         .app
         .read(&call.request, |ctx| nodes::list_job_events(ctx, job, from, query.contains, most));
-    let shown = found.await?.into_iter().map(|told| JobEventView {
-        number: u64::try_from(told.number).unwrap_or_default(),
-        at: told.recorded_at,
-        at_ms: u64::try_from(told.elapsed_ms).unwrap_or_default(),
-        event: told.event,
-        data: told.data,
-    });
+    let shown = found.await?.into_iter().map(to_job_event_view);
     Ok(Json(UnpagedList::new(shown.collect())))
+}
+
+fn to_job_event_view(record: nodes::JobEventRecord) -> JobEventView {
+    JobEventView {
+        number: u64::try_from(record.number).unwrap_or_default(),
+        at: record.recorded_at,
+        at_ms: u64::try_from(record.elapsed_ms).unwrap_or_default(),
+        event: record.event,
+        data: record.data,
+    }
+}
+
+/// Start of a followed job log.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LogStartQuery {
+    /// The number of the first event; 0 by default.
+    from: Option<u64>,
+}
+
+/// Streams the events of a job as server-sent events of the kind `job.event`: those so far, then new ones. A client that reconnects with
+/// `Last-Event-ID` misses nothing.
+/// When the job has ended, the last event is `job.ended` with the state of the job. A failure ends the stream with the event
+/// `stream.failed`, whose data is a problem. Neither has an id. The stream counts as an event stream of the account.
+#[utoipa::path(get, path = "/v1/jobs/{job}/events/stream", tag = "nodes",
+    params(("job" = String, Path), LogStartQuery, ("Last-Event-ID" = Option<String>, Header)),
+    responses((status = OK, body = JobEventView, content_type = "text/event-stream")))]
+pub(crate) async fn follow_job_events(
+    State(state): State<AppState>,
+    Path(job): Path<JobId>,
+    call: AuthenticatedCall,
+    RequestSource(source): RequestSource,
+    headers: HeaderMap,
+    Query(query): Query<LogStartQuery>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+    let from = match headers.get("last-event-id") {
+        Some(last) => parse_last_number(last)?.saturating_add(1),
+        None => query.from.unwrap_or(0),
+    };
+    call.app.read(&call.request, |ctx| nodes::authorize_job_log(ctx, job)).await?;
+    let caller = call.request.caller.ok_or(Error::Unauthenticated)?;
+    let permit = call.app.open_event_stream(caller.user, source)?;
+    let log = nodes::follow_job_log(&call.app, call.shown, call.request.trace, job, from, permit)
+        .take_until(state.stop.cancelled_owned())
+        .filter_map(move |item| std::future::ready(to_log_event(job, item)));
+    Ok(Sse::new(log.map(Ok)).keep_alive(KeepAlive::new().interval(LOG_KEEP_ALIVE_INTERVAL)))
+}
+
+fn parse_last_number(last: &HeaderValue) -> Result<u64, ApiError> {
+    let number = last.to_str().ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| {
+        let rule = "Last-Event-ID: send the last `id:` that you received, unchanged";
+        ApiError::Malformed(rule.into())
+    })
+}
+
+fn to_log_event(job: JobId, item: Result<JobLogItem, Error>) -> Option<Event> {
+    match item {
+        Ok(JobLogItem::Event(record)) => {
+            let view = to_job_event_view(record);
+            Event::default().id(view.number.to_string()).event(JOB_EVENT_KIND).json_data(&view)
+        }
+        Ok(JobLogItem::End(state)) => {
+            Event::default().event(JOB_ENDED_KIND).json_data(JobStatusView { job_id: job, state })
+        }
+        Err(error) => {
+            Event::default().event(STREAM_FAILED_KIND).json_data(ApiError::from(error).to_problem())
+        }
+    }
+    .ok()
 }
 
 /// Joins as a node with a one-time token. The request may be repeated with the same token and key.

@@ -236,7 +236,9 @@ async fn expire_wait(app: &App, mut ctx: Ctx, wait: WaitId, task: TaskId) -> Res
 async fn reap_job(app: &App, mut ctx: Ctx, job: JobId, task: TaskId) -> Result<(), Error> {
     if jobs::mark_job_lost(ctx.conn(), job, task).await? {
         ctx.wake_task(task);
+        ctx.mark_job_changed();
         app.commit_operation(ctx).await?;
+        app.announce_job_log(job);
         tracing::warn!(event = "job.lost", job.id = %job, task.id = %task, "nothing was heard of a job");
     }
     Ok(())

@@ -151,6 +151,7 @@ pub(crate) async fn schedule_checks(
         let job = NewEvidenceJob { id: ctx.new_uuid(), evidence: known.id, payload: &payload };
         evidence::queue_evidence_job(ctx.conn(), &job).await?;
         ctx.mark_job_queued();
+        ctx.mark_job_changed();
     } else {
         // No job is queued, so nothing else would wake the run that asked.
         cynode_db::workflow::wake_runs(ctx.conn(), &[task.as_uuid()]).await?;
@@ -220,6 +221,7 @@ pub(crate) async fn schedule_base_checks(
     let job = NewEvidenceJob { id: ctx.new_uuid(), evidence: known.id, payload: &payload };
     evidence::queue_evidence_job(ctx.conn(), &job).await?;
     ctx.mark_job_queued();
+    ctx.mark_job_changed();
     Ok(())
 }
 
@@ -280,6 +282,7 @@ pub(crate) async fn skip_base_checks(ctx: &mut Ctx, task: TaskId) -> Result<(), 
     {
         return Ok(());
     }
+    ctx.mark_job_changed();
     let why =
         format!("no node took the job within {BASE_CHECK_CLAIM_SECONDS} s: see `cynork node list`");
     let state = EvidenceState::Unable;

@@ -91,6 +91,7 @@ pub async fn store_job_events(
         nodes::append_job_events(&mut tx, job, &held, new).await?;
         store_package_fetches(&mut tx, app.environment().now(), job, &held, new).await?;
         tx.commit().await.map_err(DbError::from)?;
+        app.announce_job_log(job);
     }
     let next = held.events_next + i64::try_from(new.len()).unwrap_or(i64::MAX);
     Ok(EventsReceipt { next: u64::try_from(next).unwrap_or_default() })
@@ -176,10 +177,7 @@ pub async fn list_job_events(
     contains: Option<String>,
     most: u16,
 ) -> Result<Vec<cynode_db::nodes::JobEventRecord>, Error> {
-    ctx.caller()?;
-    let missing = || Error::not_found("job", job);
-    let task = jobs::task_of_job(ctx.conn(), job).await?.ok_or_else(missing)?;
-    crate::tasks::get_task(ctx, task).await.map_err(|_| missing())?;
+    super::job_log::authorize_job_log(ctx, job).await?;
     let from = i64::try_from(from).unwrap_or(i64::MAX);
     if contains.as_ref().is_some_and(|text| !(1..=MAX_SEARCH_CHARS).contains(&text.chars().count()))
     {
@@ -660,6 +658,7 @@ async fn finish_job(
     let more = evidence::record_check_result(app, &mut tx, job, outcome, result).await?;
     tx.commit().await.map_err(DbError::from)?;
     app.announce_commit();
+    app.announce_job_log(job);
     if more {
         app.announce_queued_work();
     }

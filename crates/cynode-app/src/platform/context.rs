@@ -397,6 +397,11 @@ impl Ctx {
         self.queued = true;
     }
 
+    /// Marks that the state of a job changed. The database has stored the event; streams are woken after the commit.
+    pub(crate) const fn mark_job_changed(&mut self) {
+        self.recorded += 1;
+    }
+
     /// Makes every replica load its policy again, and the models with it. Call it only when a policy decision may have
     /// changed. Rejects an account that does so too often.
     pub(crate) async fn invalidate_policy(&mut self) -> Result<(), Error> {

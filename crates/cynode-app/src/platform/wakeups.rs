@@ -15,7 +15,7 @@ use std::{
 };
 
 use cynode_core::{
-    ids::{NodeId, TaskId},
+    ids::{JobId, NodeId, TaskId},
     sync::lock_unpoisoned,
 };
 use cynode_db::{
@@ -71,6 +71,9 @@ const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of nodes in one announcement, whose size is at most 8000 bytes. The poll finds the others.
 const MAX_ANNOUNCED_NODES: usize = 100;
 
+/// Maximum number of jobs in one announcement. The streams of the others poll.
+const MAX_ANNOUNCED_LOGS: usize = 50;
+
 /// Minimum size of a pool that can spare a connection for listening.
 const MIN_LISTEN_CONNECTIONS: u32 = 6;
 
@@ -97,6 +100,8 @@ pub(crate) struct Wakeups {
     watched: Mutex<HashMap<TaskId, Arc<Notify>>>,
     /// Nodes that wait for jobs.
     nodes: Mutex<HashMap<NodeId, Arc<Notify>>>,
+    /// Jobs whose log is followed.
+    logs: Mutex<HashMap<JobId, Arc<Notify>>>,
     /// Idle nodes with a heartbeat since the last poll.
     beats: Mutex<HashSet<NodeId>>,
     /// The process-wide poll runs.
@@ -127,6 +132,7 @@ struct PeerAnnouncement {
     told: bool,
     events: bool,
     nodes: Vec<NodeId>,
+    logs: Vec<JobId>,
 }
 
 impl PeerAnnouncement {
@@ -149,6 +155,16 @@ impl Wakeups {
         let waiting = lock_unpoisoned(&self.nodes);
         for node in nodes {
             if let Some(sign) = waiting.get(node) {
+                sign.notify_waiters();
+            }
+        }
+    }
+
+    /// Wakes the streams that follow the logs of these jobs.
+    fn wake_logs(&self, jobs: &[JobId]) {
+        let followed = lock_unpoisoned(&self.logs);
+        for job in jobs {
+            if let Some(sign) = followed.get(job) {
                 sign.notify_waiters();
             }
         }
@@ -212,6 +228,26 @@ impl App {
             outgoing.nodes.dedup();
             outgoing.nodes.truncate(MAX_ANNOUNCED_NODES);
         });
+    }
+
+    /// Wakes the streams that follow the log of a job: it has new events, or it has ended.
+    pub(crate) fn announce_job_log(&self, job: JobId) {
+        self.signs.wake_logs(&[job]);
+        self.signs.queue_announcement(|outgoing| {
+            if outgoing.logs.len() < MAX_ANNOUNCED_LOGS && !outgoing.logs.contains(&job) {
+                outgoing.logs.push(job);
+            }
+        });
+    }
+
+    /// Returns a future that ends when the log of a job has something new.
+    pub(crate) fn job_log_signal(&self, job: JobId) -> OwnedNotified {
+        lock_unpoisoned(&self.signs.logs).entry(job).or_default().clone().notified_owned()
+    }
+
+    /// Removes the jobs whose log nobody follows any more.
+    pub(crate) fn prune_log_signals(&self) {
+        lock_unpoisoned(&self.signs.logs).retain(|_, sign| Arc::strong_count(sign) > 1);
     }
 
     /// Wakes the outbox worker: a notification was queued.
@@ -336,6 +372,9 @@ impl App {
         for sign in lock_unpoisoned(&signs.nodes).values() {
             sign.notify_waiters();
         }
+        for sign in lock_unpoisoned(&signs.logs).values() {
+            sign.notify_waiters();
+        }
     }
 
     /// Wakes the waiters for the work that a poll found.
@@ -388,6 +427,7 @@ impl App {
             signs.told.notify_one();
         }
         signs.wake_nodes(&said.nodes);
+        signs.wake_logs(&said.logs);
     }
 }
 

@@ -71,6 +71,7 @@ async fn apply_effect(
                 .await?
                 .ok_or_else(|| unit_state_error(unit, "get a job"))?;
             ctx.mark_job_queued();
+            ctx.mark_job_changed();
             Ok(())
         }
         StepEffect::CollectJob { unit, attempt } => {
@@ -113,7 +114,10 @@ async fn plan_units(ctx: &mut Ctx, task: TaskId, units: &[PlannedUnit]) -> Resul
     let plan = Plan::try_from(text).map_err(|error| Error::Invalid(error.to_string()))?;
     let new: Vec<_> =
         plan.planned_units().iter().map(|unit| (UnitId::from_uuid(ctx.new_uuid()), unit)).collect();
-    Ok(units::upsert_planned_units(ctx.conn(), task, &new).await?)
+    units::upsert_planned_units(ctx.conn(), task, &new).await?;
+    // Jobs of units that the plan does not name any more are cancelled.
+    ctx.mark_job_changed();
+    Ok(())
 }
 
 /// Replaces the acceptance criteria of a task.

@@ -46,6 +46,9 @@ pub async fn claim_jobs(
         let max_jobs = body.max_jobs.into();
         let jobs = jobs::claim_jobs(&mut tx, &service.name, body.claim_id, max_jobs, ttl).await?;
         tx.commit().await.map_err(DbError::from)?;
+        if !jobs.is_empty() {
+            app.announce_commit();
+        }
         let left = until.saturating_duration_since(Instant::now());
         if !jobs.is_empty() || left.is_zero() {
             return Ok(ClaimedJobs { jobs });
@@ -87,6 +90,7 @@ pub async fn report_job(
     let mut conn = app.conn().await?;
     if let Some(task) = jobs::record_job_result(&mut conn, claim, state, &body.result).await? {
         app.announce_commit();
+        app.announce_job_log(job);
         app.announce_due_runs(&[task]);
         return Ok(JobStatusView { job_id: job, state });
     }

@@ -51,7 +51,8 @@ fn the_map_lists_exactly_the_tables_of_the_schema() {
     let mut there = BTreeSet::new();
     for path in files("crates/cynode-db/migrations") {
         for line in read(&path).lines() {
-            if let Some(rest) = line.strip_prefix("CREATE TABLE ")
+            let rest = line.strip_prefix("CREATE TABLE ");
+            if let Some(rest) = rest.or_else(|| line.strip_prefix("CREATE UNLOGGED TABLE "))
                 && !line.contains("PARTITION OF")
             {
                 there.insert(rest.split([' ', '(']).next().unwrap().to_owned());

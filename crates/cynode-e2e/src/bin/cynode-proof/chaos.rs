@@ -184,7 +184,7 @@ async fn observe(pool: &PgPool, task: &str) -> Facts {
         WHERE task_id = $1 AND verdict <> 'wait' AND NOT (step = 'dispatch_step' AND verdict = 'pass')
         GROUP BY 1
         UNION ALL
-        SELECT 'event ' || kind, count(*) FROM events WHERE task_id = $1 GROUP BY 1
+        SELECT 'event ' || kind, count(*) FROM events WHERE task_id = $1 AND kind <> 'job.changed' GROUP BY 1
         UNION ALL
         SELECT 'steps out of order', max(sequence) - count(*) FROM workflow_transitions WHERE task_id = $1
         UNION ALL

@@ -36,7 +36,7 @@ const FACTS: &str = "
     SELECT 'step ' || step || ' ' || verdict || ' ' || coalesce(unit_key, '') || ' ' || coalesce(note, ''), count(*)
     FROM workflow_transitions WHERE task_id = $1 AND verdict <> 'wait' GROUP BY 1
     UNION ALL
-    SELECT 'event ' || kind, count(*) FROM events WHERE task_id = $1 AND kind <> 'preference.set' GROUP BY 1
+    SELECT 'event ' || kind, count(*) FROM events WHERE task_id = $1 AND kind NOT IN ('preference.set', 'job.changed') GROUP BY 1
     UNION ALL
     SELECT 'steps out of order', max(sequence) - count(*) FROM workflow_transitions WHERE task_id = $1
     UNION ALL
