@@ -2,7 +2,9 @@
 
 mod accounts;
 mod answer;
+mod artifacts;
 mod environments;
+mod estimates;
 mod events;
 mod groups;
 mod handoffs;
@@ -52,6 +54,7 @@ fn account_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(operation::healthz))
         .routes(routes!(operation::readyz))
         .routes(routes!(operation::readiness))
+        .routes(routes!(operation::diagnose))
         .routes(routes!(operation::metrics))
         .routes(routes!(accounts::bootstrap))
         .routes(routes!(accounts::login))
@@ -113,6 +116,9 @@ fn task_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(signals::answer_task))
         .routes(routes!(signals::task_timeline))
         .routes(routes!(signals::task_evidence))
+        .routes(routes!(signals::rerun_evidence))
+        .routes(routes!(artifacts::list_artifacts))
+        .routes(routes!(estimates::estimate_task))
         .routes(routes!(schedules::create_schedule, schedules::list_schedules))
         .routes(routes!(
             schedules::get_schedule,
@@ -133,6 +139,7 @@ fn task_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(pull_requests::review_pull_request))
         .routes(routes!(pull_requests::close_pull_request))
         .routes(routes!(notifications::list_inbox))
+        .routes(routes!(notifications::view_inbox_item))
         .routes(routes!(notifications::create_channel, notifications::list_channels))
         .routes(routes!(
             notifications::get_channel,
@@ -220,6 +227,7 @@ pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(repositories::project_pack))
         .routes(routes!(remotes::get_remote, remotes::set_remote, remotes::delete_remote))
         .routes(routes!(environments::detect_environment))
+        .routes(routes!(artifacts::get_artifact))
         .routes(routes!(remotes::list_issues))
         .routes(routes!(remotes::receive_hook))
         .routes(routes!(pull_requests::diff_pull_request))

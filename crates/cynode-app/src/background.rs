@@ -1,5 +1,6 @@
 //! Background work: the reconciler, maintenance and health checks.
 
+pub mod doctor;
 pub mod health;
 pub mod maintenance;
 pub mod reconciler;

@@ -1,5 +1,6 @@
 //! Tasks: create, read, retry, cancel.
 
+pub mod estimates;
 pub(crate) mod event_feed;
 pub mod events;
 pub mod policies;

@@ -129,6 +129,8 @@ event_kinds! {
     AgentReported = "agent.reported";
     /// A verification of a task's work was recorded.
     VerificationRecorded = "verification.recorded";
+    /// A person had the checks of an ended task run again.
+    EvidenceRequested = "evidence.requested";
     /// A skill was written or removed.
     SkillChanged = "skill.changed";
     /// A person reviewed what an agent wrote: a skill, a schedule or a task.

@@ -29,3 +29,11 @@ CREATE UNLOGGED TABLE inbox_viewers (
     PRIMARY KEY (item, user_id)
 );
 CREATE INDEX inbox_viewers_by_time ON inbox_viewers (seen_at);
+
+-- The calls of the last hour, for the health of providers. It costs next to nothing when a call is written.
+CREATE INDEX model_calls_by_time ON model_calls USING brin (started_at);
+
+-- Checks of an ended task can be run again: the evidence so far is kept, and the new one counts.
+ALTER TABLE evidence ADD COLUMN superseded_at timestamptz;
+ALTER TABLE evidence DROP CONSTRAINT evidence_unique;
+CREATE UNIQUE INDEX evidence_current ON evidence (unit_id, attempt) WHERE superseded_at IS NULL;

@@ -1,5 +1,6 @@
 //! Tasks and their dependencies.
 
+pub mod estimates;
 pub mod events;
 pub mod policies;
 pub mod preferences;

@@ -1,5 +1,6 @@
 //! Pull requests on the wire.
 
+pub mod artifacts;
 pub mod environments;
 pub mod evidence;
 pub mod forges;

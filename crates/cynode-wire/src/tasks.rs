@@ -176,3 +176,39 @@ impl From<Task> for TaskView {
         }
     }
 }
+
+/// What a task is expected to cost and to take, from completed tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskEstimate {
+    /// Tasks that the estimate is made from.
+    pub basis: EstimateBasis,
+    /// Number of those tasks.
+    pub samples: u32,
+    /// Cost, in millionths of the installation's currency; left out when nothing is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_micros: Option<EstimateRange>,
+    /// Time from start to end, in seconds; left out when nothing is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<EstimateRange>,
+}
+
+/// Tasks that an estimate is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EstimateBasis {
+    /// Completed tasks of the same project.
+    Project,
+    /// Completed tasks of all projects.
+    Installation,
+    /// Too few tasks have been completed.
+    Unknown,
+}
+
+/// The expected range of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EstimateRange {
+    /// Half of the tasks stayed below it.
+    pub p50: u64,
+    /// Nine of ten tasks stayed below it.
+    pub p90: u64,
+}

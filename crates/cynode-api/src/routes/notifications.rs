@@ -9,7 +9,7 @@ use cynode_core::{
 };
 use cynode_wire::notifications::{
     ChannelView, ChannelWithSecret, CreateChannel, NotificationView, UpdateChannel,
-    inbox::InboxView,
+    inbox::{InboxView, ViewInboxItem},
 };
 use serde::Deserialize;
 
@@ -40,8 +40,8 @@ pub(crate) struct NotificationStateQuery {
 ///
 /// These events change it: `task.waiting`, `task.instructed`, `task.cancelled`, `task.completed`, `task.failed`,
 /// `task.parked`, `task.unparked`, `approval.requested`, `approval.decided`, `agent_token.revoked`,
-/// `environment.proposed`, `environment.accepted`, `environment.rejected`, `tool_server.*`, `pull_request.*` and changes
-/// of your roles.
+/// `environment.proposed`, `environment.accepted`, `environment.rejected`, `tool_server.*`, `pull_request.*`, `inbox.viewed`
+/// and changes of your roles.
 #[utoipa::path(get, path = "/v1/inbox", tag = "notifications",
     responses((status = OK, body = InboxView)))]
 pub(crate) async fn list_inbox(call: AuthenticatedCall) -> Result<Json<InboxView>, ApiError> {
@@ -50,6 +50,20 @@ pub(crate) async fn list_inbox(call: AuthenticatedCall) -> Result<Json<InboxView
         Box::pin(async move { inbox::list_inbox(ctx, &parts.keys).await })
     });
     Ok(Json(found.await?))
+}
+
+/// Says that you look at an item of your inbox; others see your name with it. Repeat it while you look: it ends after 30 seconds.
+/// The event `inbox.viewed` says that somebody began to look.
+#[utoipa::path(put, path = "/v1/inbox/{item}/presence", tag = "notifications", request_body = ViewInboxItem,
+    params(("item" = String, Path)), responses((status = NO_CONTENT)))]
+pub(crate) async fn view_inbox_item(
+    Path(item): Path<String>,
+    call: MutationCall<ViewInboxItem>,
+) -> Result<MutationResponse, ApiError> {
+    let seen = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move { inbox::view_inbox_item(ctx, &item).await })
+    });
+    Ok(MutationResponse(StatusCode::NO_CONTENT, seen.await?))
 }
 
 /// Creates a notification channel: a webhook, a mailbox or an ntfy topic.

@@ -3,9 +3,12 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
-use cynode_app::{Error, background::health};
+use cynode_app::{
+    Error,
+    background::{doctor, health},
+};
 use cynode_core::{ids::ProjectId, roles::UserRole};
-use cynode_wire::platform::health::{HealthStatus, Readiness};
+use cynode_wire::platform::health::{Diagnosis, HealthStatus, Readiness};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -53,6 +56,12 @@ pub(crate) async fn readiness(
     Query(of): Query<ReadinessQuery>,
 ) -> Result<Json<Readiness>, ApiError> {
     Ok(Json(health::report_health(&call.app, &call.request, of.project_id).await?))
+}
+
+/// Diagnoses the installation: what the server can check by itself, each with what to do about it. For admins.
+#[utoipa::path(get, path = "/v1/doctor", tag = "operation", responses((status = OK, body = Diagnosis)))]
+pub(crate) async fn diagnose(call: AuthenticatedCall) -> Result<Json<Diagnosis>, ApiError> {
+    Ok(Json(doctor::diagnose_installation(&call.app, &call.request).await?))
 }
 
 /// Subject of the readiness check.

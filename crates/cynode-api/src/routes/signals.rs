@@ -113,3 +113,21 @@ pub(crate) async fn task_evidence(
     });
     Ok(Json(found.await?))
 }
+
+/// Runs the checks of an ended task again, on the commits that it left and in fresh sandboxes. The evidence so far becomes stale. Refused
+/// while the task runs its checks, and before it has ended: until then its run goes by them.
+#[utoipa::path(post, path = "/v1/tasks/{task}/evidence/rerun", tag = "tasks",
+    params(("task" = String, Path), ProjectQuery), responses((status = ACCEPTED, body = TaskEvidence)))]
+pub(crate) async fn rerun_evidence(
+    Path(task): Path<TaskPathParam>,
+    Query(ProjectQuery { project }): Query<ProjectQuery>,
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let answer = call.app.mutate(&call.request, |ctx| {
+        Box::pin(async move {
+            let id = resolve_task(ctx, task, project.map(|name| name.0)).await?;
+            evidence::rerun_checks(ctx, id).await
+        })
+    });
+    Ok(MutationResponse(StatusCode::ACCEPTED, answer.await?))
+}

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use cynode_core::{
     agents::AgentRole,
+    events::EventKind,
     evidence::{
         ChangeAnomaly, CheckRunResult, CheckTally, EvidenceCheck, FileAnomaly, FileChangeKind,
         MAX_CHECKS,
@@ -16,7 +17,8 @@ use cynode_core::{
     },
     ids::{EvidenceId, JobId, ProjectId, TaskId},
     nodes::{CommandOutcome, WorkStopReason},
-    tasks::Criterion,
+    roles::UserRole,
+    tasks::{Criterion, TaskStateName},
     workflow::{
         environments::SETUP_FAILURE_PREFIX,
         evidence::{Evidence, EvidenceState, EvidenceView},
@@ -36,7 +38,11 @@ use cynode_wire::{
 };
 use serde_json::{Value, json};
 
-use crate::{Ctx, Error, delivery::task_environments, platform::operation};
+use crate::{
+    Ctx, Error,
+    delivery::task_environments,
+    platform::{context::EventDraft, operation},
+};
 
 /// Returns the evidence of a task and all findings about its current units.
 #[tracing::instrument(name = "app.evidence.get_evidence", skip_all, fields(task.id = %task))]
@@ -83,13 +89,13 @@ pub(crate) async fn schedule_checks(
     task: TaskId,
     unit: &UnitKey,
     attempt: u32,
-    CheckRequest { checks: wanted, timeout_seconds, rerun }: CheckRequest<'_>,
+    request: CheckRequest<'_>,
 ) -> Result<(), Error> {
-    if let Some(why) = wanted.iter().find_map(EvidenceCheck::validation_error) {
+    if let Some(why) = request.checks.iter().find_map(EvidenceCheck::validation_error) {
         return Err(Error::Invalid(why));
     }
     let subject = evidence::find_evidence_subject(ctx.conn(), task, unit, attempt).await?;
-    let mut subject = subject.filter(|subject| subject.open).ok_or_else(|| {
+    let subject = subject.filter(|subject| subject.open).ok_or_else(|| {
         Error::Invalid(format!("unit `{unit}` has no result of that attempt to be checked"))
     })?;
     if subject.commit.is_none() {
@@ -97,6 +103,17 @@ pub(crate) async fn schedule_checks(
             format!("unit `{unit}` has no commit, and started from none: nothing can be checked");
         return Err(Error::Invalid(why));
     }
+    gather_evidence(ctx, task, attempt, subject, request).await
+}
+
+/// Queues the first of the checks that have no result yet.
+async fn gather_evidence(
+    ctx: &mut Ctx,
+    task: TaskId,
+    attempt: u32,
+    mut subject: EvidenceSubject,
+    CheckRequest { checks: wanted, timeout_seconds, rerun }: CheckRequest<'_>,
+) -> Result<(), Error> {
     let own = subject.sandbox.take().and_then(|it| serde_json::from_value(it).ok());
     let own = own.unwrap_or_else(SandboxNeeds::plain_sandbox);
     let sandbox = task_environments::sandbox_of_checks(ctx.conn(), task, own).await?;
@@ -158,6 +175,53 @@ pub(crate) async fn schedule_checks(
         ctx.wake_task(task);
     }
     Ok(())
+}
+
+/// Timeout of a check that is run again, unless the check has a longer one of its own.
+const RERUN_TIMEOUT_SECONDS: u32 = 600;
+
+/// Runs the checks of an ended task again, on the commits that it left and in fresh sandboxes. The evidence so far stays as stale
+/// evidence. A task that has not ended runs its checks by itself: its run goes by them, and must not lose them.
+#[tracing::instrument(name = "app.evidence.rerun_checks", skip_all, fields(task.id = %task))]
+#[operation]
+pub async fn rerun_checks(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, Error> {
+    let project = crate::tasks::get_task(ctx, task).await?.project;
+    ctx.require_project_role(project, UserRole::Operator).await?;
+    // Of two requests at the same moment, the second finds the checks of the first.
+    cynode_db::workflow::lock_run(ctx.conn(), task).await?;
+    let shown = evidence::list_task_evidence(ctx.conn(), task, true).await?;
+    if shown.iter().any(|it| it.state == EvidenceState::Gathering) {
+        let why = "the task runs its checks right now: wait until they have ended";
+        return Err(Error::Conflict(why));
+    }
+    match crate::tasks::get_task(ctx, task).await?.state.state_name() {
+        TaskStateName::Queued | TaskStateName::Running => {
+            let why = "the task has not ended and runs its checks by itself; if it waits for you, answer `retry`";
+            return Err(Error::Conflict(why));
+        }
+        TaskStateName::Completed | TaskStateName::Failed | TaskStateName::Cancelled => {}
+    }
+    if evidence::has_expired_files(ctx.conn(), task).await? {
+        return Err(Error::Conflict("the commits of the task are not kept any more"));
+    }
+    let mut units = Vec::new();
+    for it in shown.into_iter().filter(|it| !it.stale && it.commit.is_some()) {
+        let subject =
+            evidence::find_evidence_subject(ctx.conn(), task, &it.unit, it.attempt).await?;
+        let checks: Vec<EvidenceCheck> = it.checks.into_iter().map(|it| it.check).collect();
+        let Some(subject) = subject.filter(|_| !checks.is_empty()) else { continue };
+        evidence::supersede_evidence(ctx.conn(), it.evidence_id).await?;
+        let timeout_seconds = RERUN_TIMEOUT_SECONDS;
+        let request = CheckRequest { checks: &checks, timeout_seconds, rerun: false };
+        gather_evidence(ctx, task, it.attempt, subject, request).await?;
+        units.push(it.unit);
+    }
+    if units.is_empty() {
+        return Err(Error::Conflict("the task left no commit with checks that could be run again"));
+    }
+    let draft = EventDraft::new(EventKind::EvidenceRequested, json!({ "units": units }));
+    ctx.record_event(draft.with_project(project).with_task(task)).await?;
+    get_evidence(ctx, task).await
 }
 
 /// Schedules checks on the base commit, before any change, in one job. Existing results stay; checks that could not

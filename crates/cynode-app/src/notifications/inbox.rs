@@ -1,6 +1,7 @@
 //! The inbox: everything that waits for a decision which the caller may make, in one list.
 
 use cynode_core::{
+    events::EventKind,
     ids::{ApprovalId, PullRequestId, ServerId, TaskId, UserId, WaitId},
     notifications::InboxKind,
     roles::UserRole,
@@ -12,12 +13,12 @@ use cynode_db::{
 };
 use cynode_notify::{escape_hidden_chars, to_single_line};
 use cynode_wire::notifications::inbox::{InboxAction, InboxCounts, InboxItem, InboxView};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::question::{describe_call, describe_plan, render_fields};
 use crate::{
     Ctx, Error,
-    platform::{keys::InstallationKeys, operation},
+    platform::{context::EventDraft, keys::InstallationKeys, operation},
     tasks::policies::require_four_eyes,
     tools::approvals,
 };
@@ -25,7 +26,10 @@ use crate::{
 /// Maximum number of items in the answer. The counts are of all.
 const MAX_INBOX_ITEMS: i64 = 200;
 
-/// Lists what waits for the caller. The cost is one query, and two more for each plan and each call where four eyes are
+/// How long a person counts as looking at an item after they said so.
+const VIEWER_TTL_SECONDS: i64 = 30;
+
+/// Lists what waits for the caller. The cost is two queries, and two more for each plan and each call where four eyes are
 /// demanded.
 #[tracing::instrument(name = "app.inbox.list_inbox", skip_all)]
 #[operation]
@@ -43,7 +47,38 @@ pub async fn list_inbox(ctx: &mut Ctx, keys: &InstallationKeys) -> Result<InboxV
         item.actions.retain(|action| !(denied && *action == InboxAction::Approve));
         items.push(item);
     }
+    if !items.is_empty() {
+        let viewers = inbox::list_viewers(ctx.conn(), caller.user, VIEWER_TTL_SECONDS).await?;
+        for item in &mut items {
+            let own = viewers.iter().filter(|viewer| viewer.item == item.id);
+            item.viewers = own.map(|viewer| viewer.name.clone()).collect();
+        }
+    }
     Ok(InboxView { items, counts: sum_counts(&found.counts) })
+}
+
+/// Records that the caller looks at an item of their inbox, until they have not said so for a while. The others are told when somebody
+/// begins to look.
+#[tracing::instrument(name = "app.inbox.view_inbox_item", skip_all)]
+#[operation]
+pub async fn view_inbox_item(ctx: &mut Ctx, item: &str) -> Result<(), Error> {
+    let (caller, now) = (ctx.caller()?, ctx.now);
+    if caller.bounds.is_some() {
+        return Err(Error::forbidden(UserRole::Operator, "as a person: agents decide nothing"));
+    }
+    let found =
+        inbox::list_inbox(ctx.conn(), caller.user, caller.role, now, MAX_INBOX_ITEMS).await?;
+    let record = found.items.iter().find(|record| item_id(record) == item);
+    let record = record.ok_or_else(|| Error::not_found("item of your inbox", item))?;
+    if !inbox::touch_viewer(ctx.conn(), item, caller.user, VIEWER_TTL_SECONDS).await? {
+        return Ok(());
+    }
+    let data = json!({ "item": item, "user_id": caller.user });
+    let mut event = EventDraft::new(EventKind::InboxViewed, data);
+    if let Some((project, _)) = &record.project {
+        event = event.with_project(*project);
+    }
+    ctx.record_event(event).await
 }
 
 /// Returns whether the policies about four eyes let the user approve a plan or a call.
@@ -106,6 +141,7 @@ fn to_inbox_item(record: InboxRecord, keys: &InstallationKeys) -> InboxItem {
         blocked_units: record.blocked_units,
         blocked_tasks: record.blocked_tasks,
         actions,
+        viewers: Vec::new(),
     }
 }
 

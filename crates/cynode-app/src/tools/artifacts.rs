@@ -1,6 +1,8 @@
 //! Artifacts: bytes in the object store under their SHA-256 digest, metadata in the database. Path traversal is
 //! impossible: the path of an object is made from its digest, never from a name.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use cynode_core::settings::registry::{
     ARTIFACT_BYTES_SETTING, DEFAULT_PROJECT_BLOB_BYTES, DEFAULT_TASK_ARTIFACT_BYTES,
@@ -12,7 +14,11 @@ use cynode_core::{
 };
 use cynode_db::tools::artifacts;
 use data_encoding::HEXLOWER;
-use object_store::{ObjectStoreExt, PutPayload, path::Path};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use object_store::{GetOptions, ObjectStoreExt, PutPayload, path::Path};
 use sha2::{Digest, Sha256};
 
 pub use cynode_db::tools::artifacts::Artifact;
@@ -27,6 +33,9 @@ pub const MAX_ARTIFACT_BYTES: usize = 4 * 1024 * 1024;
 
 /// Maximum number of artifacts of one task, which is also the maximum of a list.
 const MAX_TASK_ARTIFACTS: i64 = 1000;
+
+/// Bytes of an artifact as they are read.
+pub type ArtifactStream = BoxStream<'static, object_store::Result<Bytes>>;
 
 /// Metadata of a new artifact.
 #[derive(Clone, Debug)]
@@ -243,6 +252,47 @@ pub async fn read_artifact_bytes(app: &App, artifact: &Artifact) -> Result<Bytes
         return Err(Error::Internal(anyhow::anyhow!("the stored bytes were changed")));
     }
     Ok(bytes)
+}
+
+/// Opens the bytes of an artifact, all of them or a range, as a stream. The digest of a whole file is verified while it is read: when it
+/// differs, the stream ends with an error.
+#[tracing::instrument(name = "app.artifacts.open_artifact_bytes", skip_all)]
+#[operation]
+pub async fn open_artifact_bytes(
+    app: &App,
+    artifact: &Artifact,
+    range: Option<Range<u64>>,
+) -> Result<ArtifactStream, Error> {
+    let store = &app.gateway_parts()?.objects;
+    let is_whole = range.is_none();
+    let options = GetOptions::default().with_range(range);
+    let path = object_path(&artifact.digest);
+    let stored = store.get_opts(&path, options).await.map_err(|error| match error {
+        object_store::Error::NotFound { .. } => Error::not_found("artifact", artifact.id),
+        other => object_store_error(other),
+    })?;
+    let bytes = stored.into_stream();
+    Ok(if is_whole { verify_stream(bytes, artifact.digest) } else { bytes })
+}
+
+/// Ends a stream with an error when its bytes do not have the digest.
+fn verify_stream(bytes: ArtifactStream, digest: [u8; 32]) -> ArtifactStream {
+    let verified =
+        stream::try_unfold((bytes, Sha256::new()), move |(mut bytes, mut hash)| async move {
+            if let Some(piece) = bytes.next().await {
+                let piece = piece?;
+                hash.update(&piece);
+                return Ok(Some((piece, (bytes, hash))));
+            }
+            if <[u8; 32]>::from(hash.finalize()) == digest {
+                return Ok(None);
+            }
+            Err(object_store::Error::Generic {
+                store: "artifacts",
+                source: "the stored bytes were changed".into(),
+            })
+        });
+    verified.boxed()
 }
 
 /// Decodes 32 bytes of lower-case hexadecimal, the only spelling of digests and keys.

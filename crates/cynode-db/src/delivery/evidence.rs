@@ -184,7 +184,7 @@ pub async fn list_attempt_commits(
                 WHERE r.evidence_id = e.evidence_id AND r.round > 0 AND r.passed) AS "held!"
         FROM jobs j
         JOIN work_units u ON u.unit_id = j.unit_id
-        LEFT JOIN evidence e ON e.unit_id = j.unit_id AND e.attempt = j.attempt
+        LEFT JOIN evidence e ON e.unit_id = j.unit_id AND e.attempt = j.attempt AND e.superseded_at IS NULL
         WHERE j.task_id = $1 AND j.evidence_id IS NULL AND j.result ->> 'commit' IS NOT NULL
             AND NOT EXISTS (SELECT FROM tasks t WHERE t.task_id = $1 AND t.files_expired_at IS NOT NULL)
         ORDER BY j.ended_at, j.job_id
@@ -245,7 +245,7 @@ pub async fn open_evidence(
         "
         INSERT INTO evidence (evidence_id, task_id, unit_id, attempt, commit, pinned_from, checks, state, gather_attempts, opened_at)
         VALUES ($1, $2, $3, $4, $5, $6, '[]', 'gathering', 1, clock_timestamp())
-        ON CONFLICT ON CONSTRAINT evidence_unique DO NOTHING
+        ON CONFLICT (unit_id, attempt) WHERE superseded_at IS NULL DO NOTHING
         ",
         id.as_uuid(),
         task.as_uuid(),
@@ -257,7 +257,7 @@ pub async fn open_evidence(
     .execute(&mut *conn)
     .await?;
     let id = sqlx::query_scalar!(
-        "SELECT evidence_id FROM evidence WHERE unit_id = $1 AND attempt = $2 FOR UPDATE",
+        "SELECT evidence_id FROM evidence WHERE unit_id = $1 AND attempt = $2 AND superseded_at IS NULL FOR UPDATE",
         subject.unit,
         attempt.cast_signed(),
     )
@@ -265,6 +265,28 @@ pub async fn open_evidence(
     .await?;
     let known = lock_evidence(conn, EvidenceId::from_uuid(id)).await?;
     known.ok_or(DbError::Corrupt { table: "evidence", column: "evidence_id" })
+}
+
+/// Marks evidence as superseded: its checks are run again, and what they show then counts.
+#[tracing::instrument(name = "db.evidence.supersede_evidence", skip_all, fields(evidence.id = %id))]
+pub async fn supersede_evidence(conn: &mut Conn, id: EvidenceId) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE evidence SET superseded_at = clock_timestamp() WHERE evidence_id = $1 AND superseded_at IS NULL",
+        id.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Whether the commits and artifacts of a task were removed.
+#[tracing::instrument(name = "db.evidence.has_expired_files", skip_all, fields(task.id = %task))]
+pub async fn has_expired_files(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+    let expired = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM tasks WHERE task_id = $1 AND files_expired_at IS NOT NULL) AS "expired!""#,
+        task.as_uuid(),
+    );
+    Ok(expired.fetch_one(conn).await?)
 }
 
 /// Begins what is known of a task's checks before any change, or locks what was begun.
@@ -722,7 +744,7 @@ pub async fn allows_acceptance(
         r#"
         WITH mine AS (
             SELECT e.evidence_id, e.state FROM evidence e JOIN work_units u USING (unit_id)
-            WHERE u.task_id = $1 AND u.key = $2 AND e.attempt = $3
+            WHERE u.task_id = $1 AND u.key = $2 AND e.attempt = $3 AND e.superseded_at IS NULL
         ), noted AS (
             UPDATE evidence e SET waiver_reason = $4 FROM mine
             WHERE e.evidence_id = mine.evidence_id AND mine.state <> 'passed' AND $4::text IS NOT NULL
@@ -753,14 +775,14 @@ pub async fn list_task_evidence(
         r#"
         SELECT e.evidence_id, u.key, e.attempt, e.commit, e.checks, e.state, e.error, e.gather_attempts, e.waiver_reason,
             e.opened_at, e.ended_at,
-            u.attempts <> e.attempt OR EXISTS (SELECT FROM work_units d JOIN jobs j ON j.unit_id = d.unit_id AND j.attempt = d.attempts
+            e.superseded_at IS NOT NULL OR u.attempts <> e.attempt OR EXISTS (SELECT FROM work_units d JOIN jobs j ON j.unit_id = d.unit_id AND j.attempt = d.attempts
                 WHERE d.task_id = u.task_id AND u.key = ANY (d.depends_on) AND j.evidence_id IS NULL
                     AND j.result ->> 'commit' IS NOT NULL AND j.result ->> 'commit' <> e.commit) AS "stale!",
             EXISTS (SELECT FROM jobs j WHERE j.evidence_id = e.evidence_id AND j.state IN ('queued', 'running')) AS "alive!",
             p.evidence_id AS "earlier_id?", p.checks AS "earlier_checks?"
         FROM evidence e JOIN work_units u ON u.unit_id = e.unit_id
-        LEFT JOIN evidence p ON p.unit_id = e.unit_id AND p.attempt = e.attempt - 1
-        WHERE e.task_id = $1 AND (NOT $2 OR u.attempts = e.attempt)
+        LEFT JOIN evidence p ON p.unit_id = e.unit_id AND p.attempt = e.attempt - 1 AND p.superseded_at IS NULL
+        WHERE e.task_id = $1 AND (NOT $2 OR (u.attempts = e.attempt AND e.superseded_at IS NULL))
         ORDER BY e.opened_at, e.evidence_id
         "#,
         task.as_uuid(),

@@ -93,6 +93,69 @@ fn corrupt(column: &'static str) -> DbError {
     DbError::Corrupt { table: "inbox", column }
 }
 
+/// Notes that a user looks at an item of the inbox, and removes who has not said so for a while. Gives whether the user begins to look.
+#[tracing::instrument(name = "db.inbox.touch_viewer", skip_all)]
+pub async fn touch_viewer(
+    conn: &mut Conn,
+    item: &str,
+    user: UserId,
+    ttl_seconds: i64,
+) -> Result<bool, DbError> {
+    let began = sqlx::query_scalar!(
+        r#"
+        INSERT INTO inbox_viewers (item, user_id, seen_at) VALUES ($1, $2, clock_timestamp())
+        ON CONFLICT (item, user_id) DO UPDATE SET seen_at = excluded.seen_at
+        RETURNING coalesce((
+            SELECT old.seen_at < clock_timestamp() - $3::bigint * interval '1 second'
+            FROM inbox_viewers old WHERE old.item = $1 AND old.user_id = $2), true) AS "began!"
+        "#,
+        item,
+        user.as_uuid(),
+        ttl_seconds,
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    if began {
+        sqlx::query!(
+            "DELETE FROM inbox_viewers WHERE seen_at < clock_timestamp() - $1::bigint * interval '1 second'",
+            ttl_seconds,
+        )
+        .execute(conn)
+        .await?;
+    }
+    Ok(began)
+}
+
+/// A person who looks at an item of the inbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InboxViewer {
+    /// Id of the item.
+    pub item: String,
+    /// Display name of the person.
+    pub name: String,
+}
+
+/// The people who look at items of the inbox now, without this one.
+#[tracing::instrument(name = "db.inbox.list_viewers", skip_all)]
+pub async fn list_viewers(
+    conn: &mut Conn,
+    except: UserId,
+    ttl_seconds: i64,
+) -> Result<Vec<InboxViewer>, DbError> {
+    let rows = sqlx::query_as!(
+        InboxViewer,
+        "
+        SELECT v.item, u.display_name AS name FROM inbox_viewers v JOIN users u USING (user_id)
+        WHERE v.seen_at >= clock_timestamp() - $2::bigint * interval '1 second' AND v.user_id <> $1
+        ORDER BY v.item, u.display_name
+        LIMIT 1000
+        ",
+        except.as_uuid(),
+        ttl_seconds,
+    );
+    Ok(rows.fetch_all(conn).await?)
+}
+
 /// Lists what waits for a user with that role in the installation.
 #[tracing::instrument(name = "db.inbox.list_inbox", skip_all)]
 pub async fn list_inbox(

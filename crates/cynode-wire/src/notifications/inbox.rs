@@ -62,7 +62,15 @@ pub struct InboxItem {
     pub blocked_tasks: u32,
     /// What the caller may do about it.
     pub actions: Vec<InboxAction>,
+    /// Display names of other people who look at it now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub viewers: Vec<String>,
 }
+
+/// Says that the caller looks at an item. It has no fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ViewInboxItem {}
 
 /// What a person may do about an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

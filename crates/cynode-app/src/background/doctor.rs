@@ -1,0 +1,244 @@
+//! Diagnosis of the installation for its admins: the readiness checks, and what else the server can find out by itself.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use cynode_core::{nodes::NodeState, roles::UserRole};
+use cynode_db::{
+    models::registry::{self, ProviderKey, ProviderRecord},
+    nodes::{self, NodeRecord},
+    platform::health::{self as database, ProviderHealth},
+};
+use cynode_wire::platform::health::{Diagnosis, DiagnosisCheck, ReadinessCheck, ReadinessStatus};
+use object_store::{ObjectStoreExt, PutPayload, path::Path};
+use time::OffsetDateTime;
+
+use super::health;
+use crate::{
+    App, Error, OperationRequest,
+    platform::operation,
+    workflow::placement::{is_alive, takes_jobs},
+};
+
+/// Version of this program.
+const SERVER_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Difference between the clocks of server and database from which on the check warns, and from which on it fails: leases would end too
+/// early or too late.
+const MAX_CLOCK_SKEW: time::Duration = time::Duration::seconds(2);
+const MAX_USABLE_CLOCK_SKEW: time::Duration = time::Duration::seconds(30);
+
+/// How far back calls of models are looked at.
+const PROVIDER_HEALTH_PERIOD: time::Duration = time::Duration::hours(1);
+
+/// Timeout of the storage check.
+const STORAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Diagnoses the installation. Only its admins may ask.
+#[tracing::instrument(name = "app.doctor.diagnose_installation", skip_all)]
+#[operation]
+pub async fn diagnose_installation(
+    app: &App,
+    request: &OperationRequest,
+) -> Result<Diagnosis, Error> {
+    let permitted = app
+        .read(request, |ctx| Box::pin(async move { ctx.require_role(UserRole::Admin).map(drop) }));
+    permitted.await?;
+    let readiness = health::report_health(app, request, None).await?.checks;
+    let is_broken = readiness.iter().any(|check| {
+        check.status == ReadinessStatus::Failed && ["database", "schema"].contains(&&*check.name)
+    });
+    let mut checks: Vec<DiagnosisCheck> = readiness.into_iter().map(Into::into).collect();
+    if is_broken {
+        return Ok(checks.into());
+    }
+    let now = app.environment().now();
+    let mut conn = app.conn().await?;
+    let facts = database::get_database_facts(&mut conn).await?;
+    let providers = registry::list_providers(&mut conn).await?;
+    let keys = registry::list_provider_keys(&mut conn).await?;
+    let calls = database::list_provider_health(&mut conn, now - PROVIDER_HEALTH_PERIOD).await?;
+    let nodes = nodes::list_nodes(&mut conn).await?;
+    drop(conn);
+    checks.push(check_clock(now, facts.now).into());
+    checks.push(check_storage(app).await.into());
+    for provider in &providers {
+        let own = calls.iter().find(|calls| calls.provider == provider.name);
+        checks.push(check_provider(provider, &keys, own, now));
+    }
+    checks.extend(nodes.iter().filter_map(check_node).map(DiagnosisCheck::from));
+    checks.push(check_versions(&nodes, &facts.version).into());
+    checks.push(DiagnosisCheck::unknown_check(
+        "backups",
+        "the server does not know whether PostgreSQL, the stored files and the master key are backed up",
+        "back up the database, `storage.directory` and the master key together, and try to restore them",
+    ));
+    Ok(checks.into())
+}
+
+/// Checks that the clocks of server and database agree.
+fn check_clock(here: OffsetDateTime, there: OffsetDateTime) -> ReadinessCheck {
+    const NAME: &str = "clock";
+    let skew = (here - there).abs();
+    let detail =
+        format!("the clocks of server and database differ by {} ms", skew.whole_milliseconds());
+    let fix = "synchronise the clocks of both machines, for example with chrony";
+    if skew <= MAX_CLOCK_SKEW {
+        ReadinessCheck::passed_check(NAME, detail)
+    } else if skew <= MAX_USABLE_CLOCK_SKEW {
+        ReadinessCheck::warning_check(NAME, detail, fix)
+    } else {
+        ReadinessCheck::failed_check(NAME, detail, fix)
+    }
+}
+
+/// Checks that the object store takes bytes and gives them back.
+async fn check_storage(app: &App) -> ReadinessCheck {
+    const NAME: &str = "storage";
+    let fix = "check that the disk of `storage.directory` is mounted, writable and not full";
+    match tokio::time::timeout(STORAGE_TIMEOUT, probe_storage(app)).await {
+        Ok(Ok(())) => ReadinessCheck::passed_check(NAME, "files can be stored and read"),
+        Ok(Err(error)) => {
+            let detail = format!("files cannot be stored: {}", format_cause(&error));
+            ReadinessCheck::failed_check(NAME, detail, fix)
+        }
+        Err(_) => {
+            let detail = format!("it did not answer within {} seconds", STORAGE_TIMEOUT.as_secs());
+            ReadinessCheck::failed_check(NAME, detail, fix)
+        }
+    }
+}
+
+/// Stores a few bytes, reads them and removes them. Orphan cleanup removes them if this process dies in between.
+async fn probe_storage(app: &App) -> Result<(), Error> {
+    let broken = |error: object_store::Error| Error::Internal(error.into());
+    let store = &app.gateway_parts()?.objects;
+    let name = app.environment().new_uuid(app.environment().now());
+    let path = Path::from(format!("incoming/{name}"));
+    let probe = Bytes::from_static(b"probe");
+    store.put(&path, PutPayload::from_bytes(probe.clone())).await.map_err(broken)?;
+    let stored = store.get(&path).await.map_err(broken)?.bytes().await.map_err(broken)?;
+    store.delete(&path).await.map_err(broken)?;
+    if stored == probe {
+        Ok(())
+    } else {
+        Err(Error::Internal(anyhow::anyhow!("other bytes came back")))
+    }
+}
+
+/// Formats an error without what the error type says about where it happened.
+fn format_cause(error: &Error) -> String {
+    match error {
+        Error::Internal(cause) | Error::Unavailable(cause) => format!("{cause:#}"),
+        other => other.to_string(),
+    }
+}
+
+/// Checks how the last calls of a provider went.
+fn check_provider(
+    provider: &ProviderRecord,
+    keys: &[ProviderKey],
+    calls: Option<&ProviderHealth>,
+    now: OffsetDateTime,
+) -> DiagnosisCheck {
+    const NAME: &str = "provider";
+    let name = &provider.name;
+    if !provider.enabled {
+        return ReadinessCheck::passed_check(NAME, format!("`{name}` is disabled")).into();
+    }
+    let mut own = keys.iter().filter(|key| key.provider == provider.id).peekable();
+    let parked = |key: &ProviderKey| key.parked_until.is_some_and(|until| until > now);
+    if own.peek().is_some() && own.all(parked) {
+        let detail = format!("`{name}` is not called: the quota of all its keys is used up");
+        return ReadinessCheck::warning_check(NAME, detail, "wait, or add another key")
+            .with_commands([format!("cynork provider add-key {name}")])
+            .into();
+    }
+    match calls {
+        None => DiagnosisCheck::unknown_check(
+            NAME,
+            format!("`{name}` was not called within the last hour"),
+            "call one of its models, for example with `cynork chat`",
+        ),
+        Some(calls) if calls.last_answered => {
+            let detail = format!(
+                "`{name}` answers; {} of {} calls of the last hour failed",
+                calls.failures, calls.calls
+            );
+            ReadinessCheck::passed_check(NAME, detail).into()
+        }
+        Some(calls) => {
+            let cause = calls.last_error.as_deref().unwrap_or("no answer came");
+            let detail = format!("the last call of `{name}` failed: {cause}");
+            ReadinessCheck::warning_check(NAME, detail, "check its address and its keys")
+                .with_commands(["cynork provider list", "cynork usage calls"])
+                .into()
+        }
+    }
+}
+
+/// Reports a node that takes jobs, with what its self-test found. The readiness checks report the others.
+fn check_node(node: &NodeRecord) -> Option<ReadinessCheck> {
+    if !takes_jobs(node) {
+        return None;
+    }
+    let backends: Vec<String> = node
+        .report
+        .backends
+        .iter()
+        .map(|it| format!("{:?} {}", it.backend, it.version).to_lowercase())
+        .collect();
+    let (name, free) = (&node.name, node.report.disk_free_mib);
+    Some(if backends.is_empty() {
+        let detail = format!("`{name}` has no sandbox that works");
+        ReadinessCheck::failed_check("node", detail, "see what is missing there")
+            .with_commands(["cynode-node doctor  # on that machine"])
+    } else {
+        let detail = format!(
+            "`{name}` has {} of {} slots in use, works with {}, and has {free} MiB of free disk",
+            node.jobs,
+            node.report.slots,
+            backends.join(" and ")
+        );
+        ReadinessCheck::passed_check("node", detail)
+    })
+}
+
+/// Checks that the nodes run the version of the server.
+fn check_versions(nodes: &[NodeRecord], database: &str) -> ReadinessCheck {
+    const NAME: &str = "versions";
+    let differs = |node: &&NodeRecord| {
+        node.state != NodeState::Removed && is_alive(node) && node.report.version != SERVER_VERSION
+    };
+    let others: Vec<String> = nodes
+        .iter()
+        .filter(differs)
+        .map(|node| format!("`{}` runs {}", node.name, node.report.version))
+        .collect();
+    let detail = format!("the server is {SERVER_VERSION}, PostgreSQL is {database}");
+    if others.is_empty() {
+        return ReadinessCheck::passed_check(NAME, format!("{detail}, and all nodes run the same"));
+    }
+    let detail = format!("{detail}; {}", others.join(", "));
+    ReadinessCheck::warning_check(NAME, detail, "install the same version everywhere")
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn clocks_that_differ_are_told_by_how_much() {
+        let here = datetime!(2026-11-18 12:00 UTC);
+        let status = |milliseconds| {
+            check_clock(here, here + time::Duration::milliseconds(milliseconds)).status
+        };
+        assert_eq!(status(-2000), ReadinessStatus::Ok);
+        assert_eq!(status(2001), ReadinessStatus::Warning);
+        assert_eq!(status(-30_001), ReadinessStatus::Failed);
+        let check = check_clock(here, here - time::Duration::milliseconds(250));
+        assert_eq!(check.detail, "the clocks of server and database differ by 250 ms");
+    }
+}
