@@ -458,6 +458,7 @@ def _():
         assert "needs_approval" in json.dumps(came), came
     pending = until("three calls that wait", lambda: it if len(it := call("approval list")["items"]) == 3 else None)
     waiting_items = call("inbox")
+    call("api", "PUT", f"/v1/inbox/{pending[0]['approval_id']}/presence", "--body", "-", stdin="{}")
     assert waiting_items["counts"]["call"] == 3, waiting_items["counts"]
     assert {it["approval_id"] for it in pending} <= {it["id"] for it in waiting_items["items"]}
     first, second, _third = sorted(pending, key=lambda it: it["asked_at"])
@@ -568,6 +569,23 @@ def _():
     call("task watch", task)
     for command in ("evidence", "cost", "reports", "logs", "diff", "timeline"):
         call(f"task {command}", task)
+    job = call("task timeline", task)["jobs"][0]["job_id"]
+    followed = call("task logs", task, "--follow", "--job", job)["items"]
+    assert followed and {it["job_id"] for it in followed} == {job}, followed
+    stored = call("artifact list", task)["items"]
+    assert stored, "the bundle of a commit is an artifact"
+    file = f"{options.work}/artifact"
+    assert call("artifact get", stored[0]["id"], "--output", file)["bytes"] == stored[0]["bytes"] == os.path.getsize(file)
+    with open(file, "rb") as bytes_of_it:
+        assert hashlib.sha256(bytes_of_it.read()).hexdigest() == stored[0]["sha256"]
+    call("artifact get", stored[0]["id"], "--output", file, code=2)
+    assert call("task estimate", "Greet nobody.", "--project", "web")["basis"] in ("project", "installation", "unknown")
+    again = call("task check", task)["evidence"]
+    assert "gathering" in [it["state"] for it in again] and any(it["stale"] for it in again), again
+    call("task check", task, code=5)
+    until("the checks that were run again", lambda: all(it["state"] == "passed" for it in call("task evidence", task)["evidence"]), seconds=120)
+    until("a diagnosis without failures", lambda: raw(["doctor"])[0] == 0)
+    assert {"database", "storage", "clock", "backups"} <= {it["name"] for it in call("doctor")["checks"]}
     number = result["pull_request"]["number"]
     assert number in [it["number"] for it in call("pr list", "--state", "open")["items"]]
     call("pr show", number)

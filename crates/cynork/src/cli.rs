@@ -94,6 +94,9 @@ pub(crate) enum CynorkCommand {
     /// Approve or deny tool calls of agents.
     #[command(subcommand)]
     Approval(commands::approval::ApprovalCommand),
+    /// List and download the artifacts of tasks.
+    #[command(subcommand)]
+    Artifact(commands::artifact::ArtifactCommand),
     Events(commands::events::EventsArgs),
     /// Manage models, their prices and routes.
     #[command(subcommand)]
@@ -321,6 +324,7 @@ impl CynorkCommand {
             Self::Chat(chat) => chat.run(context).await,
             Self::Inbox(inbox) => inbox.run(context).await,
             Self::Approval(approval) => approval.run(context).await,
+            Self::Artifact(artifact) => artifact.run(context).await,
             Self::Events(events) => events.run(context).await,
             Self::Model(model) => model.run(context).await,
             Self::Provider(provider) => provider.run(context).await,

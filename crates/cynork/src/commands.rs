@@ -5,6 +5,7 @@ pub(crate) mod agent_token;
 pub(crate) mod api;
 pub(crate) mod api_key;
 pub(crate) mod approval;
+pub(crate) mod artifact;
 pub(crate) mod audit;
 pub(crate) mod budget;
 pub(crate) mod channel;

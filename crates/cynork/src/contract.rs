@@ -56,6 +56,7 @@ promises! {
     "logout" calls [LOGOUT] gives Nothing;
     "whoami" calls [ME] gives Document("MeView");
     "status" calls [HEALTHZ READYZ READINESS GET_PROJECT] gives Own(forms::status_schema);
+    "doctor" calls [DIAGNOSE] gives Document("Diagnosis");
     "run" calls [ME READINESS GET_PROJECT CREATE_PROJECT GET_REPOSITORY IMPORT_REPOSITORY CREATE_TASK LIST_TASKS GET_TASK
         FOLLOW_EVENTS TASK_TIMELINE LIST_HANDOFFS GET_HANDOFF LIST_REPORTS SUM_USAGE JOB_EVENTS LIST_APPROVALS
         GET_APPROVAL DECIDE_APPROVAL EXPLAIN_MODELS EFFECTIVE_PREFERENCES APPROVE_TASK ANSWER_TASK TASK_EVIDENCE PULL_REQUEST_FILES
@@ -86,9 +87,11 @@ promises! {
         GET_PULL_REQUEST] gives Own(forms::run_schema);
     "task plan" calls [ME LIST_TASKS GET_TASK LIST_HANDOFFS GET_HANDOFF TASK_TIMELINE] gives Own(forms::plan_schema);
     "task timeline" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE] gives Document("TaskTimeline");
-    "task logs" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE FOLLOW_EVENTS JOB_EVENTS] gives Own(forms::logs_schema);
+    "task logs" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE FOLLOW_EVENTS FOLLOW_JOB_EVENTS JOB_EVENTS] gives Own(forms::logs_schema);
     "task diff" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE PULL_REQUEST_FILES DIFF_PULL_REQUEST TASK_DIFF] gives Own(forms::diff_schema);
     "task evidence" calls [ME LIST_TASKS GET_TASK TASK_EVIDENCE] gives Document("TaskEvidence");
+    "task check" calls [ME LIST_TASKS GET_TASK RERUN_EVIDENCE] gives Document("TaskEvidence");
+    "task estimate" calls [ME GET_PROJECT ESTIMATE_TASK] gives Document("TaskEstimate");
     "task cost" calls [ME LIST_TASKS GET_TASK TASK_TIMELINE SUM_USAGE] gives Own(forms::cost_schema);
     "task reports" calls [ME LIST_TASKS GET_TASK LIST_REPORTS] gives Document("UnpagedList_ReportView");
     "task approve" calls [ME LIST_TASKS GET_TASK SUM_USAGE EXPLAIN_MODELS EFFECTIVE_PREFERENCES TASK_TIMELINE LIST_HANDOFFS GET_HANDOFF APPROVE_TASK] gives Document("TaskView");
@@ -146,6 +149,8 @@ promises! {
     "chat threads" calls [LIST_THREADS] gives Document("Page_ThreadView");
     "chat show" calls [LIST_THREADS LIST_MESSAGES] gives Document("UnpagedList_ChatTurn");
     "inbox" calls [LIST_INBOX] gives Document("InboxView");
+    "artifact list" calls [ME LIST_TASKS GET_TASK LIST_ARTIFACTS] gives Document("UnpagedList_ArtifactView");
+    "artifact get" calls [GET_ARTIFACT] gives Own(forms::download_schema);
     "approval list" calls [LIST_APPROVALS] gives Document("UnpagedList_ApprovalView");
     "approval show" calls [GET_APPROVAL] gives Document("ApprovalView");
     "approval approve" calls [GET_APPROVAL DECIDE_APPROVAL] gives Document("ApprovalView");
@@ -238,7 +243,7 @@ promises! {
     "link show" calls [LOOK] gives Own(forms::link_schema);
     "link answer" calls [ANSWER] gives Own(forms::link_answer_schema);
     "metrics" calls [METRICS] gives Own(forms::metrics_schema);
-    "api" calls [HOME RECEIVE_HOOK] gives Anything;
+    "api" calls [HOME RECEIVE_HOOK VIEW_INBOX_ITEM] gives Anything;
     "completions" calls [] gives Own(forms::completions_schema);
     "man" calls [] gives Own(forms::man_pages_schema);
     "config show" calls [] gives Own(forms::config_schema);

@@ -75,14 +75,18 @@ operations! {
     DELETE_SETTING = "delete_setting" "DELETE" "/v1/settings/{key}" by "settings delete";
     DELETE_SKILL = "delete_skill" "DELETE" "/v1/skills/{skill}" by "skill delete";
     DETECT_ENVIRONMENT = "detect_environment" "POST" "/v1/projects/{project}/environments/detect" by "project environment detect";
+    DIAGNOSE = "diagnose" "GET" "/v1/doctor" by "doctor";
     DIFF_PULL_REQUEST = "diff_pull_request" "GET" "/v1/pull-requests/{pull_request}/diff" by "pr diff";
     DISALLOW_IMAGE = "disallow_image" "DELETE" "/v1/allowed-images" by "image disallow";
     EFFECTIVE_POLICIES = "effective_policies" "GET" "/v1/effective-policies" by "policy explain";
     EFFECTIVE_PREFERENCES = "effective_preferences" "GET" "/v1/effective-preferences" by "prefs effective";
+    ESTIMATE_TASK = "estimate_task" "POST" "/v1/task-estimates" by "task estimate";
     EXPLAIN = "explain" "POST" "/v1/policy/explain" by "tool explain";
     EXPLAIN_MODELS = "explain_models" "GET" "/v1/model-choices" by "model explain";
     FOLLOW_EVENTS = "follow_events" "GET" "/v1/events" by "events";
+    FOLLOW_JOB_EVENTS = "follow_job_events" "GET" "/v1/jobs/{job}/events/stream" by "task logs";
     GET_APPROVAL = "get_approval" "GET" "/v1/approvals/{approval}" by "approval show";
+    GET_ARTIFACT = "get_artifact" "GET" "/v1/artifacts/{artifact}" by "artifact get";
     GET_CHANNEL = "get_channel" "GET" "/v1/notification-channels/{channel}" by "channel show";
     GET_ENVIRONMENT = "get_environment" "GET" "/v1/projects/{project}/environments/{version}" by "project environment show";
     GET_HANDOFF = "get_handoff" "GET" "/v1/handoffs/{handoff}" by "handoff show";
@@ -112,6 +116,7 @@ operations! {
     LIST_ALLOWLISTS = "list_allowlists" "GET" "/v1/allowlists" by "tool allowlists";
     LIST_API_KEYS = "list_api_keys" "GET" "/v1/api-keys" by "api-key list";
     LIST_APPROVALS = "list_approvals" "GET" "/v1/approvals" by "approval list";
+    LIST_ARTIFACTS = "list_artifacts" "GET" "/v1/tasks/{task}/artifacts" by "artifact list";
     LIST_BUDGETS = "list_budgets" "GET" "/v1/budgets" by "budget list";
     LIST_CALLS = "list_calls" "GET" "/v1/usage/calls" by "usage calls";
     LIST_CHANNELS = "list_channels" "GET" "/v1/notification-channels" by "channel list";
@@ -162,6 +167,7 @@ operations! {
     REJECT_ENVIRONMENT = "reject_environment" "POST" "/v1/projects/{project}/environments/{version}/reject" by "project environment reject";
     REMOVE_MEMBER = "remove_member" "DELETE" "/v1/projects/{project}/members/{user}" by "project revoke";
     REPLAY_NOTIFICATION = "replay_notification" "POST" "/v1/notifications/{notification}/replay" by "notification replay";
+    RERUN_EVIDENCE = "rerun_evidence" "POST" "/v1/tasks/{task}/evidence/rerun" by "task check";
     RETRY_TASK = "retry_task" "POST" "/v1/tasks/{task}/retry" by "task retry";
     REVIEW_CONTENT = "review_content" "POST" "/v1/reviews" by "task review";
     REVIEW_PULL_REQUEST = "review_pull_request" "POST" "/v1/pull-requests/{pull_request}/reviews" by "pr review";
@@ -201,4 +207,5 @@ operations! {
     UPDATE_USER = "update_user" "PATCH" "/v1/users/{user}" by "user update";
     USAGE_SERIES = "usage_series" "GET" "/v1/usage/series" by "usage series";
     VERIFY_AUDIT = "verify_audit" "GET" "/v1/audit/verify" by "audit verify";
+    VIEW_INBOX_ITEM = "view_inbox_item" "PUT" "/v1/inbox/{item}/presence" by "api";
 }

@@ -15,7 +15,6 @@ const COMMAND_HINTS: &[(&str, &str)] = &[
     ("cancel", "`cynork task cancel last`"),
     ("create", "`cynork run \"…\"` asks for work"),
     ("diff", "`cynork task diff last`"),
-    ("doctor", "`cynork status` looks at the installation; `cynode doctor` looks at the machine"),
     ("help", "`cynork --help`, or `cynork task --help`"),
     ("jobs", "`cynork task timeline last` has the jobs of a task"),
     ("list", "`cynork task list`"),

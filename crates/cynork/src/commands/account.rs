@@ -5,7 +5,7 @@ use cynode_wire::identity::accounts::{MeView, SessionView};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use super::readiness::StatusArgs;
+use super::readiness::{StatusArgs, show_diagnosis};
 use crate::{
     cli,
     client::ApiRequest,
@@ -38,6 +38,9 @@ pub(crate) enum AccountCommand {
     /// Check whether the installation can run tasks, and show how to fix what fails.
     #[command(after_help = "Example: cynork status --project web")]
     Status(StatusArgs),
+    /// Diagnose the installation as an admin: what the server checks by itself, with what to do about it.
+    #[command(after_help = "Example: cynork doctor")]
+    Doctor,
 }
 
 #[derive(Args)]
@@ -86,6 +89,7 @@ impl AccountCommand {
             Self::Logout => log_out(context).await,
             Self::Whoami => show_identity(context).await,
             Self::Status(status) => status.run(context).await,
+            Self::Doctor => show_diagnosis(context).await,
         }
     }
 }

@@ -4,7 +4,10 @@ use std::{fmt::Write as _, time::Duration};
 
 use clap::Args;
 use cynode_core::ids::ProjectId;
-use cynode_wire::platform::health::{HealthStatus, Readiness, ReadinessCheck, ReadinessStatus};
+use cynode_wire::platform::health::{
+    Diagnosis, DiagnosisCheck, DiagnosisState, HealthStatus, Readiness, ReadinessCheck,
+    ReadinessStatus,
+};
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -84,6 +87,35 @@ impl StatusArgs {
     }
 }
 
+/// Shows what the server found out about its installation. Fails when a check fails.
+pub(crate) async fn show_diagnosis(context: &CliContext) -> Result<()> {
+    let call = ApiRequest::for_operation(operations::DIAGNOSE);
+    let diagnosis: Diagnosis = context.client.send(&call).await?;
+    context.out.print_answer(
+        &diagnosis,
+        |it| it.checks.iter().map(|check| check.name.clone()).collect(),
+        |it, paint| it.checks.iter().map(|check| render_diagnosis(check, paint)).collect(),
+    )?;
+    let failed = diagnosis.checks.iter().filter(|check| check.state == DiagnosisState::Fail);
+    let names: Vec<_> = failed.map(|check| check.name.as_str()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::new(CliErrorKind::Failed, format!("checks fail: {}", names.join(", "))))
+}
+
+/// Renders a check of a diagnosis with its fix below it.
+fn render_diagnosis(check: &DiagnosisCheck, paint: Colorizer) -> String {
+    let (mark, style) = match check.state {
+        DiagnosisState::Ok => ("✓", TextStyle::Green),
+        DiagnosisState::Unknown => ("?", TextStyle::Dim),
+        DiagnosisState::Warn => ("!", TextStyle::Yellow),
+        DiagnosisState::Fail => ("✗", TextStyle::Red),
+    };
+    let head = format!(" {} {}  {}\n", paint.apply_style(style, mark), check.name, check.detail);
+    head + &render_fix(check.fix.as_deref(), &check.commands, paint)
+}
+
 /// Polls until starting programs and newly installed agents had time to be noticed.
 async fn poll_until_settled(
     context: &CliContext,
@@ -138,12 +170,17 @@ fn render_check(check: &ReadinessCheck, paint: Colorizer) -> String {
         ReadinessStatus::Warning => ("!", TextStyle::Yellow),
         ReadinessStatus::Failed => ("✗", TextStyle::Red),
     };
-    let mut text =
-        format!(" {} {}  {}\n", paint.apply_style(style, mark), check.name, check.detail);
-    if let Some(fix) = &check.fix {
+    let head = format!(" {} {}  {}\n", paint.apply_style(style, mark), check.name, check.detail);
+    head + &render_fix(check.fix.as_deref(), &check.commands, paint)
+}
+
+/// Renders what to do about a check, and what to type.
+fn render_fix(fix: Option<&str>, commands: &[String], paint: Colorizer) -> String {
+    let mut text = String::new();
+    if let Some(fix) = fix {
         let _ = writeln!(text, "   next: {fix}");
     }
-    for command in &check.commands {
+    for command in commands {
         let _ = writeln!(text, "     {}", paint.apply_style(TextStyle::Bold, command));
     }
     text

@@ -69,6 +69,14 @@ pub(crate) enum TaskCommand {
     /// Show the results of independent checks and the findings of reviews.
     #[command(after_help = "Example: cynork task evidence last")]
     Evidence(TaskSelector),
+    /// Run the checks of an ended task again, on the commits that it left.
+    #[command(after_help = "Example: cynork task check last")]
+    Check(TaskSelector),
+    /// Estimate the cost and the duration of a task from completed tasks; nothing is created.
+    #[command(
+        after_help = "Example: cynork task estimate \"Add a dark mode switch\" --project web"
+    )]
+    Estimate(create::TaskEstimateArgs),
     /// Show the cost of a task by step and model, and its budget.
     #[command(after_help = "Example: cynork task cost last --json")]
     Cost(TaskSelector),
@@ -166,6 +174,8 @@ impl TaskCommand {
             Self::Logs(logs) => logs.run(context).await,
             Self::Diff(diff) => diff.run(context).await,
             Self::Evidence(named) => show::show_evidence(&named, context).await,
+            Self::Check(named) => show::rerun_checks(&named, context).await,
+            Self::Estimate(estimate) => estimate.run(context).await,
             Self::Cost(named) => show::show_cost(&named, context).await,
             Self::Reports(named) => show::show_reports(&named, context).await,
             Self::Approve(approve) => approve.run(context).await,

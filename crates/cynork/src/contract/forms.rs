@@ -60,6 +60,12 @@ pub(super) fn clone_schema() -> Value {
     )
 }
 
+pub(super) fn download_schema() -> Value {
+    strict_object_schema(
+        &json!({ "artifact_id": string_schema(), "path": string_schema(), "bytes": { "type": "integer" } }),
+    )
+}
+
 pub(super) fn trial_schema() -> Value {
     let count = || json!({ "type": ["integer", "null"] });
     let setup = strict_object_schema(&json!({

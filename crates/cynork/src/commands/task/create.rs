@@ -10,14 +10,16 @@ use cynode_core::{
     names::{Prose, TaskName},
     tasks::Criterion,
 };
-use cynode_wire::tasks::{CreateTask, TaskView};
+use cynode_wire::tasks::{CreateTask, EstimateBasis, TaskEstimate, TaskView};
 
 use super::TaskSelector;
 use crate::{
     client::ApiRequest,
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
+    format::ValueFormatter,
     input, operations,
+    terminal::format_clock,
 };
 
 /// Description of a task and its acceptance criteria.
@@ -219,6 +221,60 @@ impl TaskCreateArgs {
             },
         )
     }
+}
+
+#[derive(Args)]
+pub(crate) struct TaskEstimateArgs {
+    #[command(flatten)]
+    wish: TaskRequestArgs,
+    /// Project, by id or name; defaults to the project of the current repository, then to the one chosen with `cynork project
+    /// use`.
+    #[arg(long, short)]
+    project: Option<String>,
+}
+
+impl TaskEstimateArgs {
+    pub(super) async fn run(self, context: &mut CliContext) -> Result<()> {
+        let draft = self.wish.to_task_draft()?;
+        let project = context.require_project(self.project)?;
+        let project = super::fetch_project(context, &project).await?;
+        let body = serde_json::to_value(draft.into_create_task(project.id, Vec::new()))
+            .map_err(|error| CliError::internal_error(error.to_string()))?;
+        let call = ApiRequest::for_operation(operations::ESTIMATE_TASK).with_json_body(&body);
+        let estimate: TaskEstimate = context.client.send(&call).await?;
+        context.fetch_currency().await;
+        let look = context.value_formatter();
+        context.out.print_answer(
+            &estimate,
+            |it| it.cost_micros.iter().map(|cost| cost.p50.to_string()).collect(),
+            |it, _| render_estimate(it, &look),
+        )
+    }
+}
+
+/// Renders an estimate: what half and what nine of ten tasks stayed below.
+fn render_estimate(estimate: &TaskEstimate, look: &ValueFormatter) -> String {
+    let samples = estimate.samples;
+    let place = match estimate.basis {
+        EstimateBasis::Project => "of this project",
+        EstimateBasis::Installation => "of all projects",
+        EstimateBasis::Unknown => {
+            return format!(
+                "nothing is known: only {samples} tasks of this project were completed"
+            );
+        }
+    };
+    let money = |micros: u64| look.format_money(i64::try_from(micros).unwrap_or(i64::MAX));
+    let clock = |seconds: u64| format_clock(std::time::Duration::from_secs(seconds));
+    let mut lines = vec![format!("from {samples} completed tasks {place}:")];
+    if let Some(cost) = estimate.cost_micros {
+        lines.push(format!("  cost  {} to {}", money(cost.p50), money(cost.p90)));
+    }
+    if let Some(time) = estimate.seconds {
+        lines.push(format!("  time  {} to {}", clock(time.p50), clock(time.p90)));
+    }
+    lines.push("half stayed below the first number, nine of ten below the second".to_owned());
+    lines.join("\n")
 }
 
 #[cfg(test)]

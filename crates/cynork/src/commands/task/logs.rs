@@ -1,14 +1,19 @@
 //! Messages and actions of agents and output of programs, of all jobs of a task in order of time.
 
+use std::time::Duration;
+
 use clap::Args;
 use cynode_core::workflow::timeline::JobEntry;
-use cynode_wire::{nodes::JobEventView, workflow::timeline::TaskTimeline};
+use cynode_wire::{
+    nodes::JobEventView, tasks::events::JOB_ENDED_KIND, workflow::timeline::TaskTimeline,
+};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
+use tokio::time::MissedTickBehavior;
 
 use super::{TaskSelector, fetch_timeline};
 use crate::{
-    client::{ApiRequest, ListResponse},
+    client::{ApiRequest, ListResponse, STREAM_IDLE_TIMEOUT},
     context::CliContext,
     draw,
     failure::{CliError, CliErrorKind, Result},
@@ -17,6 +22,9 @@ use crate::{
     output::{CliOutput, CliOutputFormat, is_stdout_closed, print_line},
     terminal::{Colorizer, TextStyle, format_clock},
 };
+
+/// Delay before a broken stream is opened again.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Maximum number of events in one response.
 const JOB_EVENT_PAGE_SIZE: usize = 500;
@@ -116,8 +124,7 @@ impl TaskLogsArgs {
         let jobs: Vec<&JobEntry> =
             timeline.jobs.iter().filter(|job| self.includes_job(job)).collect();
         if jobs.is_empty() && (self.job.is_some() || self.unit.is_some()) {
-            return Err(CliError::new(CliErrorKind::NotFound, "the task has no such job")
-                .with_fix("see its jobs and units: `cynork task timeline TASK --json`"));
+            return Err(unknown_job_error());
         }
         let mut happened = Vec::new();
         for job in jobs {
@@ -143,30 +150,56 @@ impl TaskLogsArgs {
         Ok(happened)
     }
 
+    /// Follows the log of one job until it has ended.
+    async fn follow_job(&self, context: &CliContext, id: &str, job_id: &str) -> Result<()> {
+        let timeline = fetch_timeline(context, id).await?;
+        let job = timeline.jobs.iter().find(|job| self.includes_job(job));
+        let job = job.ok_or_else(unknown_job_error)?;
+        let name = job_name(&timeline, job);
+        let (mut printer, mut from) = (EventPrinter::default(), 0);
+        let mut turn = tokio::time::interval(RECONNECT_INTERVAL);
+        turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            turn.tick().await;
+            let call = ApiRequest::with_path_params(operations::FOLLOW_JOB_EVENTS, [job_id])
+                .with_query("from", Some(from));
+            let mut log = match context.client.open_event_stream(&call).await {
+                Ok(log) => log.with_idle_timeout(STREAM_IDLE_TIMEOUT),
+                // After the first event, an unreachable server is expected to come back.
+                Err(failure) if failure.kind == CliErrorKind::Unreachable && from > 0 => continue,
+                Err(failure) => return Err(failure),
+            };
+            while let Some(received) = log.next().await {
+                if received.event == JOB_ENDED_KIND {
+                    return printer.finish(context);
+                }
+                let event: JobEventView =
+                    serde_json::from_str(&received.data).map_err(|error| {
+                        CliError::internal_error(format!("an event cannot be read: {error}"))
+                    })?;
+                from = event.number + 1;
+                let update = JobUpdate { job: job.clone(), name: name.clone(), event };
+                printer.print_update(context, &update, self.full);
+                if is_stdout_closed() {
+                    return Ok(());
+                }
+            }
+            if let Some(failure) = log.take_error().filter(|failure| !failure.is_transient()) {
+                return Err(failure);
+            }
+        }
+    }
+
     async fn follow_events(&self, context: &CliContext, id: &str) -> Result<()> {
+        if let Some(job) = &self.job {
+            return self.follow_job(context, id, job).await;
+        }
         let mut follow = TaskUpdateStream::follow_task(context.client.clone(), id);
-        let (mut first, mut kept) = (None, Vec::new());
+        let mut printer = EventPrinter::default();
         while let Some(news) = follow.next().await {
             match news?.news {
                 TaskUpdate::Job(it) if self.includes_job(&it.job) => {
-                    let first = *first.get_or_insert(it.event.at);
-                    let lines = match context.out.form {
-                        CliOutputFormat::Json => {
-                            kept.push(event_to_json(&it));
-                            continue;
-                        }
-                        CliOutputFormat::Quiet => {
-                            draw::render_job_event(&it.event, Colorizer(false))
-                        }
-                        CliOutputFormat::Readable => {
-                            render_event_lines(std::slice::from_ref(it.as_ref()), self.full, |it| {
-                                render_event(it, Some(first), context.out.paint)
-                            })
-                        }
-                    };
-                    for line in &lines {
-                        print_line(line);
-                    }
+                    printer.print_update(context, &it, self.full);
                     if is_stdout_closed() {
                         return Ok(());
                     }
@@ -174,11 +207,49 @@ impl TaskLogsArgs {
                 _ => {}
             }
         }
+        printer.finish(context)
+    }
+}
+
+/// Prints events as they come. Programs get all of them as one value in the end.
+#[derive(Default)]
+struct EventPrinter {
+    /// Time of the first event.
+    first: Option<OffsetDateTime>,
+    items: Vec<Value>,
+}
+
+impl EventPrinter {
+    fn print_update(&mut self, context: &CliContext, update: &JobUpdate, full: bool) {
+        let first = *self.first.get_or_insert(update.event.at);
+        let lines = match context.out.form {
+            CliOutputFormat::Json => {
+                self.items.push(event_to_json(update));
+                return;
+            }
+            CliOutputFormat::Quiet => draw::render_job_event(&update.event, Colorizer(false)),
+            CliOutputFormat::Readable => {
+                render_event_lines(std::slice::from_ref(update), full, |it| {
+                    render_event(it, Some(first), context.out.paint)
+                })
+            }
+        };
+        for line in &lines {
+            print_line(line);
+        }
+    }
+
+    fn finish(self, context: &CliContext) -> Result<()> {
         if context.out.form == CliOutputFormat::Json {
-            CliOutput::print_json(&json!({ "items": kept }))?;
+            CliOutput::print_json(&json!({ "items": self.items }))?;
         }
         Ok(())
     }
+}
+
+fn unknown_job_error() -> CliError {
+    CliError::new(CliErrorKind::NotFound, "the task has no such job")
+        .with_fix("see its jobs and units: `cynork task timeline TASK --json`")
 }
 
 /// Returns one event with its job as JSON.

@@ -387,8 +387,20 @@ pub(super) async fn show_evidence(named: &TaskSelector, context: &CliContext) ->
     let id = named.resolve_task_id(context).await?;
     let call = ApiRequest::with_path_params(operations::TASK_EVIDENCE, [&id]);
     let found: TaskEvidence = context.client.send(&call).await?;
+    print_evidence(&found, context)
+}
+
+/// Runs the checks of an ended task again, and shows what there is so far.
+pub(super) async fn rerun_checks(named: &TaskSelector, context: &CliContext) -> Result<()> {
+    let id = named.resolve_task_id(context).await?;
+    let call = ApiRequest::with_path_params(operations::RERUN_EVIDENCE, [&id]);
+    let found: TaskEvidence = context.client.send(&call).await?;
+    print_evidence(&found, context)
+}
+
+fn print_evidence(found: &TaskEvidence, context: &CliContext) -> Result<()> {
     context.out.print_answer(
-        &found,
+        found,
         |found| found.evidence.iter().map(|view| view.evidence_id.to_string()).collect(),
         |found, paint| {
             let mut lines = Vec::new();
