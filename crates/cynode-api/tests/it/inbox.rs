@@ -224,3 +224,45 @@ async fn where_four_eyes_are_demanded_an_author_is_not_offered_to_approve() {
     assert_eq!(actions(&scene.admin).await, json!(["send_back", "cancel"]));
     assert_eq!(actions(&other).await, json!(["approve", "send_back", "cancel"]));
 }
+
+#[tokio::test]
+async fn who_looks_at_an_item_is_shown_to_the_others_and_told_once() {
+    let scene = Scene::new().await;
+    let other = scene.app.user("other", Some(UserRole::Operator)).await;
+    let inbox = scene.admin.get("/v1/inbox").await.expect(200).json();
+    let plan = inbox["items"][0]["id"].as_str().unwrap().to_owned();
+    let place = format!("/v1/inbox/{plan}/presence");
+    let viewers = async |client: &Client| {
+        let inbox = client.get("/v1/inbox").await.expect(200).json();
+        inbox["items"][0].get("viewers").cloned()
+    };
+    let told = async || {
+        let told = "SELECT data ->> 'item' FROM events WHERE kind = 'inbox.viewed'";
+        scene.app.db.texts(told).await
+    };
+    assert_eq!(viewers(&scene.admin).await, None);
+    for _ in 0..2 {
+        other.put(&place, json!({})).await.expect(204);
+    }
+    assert_eq!(viewers(&scene.admin).await, Some(json!(["other"])));
+    assert_eq!(viewers(&other).await, None, "nobody is told of themselves");
+    assert_eq!(told().await, [plan.clone()], "a repeat is no news");
+    let later = "UPDATE inbox_viewers SET seen_at = seen_at - interval '31 seconds'";
+    assert_eq!(scene.app.db.execute(later).await, 1);
+    assert_eq!(viewers(&scene.admin).await, None);
+    other.put(&place, json!({})).await.expect(204);
+    assert_eq!(told().await, [plan.clone(), plan.clone()]);
+}
+
+#[tokio::test]
+async fn only_what_is_in_ones_own_inbox_can_be_looked_at() {
+    let scene = Scene::new().await;
+    let other = scene.app.user("other", Some(UserRole::Operator)).await;
+    // The environment is the matter of admins; its id has a slash.
+    let place = "/v1/inbox/web%2F1/presence";
+    other.put(place, json!({})).await.expect(404);
+    scene.admin.put(place, json!({})).await.expect(204);
+    scene.admin.put("/v1/inbox/nothing/presence", json!({})).await.expect(404);
+    scene.admin.put(place, json!({ "for": "ever" })).await.expect(400);
+    assert_eq!(scene.app.db.number("SELECT count(*) FROM inbox_viewers").await, 1);
+}

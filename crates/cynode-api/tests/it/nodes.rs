@@ -18,6 +18,7 @@ use crate::workflow::{Drive, create_job};
 mod base_checks;
 mod environments;
 mod evidence;
+mod job_log;
 mod policies;
 mod storage;
 

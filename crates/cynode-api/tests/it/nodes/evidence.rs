@@ -291,6 +291,44 @@ async fn evidence_against_a_result_stops_it_unless_somebody_answers_for_it() {
 }
 
 #[tokio::test]
+async fn checks_of_an_ended_task_are_run_again_and_what_they_showed_before_stays() {
+    let mut brought = Brought::new(payload(), &[("a.txt", Some("two\n"))]).await;
+    brought.gather(json!([holds()])).await;
+    let again = format!("/v1/tasks/{}/evidence/rerun", brought.drive.task);
+    let admin = brought.drive.admin.clone();
+    let refused = async || admin.post(&again, json!(null)).await.expect(409).text("detail");
+    let why = "the task runs its checks right now: wait until they have ended";
+    assert_eq!(refused().await, why);
+    brought.check(2, &[0]).await;
+    let why =
+        "the task has not ended and runs its checks by itself; if it waits for you, answer `retry`";
+    assert_eq!(refused().await, why);
+    assert_eq!(brought.end(Value::Null).await, (200, 200));
+    admin.post(&again, json!(null)).await.expect(202);
+    let job = brought.check(3, &[1]).await;
+    assert_eq!(job["base"], json!(brought.commit));
+    assert_eq!(job["work"]["worker"]["checks"], json!([holds()]));
+    brought.check(4, &[1]).await;
+    let shown = brought.shown().await;
+    let brief = shown.as_array().unwrap().iter();
+    let brief =
+        brief.map(|it| json!([it["unit"], it["attempt"], it["commit"], it["state"], it["stale"]]));
+    assert_eq!(
+        brief.collect::<Vec<_>>(),
+        [
+            json!(["a", 1, brought.commit, "passed", true]),
+            json!(["a", 1, brought.commit, "failed", false]),
+        ]
+    );
+    let told = "SELECT data ->> 'units' FROM events WHERE kind = 'evidence.requested'";
+    assert_eq!(brought.drive.app.db.texts(told).await, ["[\"a\"]"]);
+    let task = brought.drive.admin.get(&format!("/v1/tasks/{}", brought.drive.task)).await;
+    assert_eq!(task.expect(200).text("state"), "completed", "the task stays as it ended");
+    brought.drive.app.db.execute("UPDATE tasks SET files_expired_at = ended_at").await;
+    assert_eq!(refused().await, "the commits of the task are not kept any more");
+}
+
+#[tokio::test]
 async fn a_task_does_not_end_well_before_its_criteria_were_checked_at_what_it_leaves() {
     let mut brought = Brought::new(payload(), &[("a.txt", Some("two\n"))]).await;
     assert_eq!(brought.end(Value::Null).await, (200, 422));
