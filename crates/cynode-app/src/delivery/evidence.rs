@@ -196,7 +196,7 @@ pub async fn rerun_checks(ctx: &mut Ctx, task: TaskId) -> Result<TaskEvidence, E
     }
     match crate::tasks::get_task(ctx, task).await?.state.state_name() {
         TaskStateName::Queued | TaskStateName::Running => {
-            let why = "the task has not ended and runs its checks by itself; if it waits for you, answer `retry`";
+            let why = "the task has not ended and runs its checks by itself; if it waits for you about a check, answer `again`";
             return Err(Error::Conflict(why));
         }
         TaskStateName::Completed | TaskStateName::Failed | TaskStateName::Cancelled => {}

@@ -300,8 +300,7 @@ async fn checks_of_an_ended_task_are_run_again_and_what_they_showed_before_stays
     let why = "the task runs its checks right now: wait until they have ended";
     assert_eq!(refused().await, why);
     brought.check(2, &[0]).await;
-    let why =
-        "the task has not ended and runs its checks by itself; if it waits for you, answer `retry`";
+    let why = "the task has not ended and runs its checks by itself; if it waits for you about a check, answer `again`";
     assert_eq!(refused().await, why);
     assert_eq!(brought.end(Value::Null).await, (200, 200));
     admin.post(&again, json!(null)).await.expect(202);
