@@ -37,3 +37,4 @@ CREATE INDEX model_calls_by_time ON model_calls USING brin (started_at);
 ALTER TABLE evidence ADD COLUMN superseded_at timestamptz;
 ALTER TABLE evidence DROP CONSTRAINT evidence_unique;
 CREATE UNIQUE INDEX evidence_current ON evidence (unit_id, attempt) WHERE superseded_at IS NULL;
+CREATE INDEX evidence_by_unit ON evidence (unit_id) WHERE unit_id IS NOT NULL;

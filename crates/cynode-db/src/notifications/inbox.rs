@@ -117,7 +117,7 @@ pub async fn touch_viewer(
     .await?;
     if began {
         sqlx::query!(
-            "DELETE FROM inbox_viewers WHERE seen_at < clock_timestamp() - $1::bigint * interval '1 second'",
+            "DELETE FROM inbox_viewers WHERE seen_at < now() - $1::bigint * interval '1 second'",
             ttl_seconds,
         )
         .execute(conn)
@@ -146,7 +146,7 @@ pub async fn list_viewers(
         InboxViewer,
         "
         SELECT v.item, u.display_name AS name FROM inbox_viewers v JOIN users u USING (user_id)
-        WHERE v.seen_at >= clock_timestamp() - $2::bigint * interval '1 second' AND v.user_id <> $1
+        WHERE v.seen_at >= now() - $2::bigint * interval '1 second' AND v.user_id <> $1
         ORDER BY v.item, u.display_name
         LIMIT 1000
         ",
