@@ -246,7 +246,7 @@ async fn who_looks_at_an_item_is_shown_to_the_others_and_told_once() {
     }
     assert_eq!(viewers(&scene.admin).await, Some(json!(["other"])));
     assert_eq!(viewers(&other).await, None, "nobody is told of themselves");
-    assert_eq!(told().await, [plan.clone()], "a repeat is no news");
+    assert_eq!(told().await, std::slice::from_ref(&plan), "a repeat is no news");
     let later = "UPDATE inbox_viewers SET seen_at = seen_at - interval '31 seconds'";
     assert_eq!(scene.app.db.execute(later).await, 1);
     assert_eq!(viewers(&scene.admin).await, None);
