@@ -108,6 +108,27 @@ pub fn decide(
     PolicyDecision { tool: Some(tool), refusal, shadow, filled }
 }
 
+/// Decides a call whose arguments are not known. Questions that depend on them are left out.
+pub fn decide_without_arguments(
+    agent: &AgentIdentity,
+    gate: &PolicySnapshot,
+    tool: &str,
+) -> PolicyDecision {
+    let tool = match find_visible_tool(agent, gate, tool) {
+        Ok(tool) => tool,
+        Err(reason) => return PolicyDecision::from_refusal(reason),
+    };
+    let natively = check_static_policy(agent, gate, &tool).and_then(|()| {
+        let mut bound_to = tool.definition.binding.id_arguments();
+        bound_to.try_for_each(|name| require_token_id(agent, name))
+    });
+    let (refusal, shadow) = match natively {
+        Err(reason) => (Some(reason), Vec::new()),
+        Ok(()) => split_verdict(gate.rules.evaluate_rules(agent, &tool, None)),
+    };
+    PolicyDecision { tool: Some(tool), refusal, shadow, filled: None }
+}
+
 /// Whether the tool is open to the caller at all, whatever the arguments: the decision behind `tools/list`.
 pub fn check_tool_access(
     agent: &AgentIdentity,

@@ -4,7 +4,11 @@
 //! misspells an argument is refused when it is written and not ignored when it matters. A rule that cannot be decided refuses.
 
 mod cedar_schema;
+mod draft;
+mod rule_check;
 mod subjects;
+mod trial;
+mod vocabulary;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,7 +29,14 @@ use crate::{
     reasons::RefusalReason,
     tool_names::ToolName,
 };
+pub use draft::{DecidedCall, RuleDraft, draft_refusal, narrow_rule};
+pub use rule_check::{RuleCheck, RuleProblem, check_rule};
 use subjects::{RuleScope, ToolRules};
+pub use trial::{MissingFact, RuleTrial, TrialResult};
+pub use vocabulary::{
+    ContextField, RuleOperator, VisibleArgument, describe_arguments, list_context_fields,
+    list_operators,
+};
 
 /// What a rule does when it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +52,15 @@ pub enum RuleMode {
 impl RuleMode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Refuse, Self::Approve, Self::Shadow];
+
+    /// What it does, in one sentence.
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::Refuse => "The call is refused.",
+            Self::Approve => "The call waits until a person approves it.",
+            Self::Shadow => "The call goes on. Its record names the rule.",
+        }
+    }
 
     /// The name on the wire and in the database.
     pub const fn as_str(self) -> &'static str {
@@ -119,6 +139,13 @@ pub struct RuleSetVerdict {
     pub shadow: Vec<String>,
 }
 
+impl RuleSetVerdict {
+    /// Whether a rule applies, whatever it does then.
+    pub fn has_match(&self) -> bool {
+        self.refusal.is_some() || !self.shadow.is_empty()
+    }
+}
+
 impl RuleSet {
     /// No rules.
     pub fn empty() -> Self {
@@ -171,6 +198,12 @@ impl RuleSet {
         set.modes = Arc::new(modes);
         set.version = rules_digest(rules);
         Ok(set)
+    }
+
+    /// Whether the verdict about a call of this tool can depend on its arguments.
+    pub fn depends_on_arguments(&self, agent: &AgentIdentity, tool: &CatalogueTool) -> bool {
+        let subject = self.subjects.get(&tool.definition.name);
+        subject.is_some_and(|subject| subject.depends_on_arguments(agent.role))
     }
 
     /// Names these rules.
@@ -265,6 +298,20 @@ impl RuleMatches {
             None
         };
         RuleSetVerdict { refusal, shadow: self.shadow }
+    }
+}
+
+impl RuleError {
+    /// The stable name of the error.
+    pub const fn error_code(&self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::TooLong => "too_long",
+            Self::Syntax(_) => "syntax",
+            Self::Permits => "permits",
+            Self::Invalid(_) => "does_not_fit",
+            Self::Schema(_) => "schema",
+        }
     }
 }
 

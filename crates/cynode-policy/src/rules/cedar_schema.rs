@@ -87,6 +87,17 @@ impl ArgumentShape {
         }
     }
 
+    /// What people call the type.
+    pub(super) fn cedar_type_name(&self) -> String {
+        match self {
+            Self::Text => "String".to_owned(),
+            Self::Flag => "Boolean".to_owned(),
+            Self::Number => "Long".to_owned(),
+            Self::Set(element) => format!("Set<{}>", element.cedar_type_name()),
+            Self::Record(_) => "Record".to_owned(),
+        }
+    }
+
     /// A value as rules see it: exactly what is described above. `None` when it cannot be held, as a whole number that is
     /// too large.
     pub(super) fn to_expression(&self, value: &Value) -> Option<RestrictedExpression> {

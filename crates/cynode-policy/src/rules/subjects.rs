@@ -1,7 +1,11 @@
 //! Which rules can apply to which tool and role, found out once. A rule whose head names another role, tool or server says
 //! nothing about a call, so it need not be asked; and most calls are not spoken of by any rule.
 
-use std::{collections::HashMap, str::FromStr, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    str::FromStr,
+    sync::Arc,
+};
 
 use cedar_policy::{
     ActionConstraint, Context, Entities, EntityId, EntityTypeName, EntityUid, Policy, PolicyId,
@@ -38,6 +42,37 @@ impl RuleScope {
             reads_arguments: reads_arguments(&policy),
             policy,
         }
+    }
+
+    /// Whether the rule looks at the arguments of a call.
+    pub(super) const fn reads_arguments(&self) -> bool {
+        self.reads_arguments
+    }
+
+    /// The tools of the catalogue and the roles that the head speaks of.
+    pub(super) fn list_subjects(
+        &self,
+        catalogue: &ToolCatalogue,
+        groups: &Entities,
+    ) -> Result<(Vec<ToolName>, Vec<AgentRole>), RuleError> {
+        let wrong = |error: CedarRequestError| RuleError::Schema(error.to_string());
+        let mut tools = Vec::new();
+        let mut spoken_of = BTreeSet::new();
+        for tool in catalogue.iter_tools() {
+            let ToolRules { action, resource, .. } = ToolRules::new(tool).map_err(wrong)?;
+            let mut fits = false;
+            for role in AgentRole::ALL {
+                let principal = entity_uid("Role", role.as_str()).map_err(wrong)?;
+                if self.matches_scope(&principal, &action, &resource, groups) {
+                    fits = true;
+                    spoken_of.insert(role);
+                }
+            }
+            if fits {
+                tools.push(tool.definition.name.clone());
+            }
+        }
+        Ok((tools, spoken_of.into_iter().collect()))
     }
 
     /// Whether the head fits, which is all that Cedar would look at if it did not.
@@ -173,6 +208,13 @@ impl ToolRules {
         })
     }
 
+    /// Whether a rule that looks at arguments speaks of calls of an agent of that role.
+    pub(super) fn depends_on_arguments(&self, role: AgentRole) -> bool {
+        let count = |set: Option<&Arc<PolicySet>>| set.map_or(0, |set| set.policies().count());
+        let asked = self.roles.get(&role);
+        asked.is_some_and(|asked| count(asked.all.as_ref()) != count(asked.general.as_ref()))
+    }
+
     /// The question to Cedar about a call, or about the tool whatever the arguments, and the rules to put it to; none when no
     /// rule speaks of it.
     pub(super) fn build_cedar_request(
@@ -241,18 +283,21 @@ fn entity_uid(kind: &str, id: &str) -> Result<EntityUid, CedarRequestError> {
 
 /// Whether a rule looks at the arguments of a call. Asked about a tool as such, it has no say.
 fn reads_arguments(policy: &Policy) -> bool {
-    fn mentions_arguments(value: &Value) -> bool {
-        match value {
-            Value::Object(map) => map.iter().any(|(key, value)| match key.as_str() {
-                // The attribute of `.` and of `has`, whatever it is an attribute of: rather too often than too seldom.
-                "attr" => value == "arguments" || mentions_arguments(value),
-                _ => mentions_arguments(value),
-            }),
-            Value::Array(items) => {
-                items.iter().any(|item| item == "arguments" || mentions_arguments(item))
-            }
-            _ => false,
+    policy.to_json().map_or(true, |json| mentions_attribute(&json, &["arguments"]))
+}
+
+/// Whether a rule, or a part of one, as JSON looks at an attribute of one of these names.
+pub(super) fn mentions_attribute(value: &Value, names: &[&str]) -> bool {
+    let is_named = |value: &Value| value.as_str().is_some_and(|text| names.contains(&text));
+    match value {
+        Value::Object(map) => map.iter().any(|(key, value)| match key.as_str() {
+            // The attribute of `.` and of `has`, whatever it is an attribute of: rather too often than too seldom.
+            "attr" => is_named(value) || mentions_attribute(value, names),
+            _ => mentions_attribute(value, names),
+        }),
+        Value::Array(items) => {
+            items.iter().any(|item| is_named(item) || mentions_attribute(item, names))
         }
+        _ => false,
     }
-    policy.to_json().map_or(true, |json| mentions_arguments(&json))
 }

@@ -212,3 +212,190 @@ fn rules_that_cannot_be_loaded_refuse_everything() {
     let ruling = RuleSet::refuse_all("old".into()).evaluate_rules(&caller, tool, None);
     assert_eq!(ruling.refusal, Some(RefusalReason::RuleFailed(vec!["old".into()])));
 }
+
+fn trial(text: &str) -> RuleTrial {
+    RuleTrial::load_rule(&rule(RuleMode::Refuse, text), &catalogue()).unwrap()
+}
+
+#[test]
+fn a_recorded_call_is_decided_as_far_as_its_record_goes() {
+    let catalogue = catalogue();
+    let (fetch, search) = (
+        catalogue.find_by_wire_name("web.fetch").unwrap(),
+        catalogue.find_by_wire_name("web.search").unwrap(),
+    );
+    let caller = agent(AgentRole::Developer);
+    let unknown = |fact| TrialResult::Undecidable(fact);
+    let (arguments, of_agent) = (unknown(MissingFact::Arguments), unknown(MissingFact::Agent));
+    let (applies, not) = (TrialResult::Applies, TrialResult::DoesNotApply);
+    for (text, fetched, searched, without_token) in [
+        ("forbid (principal, action == Action::\"web.fetch\", resource);", applies, not, applies),
+        (
+            "forbid (principal, action == Action::\"web.fetch\", resource) when { context.arguments has text };",
+            arguments,
+            not,
+            arguments,
+        ),
+        // What is known rules the call out, whatever the arguments were.
+        (
+            "forbid (principal, action, resource) when { context.agent.kind == \"pm\" && context.arguments has text };",
+            not,
+            not,
+            not,
+        ),
+        (
+            "forbid (principal, action, resource) unless { context.agent.kind == \"sandbox\" || context.arguments has text };",
+            not,
+            not,
+            not,
+        ),
+        // A condition that cannot be taken apart rules nothing out.
+        (
+            "forbid (principal, action, resource) when { context.agent.kind == \"pm\" || context.arguments has text };",
+            arguments,
+            arguments,
+            arguments,
+        ),
+        (
+            "forbid (principal, action, resource) when { context.agent.network };",
+            applies,
+            applies,
+            of_agent,
+        ),
+        (
+            "forbid (principal, action, resource) when { context.agent.network && context.agent.kind == \"pm\" };",
+            not,
+            not,
+            not,
+        ),
+        (
+            "forbid (principal, action, resource) when { context.agent.network && context.arguments has text };",
+            arguments,
+            arguments,
+            arguments,
+        ),
+    ] {
+        let trial = trial(text);
+        assert_eq!(trial.evaluate_call(&caller, fetch, true), fetched, "{text}");
+        assert_eq!(trial.evaluate_call(&caller, search, true), searched, "{text}");
+        assert_eq!(trial.evaluate_call(&caller, fetch, false), without_token, "{text}");
+    }
+    let misspelt =
+        rule(RuleMode::Refuse, "forbid (principal, action == Action::\"web.f\", resource);");
+    assert!(matches!(RuleTrial::load_rule(&misspelt, &catalogue), Err(RuleError::Invalid(_))));
+}
+
+#[test]
+fn a_check_names_the_place_of_each_error_or_what_the_rule_speaks_of() {
+    let check = |text: &str| check_rule(&rule(RuleMode::Refuse, text), &catalogue());
+    let good = check(
+        "forbid (principal == Role::\"tester\", action in Action::\"web.*\", resource) when { context.arguments has text };",
+    );
+    let expected = RuleCheck {
+        problems: Vec::new(),
+        reads_arguments: true,
+        tools: vec!["web.fetch".parse().unwrap(), "web.search".parse().unwrap()],
+        roles: vec![AgentRole::Tester],
+    };
+    assert_eq!(good, expected);
+    for (text, code, quoted) in [
+        ("forbid (principal, action, resource) whn { true };", "syntax", "whn"),
+        (
+            "forbid (principal, action == Action::\"web.fetsch\", resource);",
+            "does_not_fit",
+            "Action::\"web.fetsch\"",
+        ),
+    ] {
+        let problems = check(text).problems;
+        let problem = problems.iter().find(|problem| problem.code == code);
+        let span = problem.unwrap_or_else(|| panic!("{problems:?}")).span.clone();
+        assert!(text[span.unwrap()].contains(quoted), "{problems:?}");
+    }
+    let codes = |text: &str| check(text).problems.iter().map(|it| it.code).collect::<Vec<_>>();
+    assert_eq!(codes("permit (principal, action, resource);"), ["permits"]);
+    assert_eq!(codes(&"x".repeat(MAX_RULE_BYTES + 1)), ["too_long"]);
+    let unnamed = PolicyRule { name: "No!".into(), mode: RuleMode::Shadow, text: String::new() };
+    assert_eq!(check_rule(&unnamed, &catalogue()).problems[0].code, "name");
+}
+
+#[test]
+fn every_word_of_the_vocabulary_is_one_that_a_rule_can_use() {
+    for field in list_context_fields() {
+        let literal = if field.kind == "Boolean" { "true" } else { "\"x\"" };
+        let text =
+            format!("forbid (principal, action, resource) when {{ {} == {literal} }};", field.path);
+        assert!(load(&text).is_ok(), "{text}: {:?}", load(&text).err());
+    }
+    let (visible, hidden) = describe_arguments(&json!({
+        "properties": {
+            "odd name": { "type": "string", "description": "A name." },
+            "where": { "type": "object", "properties": { "line": { "type": "integer" } }, "required": ["line"] },
+            "tags": { "type": "array", "items": { "type": "string" } },
+            "ratio": { "type": "number" },
+        },
+        "required": ["tags"],
+    }));
+    let argument = |path: &str, kind: &str, required, summary: Option<&str>| VisibleArgument {
+        path: path.to_owned(),
+        kind: kind.to_owned(),
+        required,
+        summary: summary.map(str::to_owned),
+    };
+    let mut visible = visible;
+    visible.sort_by(|one, other| one.path.cmp(&other.path));
+    assert_eq!(
+        visible,
+        [
+            argument("context.arguments.tags", "Set<String>", true, None),
+            argument("context.arguments.where", "Record", false, None),
+            argument("context.arguments.where.line", "Long", true, None),
+            argument("context.arguments[\"odd name\"]", "String", false, Some("A name.")),
+        ]
+    );
+    assert_eq!(hidden, ["ratio"]);
+}
+
+#[test]
+fn a_draft_applies_to_the_call_that_it_was_made_from_and_to_no_other() {
+    let catalogue = catalogue();
+    let caller = agent(AgentRole::Developer);
+    let fetch = catalogue.find_by_wire_name("web.fetch").unwrap();
+    let arguments =
+        json!({ "text": "say \"no\"\n", "count": -3, "tags": ["a"], "task_id": "t", "ratio": 0.5 });
+    let call = DecidedCall {
+        tool: fetch,
+        role: AgentRole::Developer,
+        project: caller.project,
+        arguments: Some(&arguments),
+    };
+    let evaluate = |text: &str, arguments: &Value| {
+        let set = RuleSet::load_rules(&[rule(RuleMode::Refuse, text)], &catalogue).unwrap();
+        set.evaluate_rules(&caller, fetch, Some(arguments)).refusal
+    };
+    let refusal = draft_refusal(call);
+    assert_eq!(refusal.omitted, ["ratio"]);
+    assert_eq!(evaluate(&refusal.text, &arguments), Some(refused()));
+    let other = json!({ "text": "say \"no\"\n", "count": -4, "tags": ["a"] });
+    assert_eq!(evaluate(&refusal.text, &other), None);
+
+    let narrowed =
+        narrow_rule("forbid (principal, action in Action::\"web.*\", resource);\n", call).unwrap();
+    assert_eq!(evaluate(&narrowed.text, &arguments), None);
+    assert_eq!(evaluate(&narrowed.text, &other), Some(refused()));
+    // A person who saw no role in the arguments has not decided about one.
+    let more = json!({ "text": "say \"no\"\n", "count": -3, "tags": ["a"], "agent_role": "x" });
+    assert_eq!(evaluate(&narrowed.text, &more), Some(refused()));
+    assert_eq!(narrow_rule("forbid (principal, action, resource); // all", call), None);
+}
+
+#[test]
+fn a_verdict_depends_on_arguments_only_where_a_rule_reads_them() {
+    let text = "forbid (principal, action == Action::\"web.fetch\", resource) when { context.arguments has text };";
+    let catalogue = catalogue();
+    let set = RuleSet::load_rules(&[rule(RuleMode::Refuse, text)], &catalogue).unwrap();
+    let depends = |tool: &str| {
+        let tool = catalogue.find_by_wire_name(tool).unwrap();
+        set.depends_on_arguments(&agent(AgentRole::Developer), tool)
+    };
+    assert_eq!((depends("web.fetch"), depends("web.search")), (true, false));
+}
