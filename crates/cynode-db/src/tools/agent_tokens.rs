@@ -248,6 +248,25 @@ pub async fn get_agent_token(
     .transpose()
 }
 
+/// Those of the tokens that are still stored.
+#[tracing::instrument(name = "db.agent_tokens.find_tokens_by_id", skip_all)]
+pub async fn find_tokens_by_id(conn: &mut Conn, ids: &[Uuid]) -> Result<Vec<AgentToken>, DbError> {
+    sqlx::query_as!(
+        AgentTokenRow,
+        r#"
+        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, models, issued_by,
+            created_at, expires_at, revoked_at, agent_handoff_kind(handoff_id) AS "handoff_kind?"
+        FROM agent_tokens WHERE agent_token_id = ANY ($1)
+        "#,
+        ids,
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(AgentToken::try_from)
+    .collect()
+}
+
 /// The tokens of a project, newest first.
 #[tracing::instrument(name = "db.agent_tokens.list_agent_tokens", skip_all)]
 pub async fn list_agent_tokens(

@@ -323,6 +323,112 @@ pub async fn list_audit_checkpoints(
         .collect()
 }
 
+/// The newest signed head of each of these chains.
+#[tracing::instrument(name = "db.audit.list_newest_checkpoints", skip_all)]
+pub async fn list_newest_checkpoints(
+    conn: &mut Conn,
+    chains: &[Uuid],
+) -> Result<Vec<AuditCheckpointRow>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT DISTINCT ON (chain_id) chain_id, size, root, head, signed_at, closed, signature FROM audit_checkpoints
+        WHERE chain_id = ANY ($1) ORDER BY chain_id, size DESC, closed DESC
+        ",
+        chains,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let wrong = |column| corrupt_column("audit_checkpoints", column);
+            Ok(AuditCheckpointRow {
+                chain: row.chain_id,
+                size: row.size,
+                root: row.root.try_into().map_err(wrong("root"))?,
+                head: row.head.try_into().map_err(wrong("head"))?,
+                at: row.signed_at,
+                closed: row.closed,
+                signature: row.signature.try_into().map_err(wrong("signature"))?,
+            })
+        })
+        .collect()
+}
+
+/// The hashes of the next records of a chain, in order, with their places. `from` is the first place wanted.
+#[tracing::instrument(name = "db.audit.list_record_hashes", skip_all)]
+pub async fn list_record_hashes(
+    conn: &mut Conn,
+    chain: Uuid,
+    from: i64,
+    limit: i64,
+) -> Result<Vec<(i64, [u8; 32])>, DbError> {
+    let rows = sqlx::query!(
+        "SELECT seq, hash FROM audit_records WHERE chain_id = $1 AND seq >= $2 ORDER BY seq, recorded_at LIMIT $3",
+        chain,
+        from,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    let wrong = || DbError::Corrupt { table: "audit_records", column: "hash" };
+    rows.into_iter().map(|row| Ok((row.seq, row.hash.try_into().map_err(|_| wrong())?))).collect()
+}
+
+/// Recorded decisions that are alike in all that a rule can see of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field but the last three is the column of that name")]
+pub struct DecisionGroup {
+    pub tool: Option<String>,
+    pub agent_token_id: Option<Uuid>,
+    pub agent_role: Option<String>,
+    pub user_id: Option<Uuid>,
+    pub project_id: Option<Uuid>,
+    pub task_id: Option<Uuid>,
+    pub decision: String,
+    pub reason: String,
+    pub rules: Vec<String>,
+    /// How many calls there are.
+    pub calls: i64,
+    /// The newest of them.
+    pub last_call: Uuid,
+    /// When that was made.
+    pub last_at: OffsetDateTime,
+}
+
+/// Decisions about calls of tools in that time, newest first, grouped; of up to `limit` calls.
+#[tracing::instrument(name = "db.audit.group_decisions", skip_all)]
+pub async fn group_decisions(
+    conn: &mut Conn,
+    project: Option<Uuid>,
+    since: OffsetDateTime,
+    until: OffsetDateTime,
+    limit: i64,
+) -> Result<Vec<DecisionGroup>, DbError> {
+    Ok(sqlx::query_as!(
+        DecisionGroup,
+        r#"
+        SELECT tool AS "tool?", agent_token_id AS "agent_token_id?", agent_role AS "agent_role?", user_id AS "user_id?",
+            project_id AS "project_id?", task_id AS "task_id?", decision AS "decision!", reason AS "reason!", rules AS "rules!",
+            count(*) AS "calls!", max(call_id::text)::uuid AS "last_call!", max(recorded_at) AS "last_at!"
+        FROM (
+            SELECT tool, agent_token_id, agent_role, user_id, project_id, task_id, decision, reason, rules, call_id, recorded_at
+            FROM audit_records
+            WHERE recorded_at >= $2 AND recorded_at < $3 AND phase = 'decision' AND method = 'tools/call'
+                AND ($1::uuid IS NULL OR project_id = $1)
+            LIMIT $4
+        ) recent
+        GROUP BY tool, agent_token_id, agent_role, user_id, project_id, task_id, decision, reason, rules
+        ORDER BY max(recorded_at) DESC
+        "#,
+        project,
+        since,
+        until,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
 /// Chains that records or heads name and that nobody began.
 pub async fn find_orphan_chains(conn: &mut Conn) -> Result<Vec<Uuid>, DbError> {
     let found = sqlx::query_scalar!(

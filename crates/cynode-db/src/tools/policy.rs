@@ -149,7 +149,7 @@ pub async fn lock_policy(conn: &mut Conn) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Writes a rule.
+/// Writes a rule and keeps the version. A rule that was deleted goes on counting where it stopped.
 #[tracing::instrument(name = "db.gate.set_rule", skip_all)]
 pub async fn set_rule(
     conn: &mut Conn,
@@ -157,13 +157,21 @@ pub async fn set_rule(
     by: UserId,
     now: OffsetDateTime,
 ) -> Result<StoredRule, DbError> {
-    let row = sqlx::query!(
-        "
-        INSERT INTO policy_rules (name, mode, text, version, updated_by, updated_at) VALUES ($1, $2, $3, 1, $4, $5)
-        ON CONFLICT (name) DO UPDATE
-        SET mode = $2, text = $3, version = policy_rules.version + 1, updated_by = $4, updated_at = $5
-        RETURNING version
-        ",
+    let version = sqlx::query_scalar!(
+        r#"
+        WITH written AS (
+            INSERT INTO policy_rules (name, mode, text, version, updated_by, updated_at)
+            SELECT $1, $2, $3, coalesce((SELECT max(v.version) FROM policy_rule_versions v WHERE v.name = $1), 0) + 1, $4, $5
+            ON CONFLICT (name) DO UPDATE
+            SET mode = excluded.mode, text = excluded.text, version = excluded.version,
+                updated_by = excluded.updated_by, updated_at = excluded.updated_at
+            RETURNING name, mode, text, version, updated_by, updated_at
+        ), stored AS (
+            INSERT INTO policy_rule_versions (name, version, mode, text, changed_by, changed_at)
+            SELECT name, version, mode, text, updated_by, updated_at FROM written
+        )
+        SELECT version AS "version!" FROM written
+        "#,
         rule.name,
         rule.mode.as_str(),
         rule.text,
@@ -172,15 +180,70 @@ pub async fn set_rule(
     )
     .fetch_one(conn)
     .await?;
-    let (version, updated_by) = (row.version, Some(by));
-    Ok(StoredRule { rule: rule.clone(), version, updated_by, updated_at: now })
+    Ok(StoredRule { rule: rule.clone(), version, updated_by: Some(by), updated_at: now })
 }
 
-/// Removes a rule. Gives whether it was there.
+/// Removes a rule and keeps who did. Gives whether it was there.
 #[tracing::instrument(name = "db.gate.delete_rule", skip_all)]
-pub async fn delete_rule(conn: &mut Conn, name: &str) -> Result<bool, DbError> {
-    let done = sqlx::query!("DELETE FROM policy_rules WHERE name = $1", name).execute(conn).await?;
+pub async fn delete_rule(
+    conn: &mut Conn,
+    name: &str,
+    by: UserId,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        WITH gone AS (DELETE FROM policy_rules WHERE name = $1 RETURNING name)
+        INSERT INTO policy_rule_versions (name, version, changed_by, changed_at)
+        SELECT name, coalesce((SELECT max(v.version) FROM policy_rule_versions v WHERE v.name = $1), 0) + 1, $2, $3 FROM gone
+        ",
+        name,
+        by.as_uuid(),
+        now,
+    )
+    .execute(conn)
+    .await?;
     Ok(done.rows_affected() > 0)
+}
+
+/// One version of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleVersion {
+    /// Its number.
+    pub version: i64,
+    /// What the rule did and said; `None`: it was deleted.
+    pub rule: Option<(RuleMode, String)>,
+    /// Who wrote it; nobody when it came with the installation.
+    pub changed_by: Option<UserId>,
+    /// When.
+    pub changed_at: OffsetDateTime,
+}
+
+/// The last 200 versions of a rule, newest first.
+#[tracing::instrument(name = "db.gate.list_rule_versions", skip_all)]
+pub async fn list_rule_versions(conn: &mut Conn, name: &str) -> Result<Vec<RuleVersion>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT version, mode, text, changed_by, changed_at FROM policy_rule_versions
+        WHERE name = $1 ORDER BY version DESC LIMIT 200
+        ",
+        name,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let rule = match (row.mode, row.text) {
+                (Some(mode), Some(text)) => {
+                    let wrong = DbError::Corrupt { table: "policy_rule_versions", column: "mode" };
+                    Some((RuleMode::from_name(&mode).ok_or(wrong)?, text))
+                }
+                _ => None,
+            };
+            let changed_by = row.changed_by.map(UserId::from_uuid);
+            Ok(RuleVersion { version: row.version, rule, changed_by, changed_at: row.changed_at })
+        })
+        .collect()
 }
 
 /// Whose hour a call counts in.
