@@ -1,5 +1,8 @@
 //! The gate, as people see and change it: tokens, tools, rules, servers, approvals, records.
 
+pub mod audit;
+pub mod rules;
+
 use std::collections::BTreeMap;
 
 use cynode_core::{
@@ -180,7 +183,7 @@ pub struct AllowlistLine {
 }
 
 /// Writes a rule.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetRule {
     /// What it does when it applies: `refuse`, `approve` or `shadow`.
@@ -258,7 +261,8 @@ pub struct PolicyExplanation {
 pub struct ExplainedStep {
     /// The question.
     pub step: String,
-    /// `passed`, `refused`, `not_reached`, or `at_the_call` for what only a real call can answer.
+    /// `passed`, `refused`, `not_reached`, `at_the_call` for what only a real call can answer, or `not_recorded` for what depends on
+    /// arguments that are not known.
     pub result: String,
 }
 

@@ -1,0 +1,120 @@
+//! Signed heads of the audit log, proofs between them, and the bundle of an export.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+/// A signed head of a chain: the state of the chain at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckpointView {
+    /// The chain, as a UUID.
+    pub chain: String,
+    /// How many records it covers.
+    pub size: u64,
+    /// The Merkle root over the hashes of these records, hex.
+    pub root: String,
+    /// The hash of the last of them, hex.
+    pub head: String,
+    /// The time of the signature, in whole microseconds.
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    /// Whether no record follows.
+    pub closed: bool,
+    /// The Ed25519 signature over all of this, hex.
+    pub signature: String,
+}
+
+/// A chain and its newest signed head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditHead {
+    /// The chain.
+    pub chain_id: String,
+    /// Its number among the chains of the installation.
+    pub number: i64,
+    /// The process that writes it.
+    pub writer: String,
+    /// The time of its first record.
+    #[serde(with = "time::serde::rfc3339")]
+    pub started_at: OffsetDateTime,
+    /// The time at which its records were removed, after their retention.
+    #[serde(
+        default,
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub pruned_at: Option<OffsetDateTime>,
+    /// The newest signed head; absent while nothing is signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointView>,
+}
+
+/// The newest signed heads of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditHeads {
+    /// The public key of the installation, Ed25519, hex.
+    pub public_key: String,
+    /// Number and hash of the newest chain: keep it elsewhere, and a later list that lacks a chain is found out.
+    pub registry_head: String,
+    /// The chains, newest first.
+    pub heads: Vec<AuditHead>,
+    /// Whether these are all chains.
+    pub complete: bool,
+}
+
+/// A proof that a chain was only appended to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditConsistency {
+    /// The chain.
+    pub chain_id: String,
+    /// The size of the earlier head.
+    pub from: u64,
+    /// The size of the later head.
+    pub to: u64,
+    /// The consistency proof of RFC 6962, hex.
+    pub path: Vec<String>,
+    /// The later head, signed.
+    pub checkpoint: CheckpointView,
+    /// The public key of the installation, Ed25519, hex.
+    pub public_key: String,
+}
+
+/// A line of an export of the audit log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum AuditBundleLine {
+    /// The first line.
+    Bundle {
+        /// The version of this form: 1.
+        version: u32,
+        /// The time of the export.
+        #[serde(with = "time::serde::rfc3339")]
+        exported_at: OffsetDateTime,
+        /// The public key of the installation, Ed25519, hex.
+        public_key: String,
+        /// The search that the records are the result of.
+        filter: Value,
+    },
+    /// A signed head, before the records that it covers.
+    Checkpoint {
+        /// The head.
+        checkpoint: CheckpointView,
+    },
+    /// A record.
+    Record {
+        /// The record, as it was hashed.
+        record: Value,
+        /// The inclusion proof of RFC 6962; absent while no signed head covers the record.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        inclusion: Option<Value>,
+    },
+    /// The last line.
+    End {
+        /// How many records there are.
+        records: u64,
+        /// How many of them have a proof.
+        proven: u64,
+        /// Whether these are all records that were searched for.
+        complete: bool,
+    },
+}
