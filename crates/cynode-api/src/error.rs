@@ -49,6 +49,7 @@ impl ApiError {
                 Error::TaskEnded => problems::TASK_ENDED,
                 Error::Fenced(_) => problems::FENCED,
                 Error::Conflict(_) => problems::RULE_CONFLICT,
+                Error::ChainTruncated { .. } => problems::CHAIN_TRUNCATED,
                 Error::MergeConflict(_) => problems::MERGE_CONFLICT,
                 Error::UpstreamRejected(_) => problems::UPSTREAM_REJECTED,
                 Error::LimitExceeded(_) => problems::LIMIT_EXCEEDED,

@@ -44,6 +44,8 @@ macro_rules! problem_specs {
 problem_specs! {
     /// Something of that name exists already.
     ALREADY_EXISTS = "already_exists", CONFLICT, "Choose another name, or update what exists.";
+    /// A chain of the audit log has fewer records than a signed head of it covers.
+    CHAIN_TRUNCATED = "chain_truncated", CONFLICT, "Keep the head that you have: it shows that records are missing. Ask an admin to run `cynode audit verify`, and to look who could write to the database.";
     /// A rule about the present state forbids the request; `detail` says which.
     RULE_CONFLICT = "conflict", CONFLICT, "Do what `detail` asks for first, then repeat the request.";
     /// A page of another site caused a request that a session cookie would authenticate.

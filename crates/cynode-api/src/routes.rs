@@ -3,6 +3,7 @@
 mod accounts;
 mod answer;
 mod artifacts;
+mod audit;
 mod environments;
 mod estimates;
 mod events;
@@ -19,6 +20,7 @@ mod pull_requests;
 mod remotes;
 mod repositories;
 mod reviews;
+mod rules;
 mod schedules;
 mod settings;
 mod signals;
@@ -162,6 +164,11 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::list_allowlists))
         .routes(routes!(tools::list_rules))
         .routes(routes!(tools::set_rule, tools::delete_rule))
+        .routes(routes!(rules::check_rule))
+        .routes(routes!(rules::rule_vocabulary))
+        .routes(routes!(rules::rule_history))
+        .routes(routes!(rules::draft_rule))
+        .routes(routes!(rules::explain_recorded_call))
         .routes(routes!(tools::explain))
         .routes(routes!(tools::install_server, tools::list_servers))
         .routes(routes!(tools::get_server, tools::update_server, tools::uninstall_server))
@@ -171,6 +178,7 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::list_approvals))
         .routes(routes!(tools::get_approval, tools::decide_approval))
         .routes(routes!(tools::search_audit))
+        .routes(routes!(audit::audit_heads))
         .routes(routes!(tools::list_images, tools::allow_image, tools::disallow_image))
         .routes(routes!(skills::create_skill, skills::list_skills))
         .routes(routes!(skills::get_skill, skills::update_skill, skills::delete_skill))
@@ -235,6 +243,9 @@ pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(pull_requests::merge_pull_request))
         .routes(routes!(tools::verify_audit))
         .routes(routes!(tools::prove_call))
+        .routes(routes!(audit::audit_consistency))
+        .routes(routes!(audit::export_audit))
+        .routes(routes!(rules::backtest_rule))
 }
 
 /// Returns the routes of the internal port that transfer many bytes or wait for git.

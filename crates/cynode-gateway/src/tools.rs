@@ -105,6 +105,7 @@ impl From<Error> for ToolError {
             Error::InvalidState(_) => "invalid_state",
             Error::VersionConflict { .. } => "version_conflict",
             Error::Conflict(_) => "conflict",
+            Error::ChainTruncated { .. } => "chain_truncated",
             Error::MergeConflict(_) => "merge_conflict",
             Error::UpstreamRejected(_) => "upstream_rejected",
             Error::LimitExceeded(_) => "limit_exceeded",

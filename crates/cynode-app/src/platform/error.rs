@@ -55,6 +55,16 @@ pub enum Error {
     /// Another rule of the present state forbids the operation.
     #[error("{0}")]
     Conflict(&'static str),
+    /// A chain of audit records is shorter than a head of it that was signed.
+    #[error(
+        "a signed head of {needed} records is asked for, and the chain has {present}: it was cut off, or the head is of another installation"
+    )]
+    ChainTruncated {
+        /// Number of records that the head covers.
+        needed: u64,
+        /// Number of records that there are.
+        present: u64,
+    },
     /// The idempotency key was used for another request.
     #[error("this Idempotency-Key was used for another request")]
     IdempotencyKeyReused,
@@ -150,6 +160,9 @@ impl Error {
             Self::PolicyDenied(_) => Some("ask the person who set the policy"),
             Self::VersionConflict { .. } => {
                 Some("read it again, look at what changed, and send the new version")
+            }
+            Self::ChainTruncated { .. } => {
+                Some("keep the head that you have, and ask an admin to run `cynode audit verify`")
             }
             Self::IdempotencyKeyReused => Some("make a new Idempotency-Key for each new request"),
             Self::AlreadyExists { .. } => Some("choose another name"),

@@ -1,5 +1,7 @@
 //! Audit log of tool calls: ship, search, verify, prove and prune records.
 
+mod export;
+mod heads;
 mod rows;
 
 use std::{path::Path, sync::Arc};
@@ -25,6 +27,10 @@ use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
+
+pub use export::export_records;
+pub use heads::{list_audit_heads, prove_append_only};
+pub(crate) use rows::to_audit_view;
 
 pub use cynode_audit::{
     AgentFacts, AppendError, AuditEntry, AuditWriter, AuditWriterOptions, DigestKey, KeyedDigest,
@@ -300,6 +306,17 @@ pub async fn prove_call_for_caller(
     call: CallId,
     key: &VerifyingKey,
 ) -> Result<Vec<AuditProof>, Error> {
+    let found = load_visible_records(ctx, call).await?;
+    let proofs = build_record_proofs(ctx.conn(), found, key).await?;
+    let written = proofs.into_iter().map(to_audit_proof).collect::<Result<_, _>>();
+    written.map_err(|error| Error::Internal(error.into()))
+}
+
+/// Returns the records of a call for a caller who may see them.
+pub(crate) async fn load_visible_records(
+    ctx: &mut Ctx,
+    call: CallId,
+) -> Result<Vec<audit::AuditRow>, Error> {
     ctx.caller()?;
     let found = records_of_call(ctx.conn(), call).await?;
     for row in &found {
@@ -312,9 +329,7 @@ pub async fn prove_call_for_caller(
         // A call that the caller may not see does not exist for the caller.
         seen.map_err(|_| Error::not_found("call", call))?;
     }
-    let proofs = build_record_proofs(ctx.conn(), found, key).await?;
-    let written = proofs.into_iter().map(to_audit_proof).collect::<Result<_, _>>();
-    written.map_err(|error| Error::Internal(error.into()))
+    Ok(found)
 }
 
 fn to_audit_proof(proof: RecordProof) -> Result<AuditProof, serde_json::Error> {
@@ -349,19 +364,7 @@ async fn build_record_proofs(
         let head = heads.iter().map(rows::to_checkpoint).find(|head| head.size > record.seq);
         let head = head
             .ok_or(Error::Conflict("no signed head covers the call yet: try again in a minute"))?;
-        let mut tree = MerkleTree::new();
-        let mut from = 0;
-        while tree.leaf_count() < head.size {
-            let page =
-                audit::list_chain_records(conn, record.chain, from, RECORD_PAGE_SIZE).await?;
-            let Some(last) = page.last().map(|row| row.seq) else { break };
-            for row in page {
-                if tree.leaf_count() < head.size {
-                    tree.push(row.hash.try_into().map_err(|_| unreadable())?);
-                }
-            }
-            from = last + 1;
-        }
+        let tree = load_tree(conn, record.chain, head.size).await?;
         let inclusion = RecordInclusionProof::prove_record(record.chain, &tree, record.seq)
             .map_err(|error| Error::Internal(error.into()))?;
         inclusion
@@ -371,6 +374,31 @@ async fn build_record_proofs(
         proofs.push(RecordProof { record, checkpoint: head, inclusion, public_key });
     }
     Ok(proofs)
+}
+
+/// Loads the tree over the first `size` records of a chain. It is smaller when records are missing.
+async fn load_tree(
+    conn: &mut cynode_db::Conn,
+    chain: Uuid,
+    size: u64,
+) -> Result<MerkleTree, DbError> {
+    let mut tree = MerkleTree::new();
+    while tree.leaf_count() < size {
+        let from = i64::try_from(tree.leaf_count()).unwrap_or(i64::MAX);
+        let page = audit::list_record_hashes(conn, chain, from, RECORD_PAGE_SIZE).await?;
+        if page.is_empty() {
+            break;
+        }
+        for (seq, hash) in page {
+            if seq.unsigned_abs() != tree.leaf_count() {
+                return Ok(tree);
+            }
+            if tree.leaf_count() < size {
+                tree.push(hash);
+            }
+        }
+    }
+    Ok(tree)
 }
 
 /// Filter of a search.
@@ -405,6 +433,17 @@ const SEARCH_WINDOWS: [Option<Duration>; 4] =
 #[tracing::instrument(name = "app.audit.search_records", skip_all)]
 #[operation]
 pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result<AuditPage, Error> {
+    let (found, more) = find_rows(ctx, &wanted).await?;
+    let last = found.last().filter(|_| more);
+    let next_cursor = last.map(|row| RecordCursor::new(row.recorded_at, row.seq, row.chain_id));
+    Ok(AuditPage { items: found.into_iter().map(rows::to_audit_view).collect(), next_cursor })
+}
+
+/// Finds the newest rows that the caller may see and searches for. Returns whether there are more.
+async fn find_rows(
+    ctx: &mut Ctx,
+    wanted: &AuditSearchRequest,
+) -> Result<(Vec<audit::AuditRow>, bool), Error> {
     match wanted.project {
         Some(project) => ctx.require_project_role(project, UserRole::Viewer).await?,
         None => ctx.require_role(UserRole::Viewer)?,
@@ -420,8 +459,8 @@ pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result
         project: wanted.project.map(ProjectId::as_uuid),
         task: wanted.task.map(TaskId::as_uuid),
         call: wanted.call.map(CallId::as_uuid),
-        tool: wanted.tool,
-        decision: wanted.decision,
+        tool: wanted.tool.clone(),
+        decision: wanted.decision.clone(),
         since: wanted.since,
         until: wanted.until,
         behind: wanted.cursor,
@@ -438,9 +477,7 @@ pub async fn search_records(ctx: &mut Ctx, wanted: AuditSearchRequest) -> Result
     }
     let more = found.len() > most;
     found.truncate(most);
-    let last = found.last().filter(|_| more);
-    let next_cursor = last.map(|row| RecordCursor::new(row.recorded_at, row.seq, row.chain_id));
-    Ok(AuditPage { items: found.into_iter().map(rows::to_audit_view).collect(), next_cursor })
+    Ok((found, more))
 }
 
 /// Prunes the records of chains that were closed before the retention period. A signature proves that the pruning was

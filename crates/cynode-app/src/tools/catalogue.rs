@@ -1,7 +1,10 @@
 //! Policy of the gateway: the snapshot that calls are decided by, and the operations that change tools, rules and
 //! quotas.
 
+mod backtest;
+mod draft;
 mod explain;
+mod rule_check;
 
 use cynode_core::settings::registry::{
     DEFAULT_CALLS_PER_SECOND, DEFAULT_CALLS_PER_TASK_HOUR, DEFAULT_IDENTICAL_CALLS,
@@ -38,8 +41,11 @@ use cynode_policy::{
 use cynode_wire::tools::{AllowlistLine, AllowlistView, RuleView, SetRule, SetTool, ToolView};
 use serde_json::json;
 
+pub use backtest::backtest_rule;
 pub use cynode_db::tools::policy::QuotaOwner;
-pub use explain::explain_call;
+pub use draft::draft_rule_from_approval;
+pub use explain::{explain_call, explain_recorded_call};
+pub use rule_check::{check_rule, describe_rule_vocabulary, list_rule_versions};
 
 use crate::{
     App, Ctx, Error, GatewayParts,
@@ -439,9 +445,10 @@ pub async fn set_rule(
 #[tracing::instrument(name = "app.gate.delete_rule", skip_all)]
 #[operation]
 pub async fn delete_rule(ctx: &mut Ctx, name: &str) -> Result<(), Error> {
-    ctx.require_role(UserRole::Admin)?;
+    let caller = ctx.require_role(UserRole::Admin)?;
+    let now = ctx.now;
     policy::lock_policy(ctx.conn()).await?;
-    if !policy::delete_rule(ctx.conn(), name).await? {
+    if !policy::delete_rule(ctx.conn(), name, caller.user, now).await? {
         return Err(Error::not_found("rule", name));
     }
     ctx.invalidate_policy().await?;

@@ -158,7 +158,7 @@ pub(super) fn to_chain_start(row: &AuditChainRow) -> ChainStart {
     }
 }
 
-pub(super) fn to_audit_view(row: AuditRow) -> AuditView {
+pub(crate) fn to_audit_view(row: AuditRow) -> AuditView {
     let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(bytes);
     AuditView {
         chain_id: ChainId::from_uuid(row.chain_id).to_string(),

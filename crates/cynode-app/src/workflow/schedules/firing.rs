@@ -129,6 +129,7 @@ const fn is_permanent(error: &Error) -> bool {
         | Error::AlreadyExists { .. }
         | Error::InvalidState(_)
         | Error::Conflict(_)
+        | Error::ChainTruncated { .. }
         | Error::MergeConflict(_)
         | Error::UpstreamRejected(_)
         | Error::LimitExceeded(_)
