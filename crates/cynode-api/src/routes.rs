@@ -164,6 +164,7 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::list_allowlists))
         .routes(routes!(tools::list_rules))
         .routes(routes!(tools::set_rule, tools::delete_rule))
+        .routes(routes!(rules::backtest_rule))
         .routes(routes!(rules::check_rule))
         .routes(routes!(rules::rule_vocabulary))
         .routes(routes!(rules::rule_history))
@@ -245,7 +246,6 @@ pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::prove_call))
         .routes(routes!(audit::audit_consistency))
         .routes(routes!(audit::export_audit))
-        .routes(routes!(rules::backtest_rule))
 }
 
 /// Returns the routes of the internal port that transfer many bytes or wait for git.

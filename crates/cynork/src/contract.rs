@@ -76,6 +76,9 @@ promises! {
     "skill delete" calls [LIST_SKILLS DELETE_SKILL] gives Nothing;
     "audit verify" calls [VERIFY_AUDIT] gives Document("AuditReport");
     "audit prove" calls [PROVE_CALL] gives Document("UnpagedList_AuditProof");
+    "audit head" calls [AUDIT_HEADS] gives Document("AuditHeads");
+    "audit consistency" calls [AUDIT_CONSISTENCY] gives Document("AuditConsistency");
+    "audit bundle" calls [GET_PROJECT ME LIST_TASKS GET_TASK EXPORT_AUDIT] gives Lines("AuditBundleLine");
     "sample" calls [ME SET_PROVIDER SET_MODEL CREATE_PROJECT IMPORT_REPOSITORY SET_PREFERENCE] gives Own(forms::sample_schema);
     "project pull" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::pull_schema);
     "project clone" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::clone_schema);
@@ -155,6 +158,7 @@ promises! {
     "approval show" calls [GET_APPROVAL] gives Document("ApprovalView");
     "approval approve" calls [GET_APPROVAL DECIDE_APPROVAL] gives Document("ApprovalView");
     "approval deny" calls [DECIDE_APPROVAL] gives Document("ApprovalView");
+    "approval draft-rule" calls [DRAFT_RULE] gives Document("RuleDraftView");
     "events" calls [GET_PROJECT ME LIST_TASKS GET_TASK FOLLOW_EVENTS] gives Lines("EventView");
     "model list" calls [ME LIST_REGISTRY] gives Document("UnpagedList_ModelView");
     "model explain" calls [GET_PROJECT EXPLAIN_MODELS] gives Document("ModelChoices");
@@ -177,6 +181,7 @@ promises! {
     "tool scope" calls [SET_TOOL] gives Document("ToolView");
     "tool allowlists" calls [LIST_ALLOWLISTS] gives Document("UnpagedList_AllowlistView");
     "tool explain" calls [EXPLAIN] gives Document("PolicyExplanation");
+    "tool explain-call" calls [EXPLAIN_RECORDED_CALL] gives Document("CallExplanation");
     "tool install" calls [GET_PROJECT INSTALL_SERVER] gives Document("ServerView");
     "tool servers" calls [LIST_SERVERS] gives Document("UnpagedList_ServerView");
     "tool server" calls [LIST_SERVERS GET_SERVER] gives Document("ServerView");
@@ -188,6 +193,10 @@ promises! {
     "rule list" calls [LIST_RULES] gives Document("UnpagedList_RuleView");
     "rule set" calls [SET_RULE] gives Document("RuleView");
     "rule delete" calls [DELETE_RULE] gives Nothing;
+    "rule check" calls [CHECK_RULE] gives Document("RuleCheckView");
+    "rule backtest" calls [GET_PROJECT BACKTEST_RULE] gives Document("BacktestReport");
+    "rule history" calls [RULE_HISTORY] gives Document("UnpagedList_RuleVersionView");
+    "rule vocabulary" calls [RULE_VOCABULARY] gives Document("RuleVocabulary");
     "api-key list" calls [LIST_USERS ME LIST_API_KEYS] gives Document("Page_ApiKeyView");
     "api-key create" calls [CREATE_API_KEY] gives Document("CreatedApiKey");
     "api-key revoke" calls [LIST_API_KEYS REVOKE_API_KEY] gives Document("ApiKeyView");

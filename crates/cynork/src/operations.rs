@@ -46,8 +46,12 @@ operations! {
     ANSWER_TASK = "answer_task" "POST" "/v1/tasks/{task}/answer" by "task answer";
     APPROVE_TASK = "approve_task" "POST" "/v1/tasks/{task}/approve" by "task approve";
     ARCHIVE_PROJECT = "archive_project" "POST" "/v1/projects/{project}/archive" by "project archive";
+    AUDIT_CONSISTENCY = "audit_consistency" "GET" "/v1/audit/consistency" by "audit consistency";
+    AUDIT_HEADS = "audit_heads" "GET" "/v1/audit/head" by "audit head";
+    BACKTEST_RULE = "backtest_rule" "POST" "/v1/rules/backtest" by "rule backtest";
     BOOTSTRAP = "bootstrap" "POST" "/v1/bootstrap" by "setup";
     CANCEL_TASK = "cancel_task" "POST" "/v1/tasks/{task}/cancel" by "task cancel";
+    CHECK_RULE = "check_rule" "POST" "/v1/rules/check" by "rule check";
     CLOSE_PULL_REQUEST = "close_pull_request" "POST" "/v1/pull-requests/{pull_request}/close" by "pr close";
     COMMENT_PULL_REQUEST = "comment_pull_request" "POST" "/v1/pull-requests/{pull_request}/comments" by "pr comment";
     CREATE_API_KEY = "create_api_key" "POST" "/v1/api-keys" by "api-key create";
@@ -78,11 +82,14 @@ operations! {
     DIAGNOSE = "diagnose" "GET" "/v1/doctor" by "doctor";
     DIFF_PULL_REQUEST = "diff_pull_request" "GET" "/v1/pull-requests/{pull_request}/diff" by "pr diff";
     DISALLOW_IMAGE = "disallow_image" "DELETE" "/v1/allowed-images" by "image disallow";
+    DRAFT_RULE = "draft_rule" "POST" "/v1/approvals/{approval}/draft-rule" by "approval draft-rule";
     EFFECTIVE_POLICIES = "effective_policies" "GET" "/v1/effective-policies" by "policy explain";
     EFFECTIVE_PREFERENCES = "effective_preferences" "GET" "/v1/effective-preferences" by "prefs effective";
     ESTIMATE_TASK = "estimate_task" "POST" "/v1/task-estimates" by "task estimate";
     EXPLAIN = "explain" "POST" "/v1/policy/explain" by "tool explain";
     EXPLAIN_MODELS = "explain_models" "GET" "/v1/model-choices" by "model explain";
+    EXPLAIN_RECORDED_CALL = "explain_recorded_call" "POST" "/v1/policy/explain-call" by "tool explain-call";
+    EXPORT_AUDIT = "export_audit" "GET" "/v1/audit/export" by "audit bundle";
     FOLLOW_EVENTS = "follow_events" "GET" "/v1/events" by "events";
     FOLLOW_JOB_EVENTS = "follow_job_events" "GET" "/v1/jobs/{job}/events/stream" by "task logs";
     GET_APPROVAL = "get_approval" "GET" "/v1/approvals/{approval}" by "approval show";
@@ -173,6 +180,8 @@ operations! {
     REVIEW_PULL_REQUEST = "review_pull_request" "POST" "/v1/pull-requests/{pull_request}/reviews" by "pr review";
     REVOKE_AGENT_TOKEN = "revoke_agent_token" "DELETE" "/v1/agent-tokens/{token}" by "agent-token revoke";
     REVOKE_API_KEY = "revoke_api_key" "DELETE" "/v1/api-keys/{api_key}" by "api-key revoke";
+    RULE_HISTORY = "rule_history" "GET" "/v1/rules/{name}/history" by "rule history";
+    RULE_VOCABULARY = "rule_vocabulary" "GET" "/v1/rules/vocabulary" by "rule vocabulary";
     RUN_SCHEDULE = "run_schedule" "POST" "/v1/schedules/{schedule}/run" by "schedule run";
     SEARCH_AUDIT = "search_audit" "GET" "/v1/audit" by "audit search";
     SETTING_HISTORY = "setting_history" "GET" "/v1/settings/{key}/history" by "settings history";

@@ -1,7 +1,7 @@
 //! `cynork approval`: tool calls of agents that wait for a person.
 
 use clap::Subcommand;
-use cynode_wire::tools::ApprovalView;
+use cynode_wire::tools::{ApprovalView, rules::RuleDraftView};
 use serde_json::json;
 
 use crate::{
@@ -35,6 +35,17 @@ pub(crate) enum ApprovalCommand {
     Deny {
         /// Approval id.
         approval: String,
+    },
+    /// Draft a rule in shadow mode that decides such calls alike; nothing is stored. Ask before you decide: then the arguments are known.
+    #[command(
+        after_help = "Example: cynork approval draft-rule apr_0192d5c8b6f07cc1a1a3c2b4d5e6f708 deny"
+    )]
+    DraftRule {
+        /// Approval id.
+        approval: String,
+        /// Decision that such calls are to get.
+        #[arg(value_parser = ["approve", "deny"])]
+        decision: String,
     },
 }
 
@@ -105,8 +116,25 @@ impl ApprovalCommand {
                 decide_approval(context, &approval, true).await
             }
             Self::Deny { approval } => decide_approval(context, &approval, false).await,
+            Self::DraftRule { approval, decision } => {
+                let call = ApiRequest::with_path_params(operations::DRAFT_RULE, [&approval])
+                    .with_json_body(&json!({ "approved": decision == "approve" }));
+                context.show_item(&call, |it: &RuleDraftView| it.name.clone(), draft_fields).await
+            }
         }
     }
+}
+
+fn draft_fields(it: &RuleDraftView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
+    vec![
+        ("name", look.style_bold(&it.name)),
+        ("mode", it.rule.mode.clone()),
+        ("rule", it.rule.text.clone()),
+        ("narrows", it.replaces.clone().unwrap_or_default()),
+        ("arguments", look.format_yes_no(it.arguments_included)),
+        ("left out", it.omitted_arguments.join(", ")),
+        ("notes", it.notes.join("\n")),
+    ]
 }
 
 async fn decide_approval(context: &CliContext, approval: &str, approved: bool) -> Result<()> {

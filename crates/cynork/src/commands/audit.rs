@@ -3,7 +3,10 @@
 use std::{fs::File, io::Write as _, path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
-use cynode_wire::tools::{AuditProof, AuditReport, AuditView};
+use cynode_wire::tools::{
+    AuditProof, AuditReport, AuditView,
+    audit::{AuditConsistency, AuditHead, AuditHeads},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -13,8 +16,8 @@ use crate::{
     failure::{CliError, CliErrorKind, Result},
     format::{ValueFormatter, group_digits, to_plain_text},
     input::{self, TimeArgument},
-    operations,
-    output::{is_stdout_closed, render_record, write_stdout},
+    operations::{self, Operation},
+    output::{is_stdout_closed, render_record, render_table, write_stdout},
 };
 
 #[derive(Subcommand)]
@@ -43,6 +46,38 @@ pub(crate) enum AuditCommand {
     Export {
         #[command(flatten)]
         which: AuditSearchArgs,
+        /// Output file; defaults to standard output.
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Show the newest signed head of each chain of records, and the public key. Keep them elsewhere to notice what is cut off.
+    #[command(after_help = "Example: cynork audit head --json")]
+    Head {
+        /// Filter by chain id.
+        #[arg(long, value_name = "ID")]
+        chain: Option<String>,
+    },
+    /// Print a proof that a chain was only appended to since an earlier head; fails when it was cut off.
+    #[command(
+        after_help = "Example: cynork audit consistency chn_0192d5c8b6f07cc1a1a3c2b4d5e6f708 1200 --json"
+    )]
+    Consistency {
+        /// Chain id.
+        chain: String,
+        /// Number of records of the earlier head.
+        from: u64,
+        /// Number of records of the later head; defaults to the newest.
+        #[arg(long)]
+        to: Option<u64>,
+    },
+    /// Export records with the signed heads and proofs that cover them, as lines of JSON that anyone can check with the public key.
+    #[command(after_help = "Example: cynork audit bundle --since 2026-11-01 --output audit.ndjson")]
+    Bundle {
+        #[command(flatten)]
+        which: AuditSearchArgs,
+        /// Maximum number of records, 1 to 5000; the newest are exported.
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=5000))]
+        limit: u16,
         /// Output file; defaults to standard output.
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -85,13 +120,17 @@ const VERIFY_TIMEOUT: Duration = Duration::from_mins(15);
 const PROOF_TIMEOUT: Duration = Duration::from_mins(2);
 
 impl AuditSearchArgs {
-    /// Builds the search request, without its page.
-    async fn build_search_call(&self, context: &CliContext) -> Result<ApiRequest> {
+    /// Builds the request of an operation that searches, without its page.
+    async fn build_search_call(
+        &self,
+        context: &CliContext,
+        operation: Operation,
+    ) -> Result<ApiRequest> {
         let project = self.project.as_deref();
         let written = |moment: Option<TimeArgument>| {
             moment.map(|it| it.to_rfc3339(context.value_formatter().now)).transpose()
         };
-        Ok(ApiRequest::for_operation(operations::SEARCH_AUDIT)
+        Ok(ApiRequest::for_operation(operation)
             .with_query("project_id", context.optional_project_id(project).await?)
             .with_query("task_id", context.optional_task_id(self.task.as_deref(), project).await?)
             .with_query("call_id", self.call.as_ref())
@@ -106,7 +145,7 @@ impl AuditCommand {
     pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::Search { which, pages } => {
-                let call = which.build_search_call(context).await?;
+                let call = which.build_search_call(context, operations::SEARCH_AUDIT).await?;
                 let heads = ["when", "decision", "tool", "by", "reason", "outcome", "took", "call"];
                 let name = |it: &AuditView| it.call_id.to_string();
                 context.show_list(&call, Some(&pages), name, heads, audit_row).await
@@ -127,6 +166,32 @@ impl AuditCommand {
                 context.show_table(&value, name, heads, row)
             }
             Self::Export { which, output } => export_records(context, &which, output).await,
+            Self::Head { chain } => {
+                let call = ApiRequest::for_operation(operations::AUDIT_HEADS)
+                    .with_query("chain", chain.as_ref());
+                let value = context.send_request(&call).await?;
+                let names = |it: &AuditHeads| {
+                    it.heads.iter().map(|head| head.chain_id.clone()).collect::<Vec<_>>()
+                };
+                context.show_answer(&value, names, render_heads)
+            }
+            Self::Consistency { chain, from, to } => {
+                let call = ApiRequest::for_operation(operations::AUDIT_CONSISTENCY)
+                    .with_query("chain", Some(&chain))
+                    .with_query("from", Some(from))
+                    .with_query("to", to);
+                let value: Value = context.client.send_with_timeout(&call, PROOF_TIMEOUT).await?;
+                let names = |it: &AuditConsistency| vec![it.chain_id.clone()];
+                context.show_answer(&value, names, |it: &AuditConsistency, look| {
+                    render_record(look.paint, &consistency_fields(it))
+                })
+            }
+            Self::Bundle { which, limit, output } => {
+                let call = which.build_search_call(context, operations::EXPORT_AUDIT).await?;
+                let text =
+                    context.client.fetch_text(&call.with_query("limit", Some(limit))).await?;
+                write_bundle(context, &text, output)
+            }
         }
     }
 }
@@ -188,7 +253,10 @@ async fn export_records(
         CliError::new(CliErrorKind::Usage, format!("the records cannot be written: {error}"))
     };
     let mut file = output.map(File::create).transpose().map_err(failed)?;
-    let call = which.build_search_call(context).await?.with_query("limit", Some(MAX_PAGE_RECORDS));
+    let call = which
+        .build_search_call(context, operations::SEARCH_AUDIT)
+        .await?
+        .with_query("limit", Some(MAX_PAGE_RECORDS));
     let (mut written, mut cursor) = (0, None::<String>);
     loop {
         let page: Value =
@@ -214,6 +282,54 @@ async fn export_records(
             .print_success(&json!({ "records": written }), &format!("{written} records"));
     }
     Ok(())
+}
+
+/// Writes an export to a file or to standard output, unchanged.
+fn write_bundle(context: &CliContext, text: &str, output: Option<PathBuf>) -> Result<()> {
+    let Some(path) = output else {
+        write_stdout(text);
+        return Ok(());
+    };
+    std::fs::write(path, text).map_err(|error| {
+        CliError::new(CliErrorKind::Usage, format!("the records cannot be written: {error}"))
+    })?;
+    let end: Value =
+        text.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+    let (records, proven) = (to_plain_text(&end["records"]), to_plain_text(&end["proven"]));
+    context.out.print_success(&end, &format!("{records} records, {proven} with a proof"))
+}
+
+fn render_heads(it: &AuditHeads, look: &ValueFormatter) -> String {
+    let row = |head: &AuditHead| {
+        let signed = head.checkpoint.as_ref();
+        [
+            head.chain_id.clone(),
+            look.format_relative_time(head.started_at),
+            signed.map(|signed| signed.size.to_string()).unwrap_or_default(),
+            signed.map(|signed| look.format_yes_no(signed.closed)).unwrap_or_default(),
+            signed.map(|signed| look.format_relative_time(signed.at)).unwrap_or_default(),
+            signed.map(|signed| signed.root.clone()).unwrap_or_default(),
+        ]
+    };
+    let heads = ["chain", "began", "records", "closed", "signed", "root"];
+    let table = render_table(look.paint, heads, it.heads.iter().map(row).collect());
+    let keys = [("public key", it.public_key.clone()), ("head", it.registry_head.clone())];
+    format!("{table}\n\n{}", render_record(look.paint, &keys))
+}
+
+fn consistency_fields(it: &AuditConsistency) -> Vec<(&'static str, String)> {
+    vec![
+        ("chain", it.chain_id.clone()),
+        ("from", it.from.to_string()),
+        ("to", it.to.to_string()),
+        ("root", it.checkpoint.root.clone()),
+        ("proof", it.path.join("\n")),
+        ("public key", it.public_key.clone()),
+        (
+            "check it",
+            "compute both roots from the proof: docs/reference/audit-proofs.md".to_owned(),
+        ),
+    ]
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `cynork tool`: the tools of agents, and tool servers.
 
 use clap::{Args, Subcommand};
-use cynode_wire::tools::{AllowlistView, PolicyExplanation, ToolView};
+use cynode_wire::tools::{AllowlistView, PolicyExplanation, ToolView, rules::CallExplanation};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -53,6 +53,17 @@ pub(crate) enum ToolCommand {
         after_help = "Example: cynork tool explain web.fetch --agent agt_0192d5c8b6f07cc1a1a3c2b4d5e6f708"
     )]
     Explain(ToolExplainArgs),
+    /// Explain the policy decision about a recorded call, as it was and as it would be now.
+    #[command(
+        after_help = "Example: cynork tool explain-call cal_0192d5c8b6f07cc1a1a3c2b4d5e6f708"
+    )]
+    ExplainCall {
+        /// Call id; see `cynork audit search`.
+        call: String,
+        /// Arguments of the call, as JSON, which are not recorded; `@FILE` reads a file, `@-` reads standard input.
+        #[arg(long, value_name = "JSON")]
+        arguments: Option<String>,
+    },
     /// Install a tool server; its tools wait for `cynork tool accept`.
     #[command(
         after_help = "Example: cynork tool install search --http https://tools.example.com/mcp --scope both"
@@ -114,6 +125,9 @@ impl ToolCommand {
             }
             Self::Allowlists => list_allowlists(context).await,
             Self::Explain(explain) => explain.run(context).await,
+            Self::ExplainCall { call, arguments } => {
+                explain_recorded_call(context, &call, arguments.as_deref()).await
+            }
             Self::Install(install) => install.run(context).await,
             Self::Servers => server::list_servers(context).await,
             Self::Server(which) => which.show_server(context).await,
@@ -190,11 +204,7 @@ async fn list_allowlists(context: &CliContext) -> Result<()> {
 
 impl ToolExplainArgs {
     async fn run(self, context: &CliContext) -> Result<()> {
-        let arguments = self.arguments.as_deref().map(input::read_text_argument).transpose()?;
-        let arguments: Option<Value> =
-            arguments.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| {
-                CliError::new(CliErrorKind::Usage, format!("the arguments are not JSON: {error}"))
-            })?;
+        let arguments = read_arguments(self.arguments.as_deref())?;
         let mut rules = Map::new();
         for (name, file) in &self.rule {
             rules.insert(
@@ -213,6 +223,34 @@ impl ToolExplainArgs {
             render_explanation,
         )
     }
+}
+
+fn read_arguments(arguments: Option<&str>) -> Result<Option<Value>> {
+    let text = arguments.map(input::read_text_argument).transpose()?;
+    text.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| {
+        CliError::new(CliErrorKind::Usage, format!("the arguments are not JSON: {error}"))
+    })
+}
+
+async fn explain_recorded_call(
+    context: &CliContext,
+    call: &str,
+    arguments: Option<&str>,
+) -> Result<()> {
+    let arguments = read_arguments(arguments)?;
+    let body = input::without_nulls(json!({ "call_id": call, "arguments": arguments }));
+    let call = ApiRequest::for_operation(operations::EXPLAIN_RECORDED_CALL).with_json_body(&body);
+    let value = context.send_request(&call).await?;
+    let names = |it: &CallExplanation| vec![it.then.decision.clone()];
+    context.show_answer(&value, names, |it: &CallExplanation, look| {
+        let now = match (&it.now, &it.now_missing) {
+            (Some(now), _) => render_explanation(now, look),
+            (None, missing) => missing.clone().unwrap_or_default(),
+        };
+        let then = render_explanation(&it.then, look);
+        let changed = look.format_yes_no(it.changed);
+        format!("then\n{then}\n\nnow\n{now}\n\nchanged: {changed}")
+    })
 }
 
 fn render_explanation(it: &PolicyExplanation, look: &ValueFormatter) -> String {

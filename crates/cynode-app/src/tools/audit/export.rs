@@ -9,6 +9,7 @@ use cynode_db::{
 };
 use cynode_wire::tools::audit::AuditBundleLine;
 use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
 use super::{
@@ -100,9 +101,8 @@ fn to_internal(error: serde_json::Error) -> Error {
 
 /// Writes down what was searched for.
 fn describe_filter(wanted: &AuditSearchRequest) -> Result<Value, Error> {
-    let written = |time: Option<time::OffsetDateTime>| {
-        let format = &time::format_description::well_known::Rfc3339;
-        let written = time.map(|time| time.format(format)).transpose();
+    let written = |moment: Option<OffsetDateTime>| {
+        let written = moment.map(|moment| moment.format(&Rfc3339)).transpose();
         written.map_err(|error| Error::Internal(error.into()))
     };
     Ok(json!({
