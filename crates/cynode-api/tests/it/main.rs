@@ -25,6 +25,7 @@ mod preferences;
 mod projects;
 mod rate_limits;
 mod remotes;
+mod rules;
 mod schedules;
 mod settings;
 mod signals;

@@ -7,8 +7,8 @@ mod rows;
 use std::{path::Path, sync::Arc};
 
 use cynode_audit::{
-    AuditCheckpoint, AuditRecord, AuditStore, AuditStoreError, ChainCheck, ChainRegistryHead,
-    LinkCheck, MerkleTree, NewChain, RecordInclusionProof, StoreFuture,
+    AuditStore, AuditStoreError, ChainCheck, ChainRegistryHead, LinkCheck, MerkleTree, NewChain,
+    StoreFuture,
 };
 use cynode_core::{
     ids::{CallId, ChainId, ProjectId, TaskId},
@@ -33,8 +33,9 @@ pub use heads::{list_audit_heads, prove_append_only};
 pub(crate) use rows::to_audit_view;
 
 pub use cynode_audit::{
-    AgentFacts, AppendError, AuditEntry, AuditWriter, AuditWriterOptions, DigestKey, KeyedDigest,
-    Outcome, Phase, RecoveryReport, Verdict,
+    AgentFacts, AppendError, AuditCheckpoint, AuditEntry, AuditRecord, AuditWriter,
+    AuditWriterOptions, DigestKey, KeyedDigest, Outcome, Phase, RecordInclusionProof,
+    RecoveryReport, Verdict,
 };
 
 use crate::{

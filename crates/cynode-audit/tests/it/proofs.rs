@@ -2,6 +2,7 @@ use cynode_audit::{
     AuditCheckpoint, AuditRecord, BadProof, ChainConsistencyProof, MerkleTree, RecordInclusionProof,
 };
 use ed25519_dalek::SigningKey;
+use sha2::{Digest as _, Sha256};
 use time::macros::datetime;
 
 use crate::support::{Memory, Place, denial, end, key};
@@ -105,4 +106,76 @@ async fn a_log_that_only_grew_can_show_it_and_a_rewritten_one_cannot() {
         ChainConsistencyProof::prove_append_only(chain, &tree, 10),
         Err(BadProof::OutOfRange)
     );
+}
+
+/// The hash of RFC 6962 §2.1 over leaves, by its definition.
+fn tree_hash(leaves: &[[u8; 32]]) -> [u8; 32] {
+    match leaves {
+        [leaf] => Sha256::new().chain_update([0]).chain_update(leaf).finalize().into(),
+        _ => {
+            let (left, right) = leaves.split_at(largest_power_below(leaves.len()));
+            Sha256::new()
+                .chain_update([1])
+                .chain_update(tree_hash(left))
+                .chain_update(tree_hash(right))
+                .finalize()
+                .into()
+        }
+    }
+}
+
+/// The largest power of two smaller than `count`.
+fn largest_power_below(count: usize) -> usize {
+    count.next_power_of_two() / 2
+}
+
+/// `PATH(m, D[n])` of RFC 6962 §2.1.1.
+fn inclusion_path(place: usize, leaves: &[[u8; 32]]) -> Vec<[u8; 32]> {
+    if leaves.len() == 1 {
+        return Vec::new();
+    }
+    let middle = largest_power_below(leaves.len());
+    let (left, right) = leaves.split_at(middle);
+    let (mut path, sibling) = if place < middle {
+        (inclusion_path(place, left), tree_hash(right))
+    } else {
+        (inclusion_path(place - middle, right), tree_hash(left))
+    };
+    path.push(sibling);
+    path
+}
+
+/// `SUBPROOF(m, D[n], b)` of RFC 6962 §2.1.2.
+fn subproof(size: usize, leaves: &[[u8; 32]], whole: bool) -> Vec<[u8; 32]> {
+    if size == leaves.len() {
+        return if whole { Vec::new() } else { vec![tree_hash(leaves)] };
+    }
+    let middle = largest_power_below(leaves.len());
+    let (left, right) = leaves.split_at(middle);
+    let (mut path, sibling) = if size <= middle {
+        (subproof(size, left, whole), tree_hash(right))
+    } else {
+        (subproof(size - middle, right, false), tree_hash(left))
+    };
+    path.push(sibling);
+    path
+}
+
+#[test]
+fn roots_and_proofs_are_those_of_rfc_6962() {
+    let leaves: Vec<[u8; 32]> = (0..33).map(|number| [number; 32]).collect();
+    let chain = uuid::Uuid::from_u128(1);
+    for size in 1..=leaves.len() {
+        let leaves = &leaves[..size];
+        let tree: MerkleTree = leaves.iter().copied().collect();
+        assert_eq!(tree.merkle_root(), tree_hash(leaves), "{size}");
+        for part in 0..size {
+            let inclusion = RecordInclusionProof::prove_record(chain, &tree, part as u64).unwrap();
+            assert_eq!(inclusion.path, inclusion_path(part, leaves), "{part} of {size}");
+            let earlier = part + 1;
+            let consistency =
+                ChainConsistencyProof::prove_append_only(chain, &tree, earlier as u64).unwrap();
+            assert_eq!(consistency.path, subproof(earlier, leaves, true), "{earlier} of {size}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use cynode_app::tools::audit::{self, AuditWriterOptions};
 use cynode_core::roles::UserRole;
+use cynode_policy::digest::Sha256Digest;
 use cynode_testkit::mcp::Era;
 use futures::future::join_all;
 use insta::assert_json_snapshot;
@@ -427,6 +428,126 @@ async fn an_admin_checks_all_records_over_http_and_whoever_sees_a_call_gets_its_
     let report = bench.admin.get("/v1/audit/verify").await.expect(200).parse::<audit::Report>();
     assert_eq!(report.problems.len(), 1);
     assert!(report.problems[0].contains("record 2 was changed"), "{:?}", report.problems);
+}
+
+/// Leaf and node of RFC 6962, computed here by its definition.
+fn leaf(hash: [u8; 32]) -> [u8; 32] {
+    Sha256Digest::of_bytes(&[[0_u8].as_slice(), hash.as_slice()].concat()).0
+}
+
+fn node(left: [u8; 32], right: [u8; 32]) -> [u8; 32] {
+    Sha256Digest::of_bytes(&[[1_u8].as_slice(), left.as_slice(), right.as_slice()].concat()).0
+}
+
+fn hex(bytes: [u8; 32]) -> String {
+    data_encoding::HEXLOWER.encode(&bytes)
+}
+
+/// An installation whose closed chain has three records, and what it exports.
+async fn closed_chain() -> (Bench, Value, Vec<Value>) {
+    let mut bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    agent.call("help.overview", json!({})).await;
+    agent.call("db.task.list", json!({})).await;
+    drop(agent);
+    bench.app.close_gateway().await.unwrap();
+    let heads = bench.admin.get("/v1/audit/head").await.expect(200).json();
+    let export = bench.admin.get("/v1/audit/export").await.expect(200);
+    assert_eq!(export.headers["content-type"], "application/x-ndjson");
+    let text = String::from_utf8(export.body.to_vec()).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (bench, heads, lines)
+}
+
+#[tokio::test]
+async fn an_export_is_checked_by_a_reader_who_has_only_the_public_key() {
+    let (bench, heads, lines) = closed_chain().await;
+    let key = bench.app.verifying_key();
+    let types: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["bundle", "checkpoint", "record", "record", "record", "end"]);
+    assert_eq!(lines[0]["public_key"], heads["public_key"]);
+    assert_eq!(lines[1]["checkpoint"], heads["heads"][0]["checkpoint"]);
+    let head: audit::AuditCheckpoint =
+        serde_json::from_value(lines[1]["checkpoint"].clone()).unwrap();
+    for (seq, line) in (0..).zip(&lines[2..5]) {
+        let record: audit::AuditRecord = serde_json::from_value(line["record"].clone()).unwrap();
+        let inclusion: audit::RecordInclusionProof =
+            serde_json::from_value(line["inclusion"].clone()).unwrap();
+        assert_eq!(record.seq, seq);
+        inclusion.verify_record(&record, &head, &key).unwrap();
+    }
+    let end = json!({ "type": "end", "records": 3, "proven": 3, "complete": true });
+    assert_eq!(lines[5], end);
+
+    let newest = bench.admin.get("/v1/audit/export?limit=1").await.expect(200);
+    let text = String::from_utf8(newest.body.to_vec()).unwrap();
+    let end: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(end, json!({ "type": "end", "records": 1, "proven": 1, "complete": false }));
+
+    let viewer = bench.app.user("vera", None).await;
+    bench.app.member(bench.project, &viewer, UserRole::Viewer).await;
+    viewer.get("/v1/audit/export").await.expect(403);
+    let own = format!("/v1/audit/export?project_id={}", bench.project);
+    let own = String::from_utf8(viewer.get(&own).await.expect(200).body.to_vec()).unwrap();
+    assert_eq!(own.lines().count(), 6);
+    bench.admin.get("/v1/audit/export?limit=5001").await.expect(400);
+}
+
+#[tokio::test]
+async fn a_chain_shows_that_it_only_grew_and_one_that_was_cut_off_cannot() {
+    let (bench, heads, lines) = closed_chain().await;
+    let records: Vec<audit::AuditRecord> = lines[2..5]
+        .iter()
+        .map(|line| serde_json::from_value(line["record"].clone()).unwrap())
+        .collect();
+    let [first, second, third] = [0, 1, 2].map(|at: usize| leaf(records[at].hash));
+    let root = node(node(first, second), third);
+    let head = &heads["heads"][0];
+    assert_eq!(head["checkpoint"]["root"], hex(root));
+    assert_eq!(
+        (&head["checkpoint"]["size"], &head["checkpoint"]["closed"]),
+        (&json!(3), &json!(true))
+    );
+    let chain = head["chain_id"].as_str().unwrap();
+    let consistency = |query: &str| format!("/v1/audit/consistency?chain={chain}&{query}");
+
+    // A reader who has the head of one record computes the root of three from the proof.
+    let proof = bench.admin.get(&consistency("from=1")).await.expect(200).json();
+    assert_eq!(proof["path"], json!([hex(second), hex(third)]));
+    assert_eq!((&proof["from"], &proof["to"]), (&json!(1), &json!(3)));
+    assert_eq!(proof["checkpoint"], head["checkpoint"]);
+    let proof = bench.admin.get(&consistency("from=2&to=3")).await.expect(200).json();
+    assert_eq!(proof["path"], json!([hex(third)]));
+    let proof = bench.admin.get(&consistency("from=3")).await.expect(200).json();
+    assert_eq!(proof["path"], json!([]));
+
+    for (query, status, code) in [
+        ("from=0", 422, "invalid"),
+        ("from=3&to=2", 422, "invalid"),
+        ("from=4", 409, "chain_truncated"),
+        ("from=1&to=9", 409, "chain_truncated"),
+    ] {
+        let refused = bench.admin.get(&consistency(query)).await.expect(status);
+        assert_eq!(refused.text("code"), code, "{query}");
+    }
+    let other = "/v1/audit/consistency?chain=chn_0192d5c8b6f07cc1a1a3c2b4d5e6f708&from=1";
+    bench.admin.get(other).await.expect(404);
+    let viewer = bench.app.user("vera", None).await;
+    viewer.get(&consistency("from=1")).await.expect(403);
+    bench.app.member(bench.project, &viewer, UserRole::Viewer).await;
+    viewer.get(&consistency("from=1")).await.expect(200);
+
+    bench.app.db.execute("DELETE FROM audit_records WHERE seq = 2").await;
+    let refused = bench.admin.get(&consistency("from=1")).await.expect(409);
+    assert_eq!(refused.text("code"), "chain_truncated");
+    assert!(
+        refused
+            .text("detail")
+            .contains("a signed head of 3 records is asked for, and the chain has 2")
+    );
+    bench.app.db.execute("DELETE FROM audit_checkpoints").await;
+    let refused = bench.admin.get(&consistency("from=3")).await.expect(409);
+    assert_eq!(refused.text("code"), "chain_truncated");
 }
 
 fn copied(from: &Path) -> tempfile::TempDir {

@@ -10,6 +10,7 @@ mod delivery;
 mod handoffs;
 mod limits;
 mod offering;
+mod rules;
 mod scoping;
 mod servers;
 mod table;
