@@ -111,11 +111,11 @@ async fn a_log_that_only_grew_can_show_it_and_a_rewritten_one_cannot() {
 /// The hash of RFC 6962 §2.1 over leaves, by its definition.
 fn tree_hash(leaves: &[[u8; 32]]) -> [u8; 32] {
     match leaves {
-        [leaf] => Sha256::new().chain_update([0]).chain_update(leaf).finalize().into(),
+        [leaf] => Sha256::new().chain_update([0_u8]).chain_update(leaf).finalize().into(),
         _ => {
             let (left, right) = leaves.split_at(largest_power_below(leaves.len()));
             Sha256::new()
-                .chain_update([1])
+                .chain_update([1_u8])
                 .chain_update(tree_hash(left))
                 .chain_update(tree_hash(right))
                 .finalize()
