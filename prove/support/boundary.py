@@ -179,8 +179,8 @@ class Watch(threading.Thread):
 
 
 # What only people may change, and what belongs to others.
-WHOLE = ["system_settings", "preferences", "policy_rules", "tool_overrides", "budgets", "allowed_images", "users", "password_credentials", "groups",
-         "group_members", "projects", "project_members", "role_bindings", "tool_servers", "server_tools", "model_providers", "provider_keys", "models",
+WHOLE = ["system_settings", "preferences", "policy_rules", "policy_rule_versions", "tool_overrides", "budgets", "allowed_images", "users", "password_credentials",
+         "groups", "group_members", "projects", "project_members", "role_bindings", "tool_servers", "server_tools", "model_providers", "provider_keys", "models",
          "model_routes", "skills", "approvals", "repositories", "nodes", "artifacts", "verifications"]  # fmt: skip
 
 
