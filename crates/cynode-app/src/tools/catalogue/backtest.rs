@@ -105,7 +105,7 @@ struct RecordedCalls {
 }
 
 impl RecordedCalls {
-    /// Reads day by day, newest first, so that the limit leaves out the oldest calls.
+    /// Reads a day, then two days before it, then four: the limit leaves out older calls, and few queries read all.
     async fn load_from_database(
         ctx: &mut Ctx,
         project: Option<ProjectId>,
@@ -118,8 +118,10 @@ impl RecordedCalls {
         let (mut groups, mut calls) = (Vec::new(), 0);
         // A record of this very moment belongs to it, too.
         let mut end = until + Duration::MICROSECOND;
+        let mut window = Duration::DAY;
         while end > oldest {
-            let start = (end - Duration::DAY).max(oldest);
+            let start = (end - window).max(oldest);
+            window += window;
             let rest = i64::try_from(MAX_CALLS.saturating_sub(calls)).unwrap_or(i64::MAX);
             let found = audit::group_decisions(ctx.conn(), project, start, end, rest).await?;
             calls += found.iter().map(|group| group.calls.unsigned_abs()).sum::<u64>();
