@@ -429,6 +429,11 @@ def _():
     call("tool enable", "no.such.tool", code=4)
     call("rule set", "ask", "approve", "--text", 'forbid (principal, action == Action::"echo", resource);')
     call("rule set", "broken", "refuse", "--text", "forbid x;", code=6)
+    call("rule check", "broken", "refuse", "--text", "forbid x;", code=6)
+    checked = call("rule check", "ask", "approve", "--text", 'forbid (principal, action == Action::"echo", resource);')
+    assert checked["valid"] and checked["tools"] == ["echo"], checked
+    assert call("rule history", "ask")["items"][0]["version"] == 1
+    assert "echo" in [it["name"] for it in call("rule vocabulary")["tools"]]
     shipped = {"ask-before-schedules", "ask-before-skills", "ask-before-tasks"}
     assert {it["name"] for it in call("rule list")["items"]} == shipped | {"ask"}, "the rules that ship, and this one"
     made = call("task create", "UNCLEAR: call tools.", "--project", "web", "--name", "call-tools")
@@ -463,6 +468,8 @@ def _():
     assert {it["approval_id"] for it in pending} <= {it["id"] for it in waiting_items["items"]}
     first, second, _third = sorted(pending, key=lambda it: it["asked_at"])
     assert call("approval show", first["approval_id"])["arguments"] == {"text": "one"}
+    drafted = call("approval draft-rule", first["approval_id"], "deny")
+    assert drafted["arguments_included"] and drafted["rule"]["mode"] == "shadow", drafted
     call("approval approve", first["approval_id"], yes=False, code=2)
     assert call("approval approve", first["approval_id"])["state"] == "approved"
     assert call("approval deny", second["approval_id"])["state"] == "refused"
@@ -484,6 +491,12 @@ def _():
     status, answer = tool(going["token"], "echo", {"text": "one"})
     assert status == 200 and not answer["result"].get("isError"), answer
     until("records of these calls", lambda: len(call("audit search", "--project", "web", "--tool", "echo")["items"]) >= 4)
+    tried = call("rule backtest", "ask", "refuse", "--text", 'forbid (principal, action == Action::"echo", resource);')
+    assert tried["hits"] >= 4 and tried["effects"]["refuse"] == tried["hits"], tried
+    recorded = call("audit search", "--tool", "echo", "--limit", 1)["items"][0]
+    assert call("tool explain-call", recorded["call_id"])["record"]["call_id"] == recorded["call_id"]
+    bundle = call("audit bundle", "--tool", "echo")
+    assert bundle[0]["type"] == "bundle" and bundle[-1]["type"] == "end", bundle
     exported = call("audit export", "--tool", "echo")
     assert len(exported) == len(call("audit search", "--tool", "echo", "--all")["items"])
     call("agent-token revoke", going["agent"])
@@ -680,6 +693,9 @@ def _():
     proved = call("audit search", "--limit", 50)["items"]
     covered = until("a signed head over a record", lambda: [it for it in proved if raw(["audit", "prove", it["call_id"]])[0] == 0])
     assert call("audit prove", covered[0]["call_id"])["items"]
+    head = next(it for it in call("audit head")["heads"] if it.get("checkpoint"))
+    assert call("audit consistency", head["chain_id"], 1)["checkpoint"]["size"] >= head["checkpoint"]["size"]
+    call("audit consistency", head["chain_id"], 10**9, code=5)
     sample = call("sample", f"{options.work}/tried")
     call("project clone", sample["project_id"], f"{options.work}/copy")
     assert call("project pull", f"{options.work}/copy", "--project", sample["project_id"])["branch"] == "main"

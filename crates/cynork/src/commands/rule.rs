@@ -35,7 +35,7 @@ pub(crate) enum RuleCommand {
         /// Name of the rule.
         rule: String,
     },
-    /// Check a policy rule against the tools and show the place of each error; nothing is stored.
+    /// Check a policy rule against the tools; fails with the place of each error. Nothing is stored.
     #[command(after_help = "Example: cynork rule check no-fetch refuse --file no-fetch.cedar")]
     Check(RuleSetArgs),
     /// Try a policy rule on the recorded calls of the last days; nothing is stored.
@@ -152,14 +152,14 @@ impl RuleSetArgs {
         body["name"] = json!(self.rule);
         let call = ApiRequest::for_operation(operations::CHECK_RULE).with_json_body(&body);
         let value = context.send_request(&call).await?;
-        let names = |it: &RuleCheckView| {
-            it.errors.iter().map(|error| error.code.clone()).collect::<Vec<_>>()
-        };
-        context.show_answer(&value, names, render_check)?;
         if value["valid"] == false {
-            return Err(CliError::new(CliErrorKind::Failed, "the rule cannot be stored"));
+            let errors = serde_json::from_value::<Vec<RuleErrorView>>(value["errors"].clone());
+            let errors = errors.unwrap_or_default().iter().map(render_error).collect::<Vec<_>>();
+            let told = format!("the rule cannot be stored: {}", errors.join("\n"));
+            return Err(CliError::new(CliErrorKind::Invalid, told));
         }
-        Ok(())
+        let names = |it: &RuleCheckView| it.tools.clone();
+        context.show_answer(&value, names, render_check)
     }
 }
 
@@ -198,14 +198,15 @@ async fn list_versions(context: &CliContext, rule: &str) -> Result<()> {
 }
 
 fn render_check(it: &RuleCheckView, look: &ValueFormatter) -> String {
-    let mut sides = vec![("valid", look.format_yes_no(it.valid))];
-    sides.extend(it.errors.iter().map(|error| ("WRONG", render_error(error))));
-    if it.valid {
-        sides.push(("tools", it.tools.join("  ")));
-        sides.push(("roles", it.roles.join("  ")));
-        sides.push(("reads arguments", look.format_yes_no(it.reads_arguments)));
-    }
-    render_record(look.paint, &sides)
+    render_record(
+        look.paint,
+        &[
+            ("valid", look.format_yes_no(it.valid)),
+            ("tools", it.tools.join("  ")),
+            ("roles", it.roles.join("  ")),
+            ("reads arguments", look.format_yes_no(it.reads_arguments)),
+        ],
+    )
 }
 
 fn render_error(error: &RuleErrorView) -> String {
