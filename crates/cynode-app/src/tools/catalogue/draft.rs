@@ -54,7 +54,7 @@ pub async fn draft_rule_from_approval(
         || format!("refuse-{}", approval.tool),
         |rule| format!("{}-narrowed", rule.name),
     );
-    let notes = list_notes(asking, &approval.rules, arguments_included);
+    let notes = list_notes(asking, &approval.rules, &draft, arguments_included);
     Ok(RuleDraftView {
         name: choose_free_name(&base, &described.rules),
         rule: SetRule { mode: RuleMode::Shadow.as_str().to_owned(), text: draft.text },
@@ -92,10 +92,20 @@ fn draft_usable_rule(
 fn list_notes(
     asking: Option<&PolicyRule>,
     asked_by: &[String],
+    draft: &RuleDraft,
     arguments_included: bool,
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    if !arguments_included {
+    if arguments_included {
+        notes.push(
+            "The draft quotes arguments of the call. Everybody who sees rules sees them."
+                .to_owned(),
+        );
+        if !draft.omitted.is_empty() {
+            let omitted = draft.omitted.join(", ");
+            notes.push(format!("It means calls with any value of these arguments: {omitted}."));
+        }
+    } else {
         notes.push(
             "The draft does not look at arguments: it means every such call, whatever its arguments.".to_owned(),
         );
