@@ -393,6 +393,17 @@ impl EnvironmentSpec {
         self.limits.setup_seconds.unwrap_or(DEFAULT_SETUP_SECONDS)
     }
 
+    /// Returns the directories below the workspace that hold build results: those that it names, or the ones of its toolchains.
+    pub fn cache_dirs(&self) -> Vec<&str> {
+        let mut dirs: Vec<&str> = self.caches.iter().map(String::as_str).collect();
+        if dirs.is_empty() && self.package_sources.contains(&PackageSource::Crates) {
+            dirs.push("target");
+        }
+        dirs.sort_unstable();
+        dirs.dedup();
+        dirs
+    }
+
     /// Returns the commands of a kind.
     pub fn checks_of(&self, kind: EnvironmentCheckKind) -> impl Iterator<Item = &EnvironmentCheck> {
         self.checks.iter().filter(move |check| check.kind == kind)
@@ -572,6 +583,19 @@ mod tests {
         assert_eq!(serde_json::from_value::<EnvironmentSpec>(json).unwrap(), spec);
         assert_eq!(spec.validation_error(), None);
         assert!(toml::from_str::<EnvironmentSpec>("setups = []").is_err());
+    }
+
+    #[test]
+    fn build_results_are_where_the_environment_says_or_where_the_toolchain_puts_them() {
+        let named = EnvironmentSpec {
+            caches: ["out/b", "out/a", "out/b"].map(str::to_owned).into(),
+            package_sources: vec![PackageSource::Crates],
+            ..EnvironmentSpec::default()
+        };
+        assert_eq!(named.cache_dirs(), ["out/a", "out/b"]);
+        let rust = EnvironmentSpec { caches: Vec::new(), ..named };
+        assert_eq!(rust.cache_dirs(), ["target"]);
+        assert_eq!(EnvironmentSpec::default().cache_dirs(), Vec::<&str>::new());
     }
 
     #[test]

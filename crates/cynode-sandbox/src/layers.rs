@@ -6,7 +6,7 @@
 //! must admit the node only, so that a run reaches the layer through its overlay and in no other way.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs::{self, Metadata, Permissions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, lchown},
@@ -16,7 +16,7 @@ use std::{
 
 use cynode_sandbox_init::{EnterSpec, LayerMount, UpperLayer, encode_launch_spec};
 use rustix::{
-    fs::{llistxattr, llistxattr_query, lremovexattr},
+    fs::{CWD, FileType, Mode, llistxattr, llistxattr_query, lremovexattr, mknodat},
     io::Errno,
     process::{getegid, geteuid},
 };
@@ -28,6 +28,8 @@ const OVERLAY_ATTRIBUTE_PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.over
 /// Attributes that give rights beyond the mode of a file.
 const PRIVILEGE_ATTRIBUTES: [&[u8]; 3] =
     [b"security.capability", b"system.posix_acl_access", b"system.posix_acl_default"];
+/// End of the name of the attribute of a directory that hides everything in the directories below it.
+const OPAQUE_ATTRIBUTE_SUFFIX: &[u8] = b".overlay.opaque";
 /// Mode of a layer's directories and programs.
 const LAYER_PROGRAM_MODE: u32 = 0o777;
 /// Mode of a layer's other files.
@@ -120,6 +122,48 @@ pub fn remove_whiteouts(upper: &Path) -> io::Result<u64> {
     Ok(removed)
 }
 
+/// What the upper layer of an overlay hides of the layers below it. Paths are relative to its top.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HiddenPaths {
+    /// Deleted files and directories.
+    pub deleted: BTreeSet<PathBuf>,
+    /// Directories that were made anew: they hide everything in the directories of the same name.
+    pub opaque: BTreeSet<PathBuf>,
+}
+
+/// Finds what an upper layer hides. [`sanitize_layer`] removes the marks. No run may use the layer.
+pub fn find_hidden_paths(upper: &Path) -> io::Result<HiddenPaths> {
+    if !is_real_dir(upper) {
+        return Err(at_path(upper)(io::Error::from(io::ErrorKind::NotADirectory)));
+    }
+    let mut hidden = HiddenPaths::default();
+    let mut open = vec![PathBuf::new()];
+    while let Some(relative) = open.pop() {
+        let directory = upper.join(&relative);
+        for entry in read_directory(&directory).map_err(at_path(&directory))? {
+            let entry = entry.map_err(at_path(&directory))?;
+            let (path, below) = (entry.path(), relative.join(entry.file_name()));
+            let meta = fs::symlink_metadata(&path).map_err(at_path(&path))?;
+            if meta.is_dir() {
+                let names = list_attributes(&path).map_err(at_path(&path))?;
+                if names.iter().any(|name| name.ends_with(OPAQUE_ATTRIBUTE_SUFFIX)) {
+                    hidden.opaque.insert(below.clone());
+                }
+                open.push(below);
+            } else if is_whiteout(&meta) {
+                hidden.deleted.insert(below);
+            }
+        }
+    }
+    Ok(hidden)
+}
+
+/// Marks a file of the layers below as deleted.
+pub fn create_whiteout(path: &Path) -> io::Result<()> {
+    let made = mknodat(CWD, path, FileType::CharacterDevice, Mode::empty(), 0);
+    made.map_err(|error| at_path(path)(error.into()))
+}
+
 /// Mounts that are made for a run before its sandbox, and their mount points.
 #[derive(Debug)]
 pub(super) struct MountPlan {
@@ -155,7 +199,7 @@ pub(super) fn create_scratch_dir(path: &Path) -> io::Result<()> {
 }
 
 /// Returns whether an entry of an upper layer marks a file of a lower layer as deleted.
-pub(super) fn is_whiteout(meta: &Metadata) -> bool {
+pub fn is_whiteout(meta: &Metadata) -> bool {
     meta.file_type().is_char_device() && meta.rdev() == 0
 }
 
@@ -292,19 +336,26 @@ fn sanitize_entry(path: &Path, meta: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes attributes that mean something to the kernel. Returns whether there were any.
-fn remove_attributes(path: &Path) -> io::Result<bool> {
+/// Returns the names of the attributes of a file.
+fn list_attributes(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     let bytes = match llistxattr_query(path) {
-        Ok(0) | Err(Errno::NOTSUP) => return Ok(false),
+        Ok(0) | Err(Errno::NOTSUP) => return Ok(Vec::new()),
         Ok(bytes) => bytes,
         Err(error) => return Err(error.into()),
     };
     let mut list = vec![0_u8; bytes];
     let read = llistxattr(path, list.as_mut_slice())?;
     list.truncate(read);
+    let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.map(<[u8]>::to_vec).collect())
+}
+
+/// Removes attributes that mean something to the kernel. Returns whether there were any.
+fn remove_attributes(path: &Path) -> io::Result<bool> {
+    let names = list_attributes(path)?;
     let mut removed = false;
-    for name in list.split(|byte| *byte == 0).filter(|name| is_kernel_attribute(name)) {
-        match lremovexattr(path, name) {
+    for name in names.iter().filter(|name| is_kernel_attribute(name)) {
+        match lremovexattr(path, name.as_slice()) {
             Ok(()) | Err(Errno::NODATA) => removed = true,
             Err(error) => return Err(error.into()),
         }
@@ -326,7 +377,7 @@ fn at_path(path: &Path) -> impl Fn(io::Error) -> io::Error {
 mod tests {
     use std::os::unix::{fs::symlink, net::UnixListener};
 
-    use rustix::fs::{CWD, FileType, Mode, XattrFlags, lsetxattr, mknodat};
+    use rustix::fs::{XattrFlags, lsetxattr};
 
     use super::*;
 
@@ -424,5 +475,19 @@ mod tests {
         mknodat(CWD, &whiteout, FileType::CharacterDevice, Mode::empty(), 0).unwrap();
         assert_eq!(remove_whiteouts(place.path()).unwrap(), 1);
         assert!(place.path().join("file").exists() && !whiteout.exists());
+    }
+
+    #[test]
+    fn what_an_upper_layer_hides_is_found_and_marked_again() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir_all(place.path().join("kept/anew")).unwrap();
+        fs::write(place.path().join("kept/file"), "x").unwrap();
+        set_attribute(&place.path().join("kept/anew"), "user.overlay.opaque");
+        create_whiteout(&place.path().join("kept/gone")).unwrap();
+        let paths = |path: &str| BTreeSet::from([PathBuf::from(path)]);
+        let hidden = HiddenPaths { deleted: paths("kept/gone"), opaque: paths("kept/anew") };
+        assert_eq!(find_hidden_paths(place.path()).unwrap(), hidden);
+        sanitize_layer(place.path()).unwrap();
+        assert_eq!(find_hidden_paths(place.path()).unwrap(), HiddenPaths::default());
     }
 }

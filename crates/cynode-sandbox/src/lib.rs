@@ -39,7 +39,10 @@ pub use self::{
     host_env::{
         DEFAULT_USERS, HostEnv, SandboxOptions, check_dir_ownership, create_traversable_dir,
     },
-    layers::{LayerStats, OverlayMount, SystemLayers, remove_whiteouts, sanitize_layer},
+    layers::{
+        HiddenPaths, LayerStats, OverlayMount, SystemLayers, create_whiteout, find_hidden_paths,
+        is_whiteout, remove_whiteouts, sanitize_layer,
+    },
     output::{CapturedOutput, capture_tail},
     podman::PodmanBackend,
     running::{ExitReason, KillHandle, SandboxExit, SandboxProcess},

@@ -1,12 +1,20 @@
 //! Workspace of a check: created anew for each check, with the pinned files restored.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
-use cynode_core::evidence::{EvidenceCheck, is_plain_path};
+use cynode_core::{
+    evidence::{EvidenceCheck, is_plain_path},
+    sync::lock_unpoisoned,
+};
 use futures::future::BoxFuture;
 
 use super::{
-    NodeJob, format_error_chain,
+    NodeJob,
+    environment::{self, BuildResults},
+    format_error_chain,
     trusted_command::{TrustedCommandError, run_trusted_command},
     work,
 };
@@ -25,6 +33,8 @@ pub(super) struct JobCheckWorkspace {
     node: Arc<NodeContext>,
     job: Arc<NodeJob>,
     pinned_from: Option<String>,
+    /// Build results of the check that left most.
+    build_results: Mutex<Option<BuildResults>>,
 }
 
 impl JobCheckWorkspace {
@@ -34,7 +44,8 @@ impl JobCheckWorkspace {
         pinned_from: Option<&String>,
     ) -> Self {
         let pinned_from = pinned_from.cloned();
-        Self { node: Arc::clone(node), job: Arc::clone(job), pinned_from }
+        let build_results = Mutex::new(None);
+        Self { node: Arc::clone(node), job: Arc::clone(job), pinned_from, build_results }
     }
 
     async fn run_pin_restore(&self) -> Result<Vec<PinConflict>, PinRestoreError> {
@@ -61,6 +72,25 @@ impl CheckWorkspace for JobCheckWorkspace {
 
     fn restore_pinned_files(&self) -> BoxFuture<'_, Result<Vec<PinConflict>, PinRestoreError>> {
         Box::pin(self.run_pin_restore())
+    }
+
+    fn take_build_results(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let taken = environment::take_build_results(&self.node, &self.job).await;
+            let mut results = lock_unpoisoned(&self.build_results);
+            // Each check starts from the same files: the results of two of them are no whole together.
+            let known = results.as_ref().map(|known| known.bytes);
+            if let Some(taken) = taken.filter(|taken| Some(taken.bytes) > known) {
+                *results = Some(taken);
+            }
+        })
+    }
+
+    fn store_build_results(&self) {
+        let results = lock_unpoisoned(&self.build_results).take();
+        if let Some(results) = results {
+            environment::store_build_results(&self.node, &self.job, results);
+        }
     }
 }
 

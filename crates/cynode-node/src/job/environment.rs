@@ -2,6 +2,7 @@
 //!
 //! A job's own directories take all its changes: no job changes a layer, and what set-up made never becomes part of a result.
 
+mod build_results;
 mod layer_store;
 mod locked_versions;
 mod secret_texts;
@@ -10,33 +11,36 @@ mod setup;
 pub(crate) mod system_packages;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use cynode_core::{
     environments::{EnvironmentBase, EnvironmentService, EnvironmentSpec, PackageSource},
     nodes::JobPhase,
+    sync::lock_unpoisoned,
     workflow::jobs::WorkerChoice,
 };
 use cynode_packages::{ClientConfiguration, client_configuration, offline_configuration};
 use cynode_wire::nodes::AssignedEnvironment;
 use tokio::time::{Instant, timeout_at};
 
-use self::{
-    layer_store::layer_key,
-    setup::{SetupRun, SetupSource},
-};
 pub(crate) use self::{
-    layer_store::{LayerLease, LayerStore},
+    build_results::{store_build_results, take_build_results},
+    layer_store::{LayerLease, LayerStore, build_cache::BuildResults},
     service_script::wrap_with_services,
     setup::SetupError,
 };
+use self::{
+    layer_store::{LayerRecord, layer_key},
+    setup::{SetupRun, SetupSource},
+};
 use crate::{
+    clock,
     job::NodeJob,
     node::NodeContext,
     sandbox::{Backend, OverlayMount, SystemLayers},
@@ -44,7 +48,7 @@ use crate::{
     workers::{HOME_DIR, WORKSPACE_DIR},
     workspace::{
         self, WorkspaceError,
-        tree_files::{copy_missing_files, set_source_times},
+        tree_files::{SourceAge, copy_missing_files, set_source_ages, to_git_pattern},
     },
 };
 
@@ -61,8 +65,23 @@ pub(crate) struct JobEnvironment {
     home_files: Vec<(String, String)>,
     /// What set-up left behind; none if there was nothing to set up.
     layer: Option<LayerLease>,
+    /// Build results of earlier jobs, over the layer.
+    cache: Option<LayerLease>,
+    /// Directories below the workspace that hold build results.
+    cache_dirs: Vec<String>,
+    /// State of the workspace when it was last made.
+    checkout: Mutex<CheckoutState>,
     /// Whether layers are mounted below the job's directories. Their files are copied otherwise.
     has_overlays: bool,
+}
+
+/// State of a workspace in which nothing has run yet.
+#[derive(Clone, Debug, Default)]
+struct CheckoutState {
+    /// When its files were written, in seconds of the wall clock.
+    seconds: u64,
+    /// Directories with build results that the commit has no files in.
+    cache_dirs: Vec<String>,
 }
 
 /// Prepares the environment of a job, if it has one. The first job that needs it sets it up; others wait for that.
@@ -91,6 +110,10 @@ pub(crate) async fn prepare_environment(
     } else {
         None
     };
+    let cache = match &layer {
+        Some(layer) if has_overlays => build_results::lease_cache(node, job, layer)?,
+        _ => None,
+    };
     let ClientConfiguration { env: mut variables, home_files } =
         if spec.packages_during_work && node.packages.is_some() {
             client_configuration(&package_sources(spec))
@@ -104,6 +127,9 @@ pub(crate) async fn prepare_environment(
         variables,
         home_files,
         layer,
+        cache,
+        cache_dirs: spec.cache_dirs().into_iter().map(str::to_owned).collect(),
+        checkout: Mutex::default(),
         has_overlays,
     }))
 }
@@ -249,15 +275,18 @@ impl JobEnvironment {
             return Vec::new();
         };
         let [work, home] = scratch_dirs(dir);
+        let lower = |tree: fn(&LayerLease) -> PathBuf| -> Vec<PathBuf> {
+            self.cache.iter().chain([layer]).map(tree).collect()
+        };
         let mount = |lower, upper, scratch, inside: &str| OverlayMount {
-            lower: vec![lower],
+            lower,
             upper,
             scratch,
             inside: inside.into(),
         };
         vec![
-            mount(layer.work_dir(), dir.workspace_dir(), work, WORKSPACE_DIR),
-            mount(layer.home_dir(), dir.home_dir(), home, HOME_DIR),
+            mount(lower(LayerLease::work_dir), dir.workspace_dir(), work, WORKSPACE_DIR),
+            mount(lower(LayerLease::home_dir), dir.home_dir(), home, HOME_DIR),
         ]
     }
 
@@ -284,10 +313,15 @@ impl JobEnvironment {
         self.create_scratch_dirs(dir)?;
         write_home_files(&dir.home_dir(), &self.home_files).map_err(WorkspaceError::Files)?;
         let Some(layer) = &self.layer else { return Ok(()) };
-        restore_source_times(node, job, layer, mirror).await?;
-        let patterns: String =
-            layer.record.exclude.iter().map(|pattern| format!("{pattern}\n")).collect();
         let workspace = dir.workspace_dir();
+        let is_free = |below: &&String| fs::symlink_metadata(workspace.join(below)).is_err();
+        let cache_dirs: Vec<String> = self.cache_dirs.iter().filter(is_free).cloned().collect();
+        let own = cache_dirs.iter().map(|below| to_git_pattern(below.as_bytes(), true));
+        let patterns = layer.record.exclude.iter().cloned().chain(own);
+        let patterns: String = patterns.map(|pattern| format!("{pattern}\n")).collect();
+        *lock_unpoisoned(&self.checkout) =
+            CheckoutState { seconds: clock::unix_seconds(), cache_dirs };
+        restore_source_times(node, job, layer, self.cache.as_ref(), mirror).await?;
         let written = workspace::write_excludes(&workspace, &patterns)
             .and_then(|()| write_shared_file(&dir.exclude_file(), &patterns));
         written.map_err(WorkspaceError::Files)?;
@@ -303,27 +337,40 @@ impl JobEnvironment {
     }
 }
 
-/// Gives the files that are as they were during set-up the time that they had there. Programs such as make then build only what is
-/// different: it is newer than everything in the layer.
+/// Gives the files that are as they were during set-up the time that they had there, and those that are as they were when build
+/// results were made the time of then. Programs such as make then build only what is different: it is newer than everything below.
 async fn restore_source_times(
     node: &NodeContext,
     job: &NodeJob,
     layer: &LayerLease,
+    cache: Option<&LayerLease>,
     mirror: Option<&Path>,
 ) -> Result<(), WorkspaceError> {
     let assignment = job.assignment();
-    let record = &layer.record;
-    let (Some(from), Some(to), Some(mirror)) = (&record.base_commit, &assignment.base, mirror)
-    else {
+    let (Some(to), Some(mirror)) = (&assignment.base, mirror) else { return Ok(()) };
+    let (since_setup, since_cache) =
+        tokio::join!(list_changed_since(node, mirror, &layer.record, to), async {
+            match cache {
+                Some(cache) => list_changed_since(node, mirror, &cache.record, to).await.map(Some),
+                None => Some(None),
+            }
+        });
+    // The commit of the set-up may be gone. Then every file is new.
+    let (Some(mut since_setup), Some(since_cache)) = (since_setup, since_cache) else {
         return Ok(());
     };
-    // The commit of the set-up may be gone. Then every file is new.
-    let changed = workspace::list_changed_paths(&node.host, mirror, from, to).await;
-    let Ok(changed) = changed else { return Ok(()) };
-    let (workspace, seconds) = (job.dir.workspace_dir(), record.source_seconds);
+    let mut ages = Vec::new();
+    if let (Some(cache), Some(changed)) = (cache, since_cache) {
+        // What is different from then may have been built from the files of then.
+        since_setup.extend(changed.iter().cloned());
+        ages.push(SourceAge { seconds: cache.record.source_seconds, changed });
+    }
+    let seconds = layer.record.source_seconds;
+    ages.insert(0, SourceAge { seconds, changed: since_setup });
+    let workspace = job.dir.workspace_dir();
     let timed = {
         let workspace = workspace.clone();
-        run_blocking(move || set_source_times(&workspace, seconds, &changed))
+        run_blocking(move || set_source_ages(&workspace, &ages))
     };
     timed.await.map_err(WorkspaceError::Files)?;
     let is_check = matches!(assignment.work.worker, WorkerChoice::Checks { .. });
@@ -331,6 +378,24 @@ async fn restore_source_times(
         workspace::refresh_index(&node.host, &workspace).await?;
     }
     Ok(())
+}
+
+/// Lists the paths that are others than in the commit of a layer; none if that commit is not known.
+async fn list_changed_since(
+    node: &NodeContext,
+    mirror: &Path,
+    record: &LayerRecord,
+    to: &str,
+) -> Option<BTreeSet<Vec<u8>>> {
+    let from = record.base_commit.as_ref()?;
+    let mut changed = if from == to {
+        BTreeSet::new()
+    } else {
+        workspace::list_changed_paths(&node.host, mirror, from, to).await.ok()?
+    };
+    let pinned = record.cache.iter().flat_map(|cache| &cache.pinned_paths);
+    changed.extend(pinned.map(|path| path.as_bytes().to_vec()));
+    Some(changed)
 }
 
 /// Returns the directories that the kernel needs for the overlays of workspace and home.

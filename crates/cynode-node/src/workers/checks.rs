@@ -31,6 +31,12 @@ pub(crate) trait CheckWorkspace: Send + Sync {
 
     /// Restores the pinned files. Returns those that could not be restored.
     fn restore_pinned_files(&self) -> BoxFuture<'_, Result<Vec<PinConflict>, PinRestoreError>>;
+
+    /// Takes the build results that a check left, if they are worth keeping.
+    fn take_build_results(&self) -> BoxFuture<'_, ()>;
+
+    /// Stores the build results for later jobs, in the background.
+    fn store_build_results(&self);
 }
 
 /// Reason why pinned files could not be restored.
@@ -124,12 +130,16 @@ impl ChecksSession {
             }
             turn.steps.push(step);
             let how = finished.how;
+            if how == ProgramEnd::Itself {
+                self.floor.take_build_results().await;
+            }
             if how == ProgramEnd::Cancelled || (how == ProgramEnd::Late && until == self.until) {
                 turn.stop = stop_reason(self.until);
                 turn.said = format!("Check {} of {all} {}.", at + 1, describe_exit(&finished));
                 return Ok(turn);
             }
         }
+        self.floor.store_build_results();
         turn.said = match all {
             1 => "The check was run.".to_owned(),
             _ => format!("All {all} checks were run."),

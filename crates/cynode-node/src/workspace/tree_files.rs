@@ -89,22 +89,50 @@ fn list_directory(directory: &Path, relative: &[u8]) -> io::Result<Vec<TreeEntry
     Ok(entries)
 }
 
+/// Modification time of files that were not changed since a commit.
+#[derive(Debug)]
+pub(crate) struct SourceAge {
+    /// The time, in seconds of the wall clock.
+    pub(crate) seconds: u64,
+    /// Files that were changed since, and directories in which any file may have been.
+    pub(crate) changed: BTreeSet<Vec<u8>>,
+}
+
 /// Sets the modification time of everything in a new workspace, except for changed paths and the directories above them.
 pub(crate) fn set_source_times(
     workspace: &Path,
     seconds: u64,
     changed: &BTreeSet<Vec<u8>>,
 ) -> io::Result<()> {
-    let above = directories_above(changed);
-    let times = modification_times(i64::try_from(seconds).unwrap_or(i64::MAX), 0);
-    let mut open = vec![(workspace.to_owned(), Vec::new())];
-    while let Some((directory, relative)) = open.pop() {
+    set_source_ages(workspace, &[SourceAge { seconds, changed: changed.clone() }])
+}
+
+/// Sets the modification times of everything in a new workspace: the first age since which a path was not changed. What was changed
+/// since all of them stays as it is.
+pub(crate) fn set_source_ages(workspace: &Path, ages: &[SourceAge]) -> io::Result<()> {
+    let ages: Vec<_> = ages
+        .iter()
+        .map(|age| {
+            let seconds = i64::try_from(age.seconds).unwrap_or(i64::MAX);
+            (modification_times(seconds, 0), &age.changed, directories_above(&age.changed))
+        })
+        .collect();
+    let mut open = vec![(workspace.to_owned(), Vec::new(), 0)];
+    while let Some((directory, relative, first)) = open.pop() {
         for entry in list_directory(&directory, &relative)? {
-            if !changed.contains(&entry.relative) && !above.contains(&entry.relative) {
-                set_times(&entry.path, &times)?;
+            let possible = || ages.iter().enumerate().skip(first);
+            let own = possible().find(|(_, (_, changed, above))| {
+                !changed.contains(&entry.relative) && !above.contains(&entry.relative)
+            });
+            if let Some((_, (times, ..))) = own {
+                set_times(&entry.path, times)?;
             }
-            if entry.kind.is_dir() {
-                open.push((entry.path, entry.relative));
+            if !entry.kind.is_dir() {
+                continue;
+            }
+            let below = possible().find(|(_, (_, changed, _))| !changed.contains(&entry.relative));
+            if let Some((at, _)) = below {
+                open.push((entry.path, entry.relative, at));
             }
         }
     }
@@ -260,7 +288,7 @@ pub(crate) fn fits_when_copied(tree: &Path, bytes_left: &mut u64) -> io::Result<
 }
 
 /// Returns the pattern of git that matches exactly this path. A byte that is no text matches any byte.
-fn to_git_pattern(path: &[u8], is_dir: bool) -> String {
+pub(crate) fn to_git_pattern(path: &[u8], is_dir: bool) -> String {
     let mut pattern = "/".to_owned();
     for chunk in path.utf8_chunks() {
         for letter in chunk.valid().chars() {
@@ -372,6 +400,28 @@ mod tests {
         });
         assert_eq!(old, [false, false, false, true, true, true, true, false]);
         assert_ne!(fs::metadata("/etc/passwd").unwrap().mtime(), i64::try_from(THEN).unwrap());
+    }
+
+    #[test]
+    fn a_file_gets_the_first_age_since_which_it_was_not_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["same", "later/file", "new/file", "tests/any/file"] {
+            put(&dir.path().join(name), "x");
+        }
+        let first = set_of(&["later/file", "new/file", "tests"]);
+        let second = set_of(&["new/file", "tests"]);
+        let ages = [
+            SourceAge { seconds: THEN, changed: first },
+            SourceAge { seconds: THEN + 9, changed: second },
+        ];
+        set_source_ages(dir.path(), &ages).unwrap();
+        let names = ["same", "later", "later/file", "new", "new/file", "tests", "tests/any/file"];
+        let then = i64::try_from(THEN).unwrap();
+        let found = names.map(|name| {
+            let after = fs::metadata(dir.path().join(name)).unwrap().mtime() - then;
+            if after > 9 { 99 } else { after }
+        });
+        assert_eq!(found, [0, 9, 9, 99, 99, 99, 99]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::{
     fake::Fake,
     program::{
         Machine, Running, bring_back, change, git, job, no_process, processes, repository, say,
-        shell, some_process,
+        shell, some_process, until,
     },
 };
 
@@ -349,6 +349,102 @@ async fn only_what_is_different_is_built_again() {
     assert_eq!(result.outcome, JobOutcome::Succeeded, "{result:?}");
     let built = "cp a.in a.out\ncp b.in b.out\nside\nother\n";
     assert_eq!(scene.worker_output(merging.job_id), built);
+}
+
+impl Scene {
+    /// Waits until the build results of a commit are stored, of the default branch or of another one.
+    async fn stored(&self, commit: &str, is_default: bool) {
+        let is_there = || {
+            self.layers().iter().any(|dir| {
+                let text = std::fs::read_to_string(dir.join("layer.json")).unwrap_or_default();
+                let name = dir.file_name().unwrap().to_string_lossy().into_owned();
+                name.starts_with("cache-")
+                    && !name.contains(".partial-")
+                    && text.contains(commit)
+                    && text.contains("\"branch\":\"default\"") == is_default
+            })
+        };
+        until(is_there, || format!("{commit} is stored\n{}", self.machine.log())).await;
+    }
+
+    /// A commit with two files, each copied into `out` by make.
+    fn copied_files(&self) -> String {
+        let rules = "all: out/a out/b\nout/%: %.in\n\t@mkdir -p out\n\tcp $< $@\n";
+        let rules = rules.replace('\n', "\\n").replace('\t', "\\t").replace('%', "%%");
+        let script = format!("printf '{rules}' > Makefile; echo a > a.in; echo b > b.in");
+        self.change(&self.base, &script)
+    }
+}
+
+/// An environment whose build results are in `out`.
+fn with_cache() -> AssignedEnvironment {
+    environment(|spec| {
+        spec.setup = vec!["mkdir deps && echo dep > deps/lib".to_owned()];
+        spec.caches = vec!["out".to_owned()];
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn build_results_of_the_default_branch_are_there_and_only_what_changed_is_built() {
+    let (scene, _running) = Scene::new().await;
+    let assigned = with_cache();
+    let first = scene.copied_files();
+    let second = scene.change(&first, "echo other > b.in");
+    let back = scene.change(&second, "echo b > b.in");
+    let built = |text: &str| vec![(Some(0), text.to_owned())];
+    let (all, one) = ("cp a.in out/a\ncp b.in out/b\n", "cp b.in out/b\n");
+    let nothing = "make: Nothing to be done for 'all'.\n";
+    assert_eq!(scene.checked(&assigned, &first, &["make"]).await, built(all));
+    scene.stored(&first, true).await;
+    assert_eq!(scene.checked(&assigned, &first, &["make"]).await, built(nothing));
+    assert_eq!(scene.checked(&assigned, &second, &["make"]).await, built(one));
+    scene.stored(&second, true).await;
+    assert_eq!(scene.checked(&assigned, &second, &["make"]).await, built(nothing));
+    // The file is as it was during set-up, and its build result is not.
+    let text = format!("{one}a\nb\n");
+    let outcome = scene.checked(&assigned, &back, &["make && cat out/a out/b"]).await;
+    assert_eq!(outcome, built(&text));
+    // An agent starts over them too, and they never become part of its result.
+    let moves = vec![shell("cat deps/lib out/a; echo x > out/a; echo y > out/new"), say("done")];
+    let agent = Scene::working(&assigned, &back, moves);
+    let result = scene.result(&agent).await;
+    assert_eq!((result.outcome, result.result.commit), (JobOutcome::Succeeded, None));
+    assert_eq!(scene.worker_output(agent.job_id), "dep\na\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_checks_of_a_task_leave_reaches_no_check_and_no_other_task() {
+    let (scene, _running) = Scene::new().await;
+    let first = scene.copied_files();
+    let assigned = AssignedEnvironment { trusted_commit: Some(first.clone()), ..with_cache() };
+    scene.checked(&assigned, &first, &["make"]).await;
+    scene.stored(&first, true).await;
+    let hostile = scene.change(&first, "echo hostile > c.in");
+    let spoil = "echo spoilt > out/a; ln -s /etc out/link; echo spoilt > out/c; rm out/b";
+    let mut spoiling = Scene::working(&assigned, &hostile, Vec::new());
+    let checks = vec![EvidenceCheck::from_shell_line(spoil)];
+    spoiling.work.worker = WorkerChoice::Checks { checks, pinned_from: None };
+    spoiling.work.commit = CommitRule::Never;
+    let result = scene.result(&spoiling).await;
+    assert_eq!(result.outcome, JobOutcome::Succeeded, "{result:?}\n{}", scene.machine.log());
+    scene.stored(&hostile, false).await;
+    let look = "cat out/a out/b; ls out";
+    let clean = vec![(Some(0), "a\nb\na\nb\n".to_owned())];
+    for commit in [&first, &hostile] {
+        let mut checking = Scene::working(&assigned, commit, Vec::new());
+        checking.task_id = spoiling.task_id;
+        let checks = vec![EvidenceCheck::from_shell_line(look)];
+        checking.work.worker = WorkerChoice::Checks { checks, pinned_from: None };
+        checking.work.commit = CommitRule::Never;
+        let result = scene.result(&checking).await;
+        let steps = result.result.steps.into_iter().map(|step| (step.exit_code, step.output));
+        assert_eq!(steps.collect::<Vec<_>>(), clean);
+    }
+    assert_eq!(scene.output(&assigned, &hostile, look).await, "a\nb\na\nb\n");
+    let mut own = Scene::working(&assigned, &hostile, vec![shell("cat out/a; ls out")]);
+    own.task_id = spoiling.task_id;
+    scene.result(&own).await;
+    assert_eq!(scene.worker_output(own.job_id), "spoilt\na\nc\nlink\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

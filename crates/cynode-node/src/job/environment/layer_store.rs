@@ -5,11 +5,14 @@
 //! environments/<project>/<key>/work/         files that set-up made in the workspace
 //! environments/<project>/<key>/home/         the home directory
 //! environments/<project>/<key>/root/         files of system packages, if there are any
+//! environments/<project>/cache-<scope>-<n>/  the n-th generation of a build cache, in the same form; see [`build_cache`]
 //! environments/<project>/<key>.partial-…/    a layer that is being stored; removed at start
 //! ```
 //!
 //! **Invariant**: one rename makes a layer and one rename removes it. No job sees a part of one, also after a kill or a power cut, and
 //! none that a job uses is removed.
+
+pub(crate) mod build_cache;
 
 use std::{
     collections::BTreeMap,
@@ -62,6 +65,18 @@ pub(crate) struct LayerRecord {
     pub(crate) bytes: u64,
     /// Number of files and directories.
     pub(crate) entries: u64,
+    /// Where the build results come from, if it is a generation of a build cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cache: Option<CacheOrigin>,
+}
+
+/// Where the build results of a cache come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CacheOrigin {
+    /// The branch whose jobs read it.
+    pub(crate) branch: String,
+    /// Paths whose files may have been others than those of the commit.
+    pub(crate) pinned_paths: Vec<String>,
 }
 
 /// Directories that become a layer.
@@ -110,6 +125,16 @@ impl LayerLease {
     /// Returns the home directory.
     pub(crate) fn home_dir(&self) -> PathBuf {
         self.dir.join("home")
+    }
+
+    /// Returns the name of the layer in its project.
+    pub(crate) fn dir_name(&self) -> String {
+        self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Takes another lease of the same layer.
+    pub(crate) fn lease_again(&self) -> Result<Option<Self>, NodeStoreError> {
+        self.layers.lease_layer(&self.dir)
     }
 
     /// Returns the directory of the system packages, if there are any.
@@ -196,6 +221,7 @@ impl LayerStore {
         let others = list_project_layers(project).into_iter();
         let others = others.filter(|layer| {
             layer.dir != dir
+                && layer.record.cache.is_none()
                 && layer.record.is_trusted
                 && layer.record.environment.digest == environment.digest
         });
@@ -250,7 +276,18 @@ impl LayerStore {
         let stats = sanitize_layer(partial).map_err(fail("cannot store", partial))?;
         let has_root = parts.root.is_some();
         let record = LayerRecord { has_root, bytes: stats.bytes, entries: stats.entries, ..record };
-        store::write_json(&partial.join(RECORD_FILE), &record)?;
+        self.rename_layer(dir, partial, &record)
+    }
+
+    /// Makes a complete directory a layer, in one rename after everything is on disk.
+    fn rename_layer(
+        &self,
+        dir: &Path,
+        partial: &Path,
+        record: &LayerRecord,
+    ) -> Result<(), NodeStoreError> {
+        let fail = NodeStoreError::wrap_io;
+        store::write_json(&partial.join(RECORD_FILE), record)?;
         // Without this, a power cut could leave the name of the layer and not the content of its files.
         let synced = File::open(partial).and_then(|file| Ok(rustix::fs::syncfs(file)?));
         synced.map_err(fail("cannot sync", partial))?;
@@ -422,6 +459,7 @@ mod tests {
             setup_milliseconds: 9,
             bytes: 0,
             entries: 0,
+            cache: None,
         }
     }
 

@@ -166,6 +166,7 @@ impl SetupRun<'_> {
             setup_milliseconds: to_milliseconds(started.elapsed()),
             bytes: 0,
             entries: 0,
+            cache: None,
         };
         let parts = LayerParts {
             work: dirs.workspace_dir(),
