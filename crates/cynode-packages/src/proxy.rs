@@ -189,6 +189,21 @@ impl PackageProxy {
         Arc::new(JobPackageHandler::new(Arc::clone(self), Arc::clone(&self.advisories), job))
     }
 
+    /// Returns why a package that was fetched earlier would be refused now, if one has an advisory. A package is written as
+    /// `SOURCE:PACKAGE==VERSION`.
+    pub fn find_advisory<'a>(
+        &self,
+        packages: impl IntoIterator<Item = &'a String>,
+    ) -> Option<String> {
+        packages.into_iter().find_map(|package| {
+            let (source, rest) = package.split_once(':')?;
+            let (name, version) = rest.rsplit_once("==")?;
+            let source = PackageSource::ALL.into_iter().find(|it| it.as_str() == source)?;
+            let id = self.advisories.find(source, name, version)?;
+            Some(format!("`{}:{name} {version}` has the advisory {id}", source.as_str()))
+        })
+    }
+
     /// Returns lines of apt's sources that lead through the proxy; see [`Upstreams::apt_sources`].
     pub fn apt_sources(&self, release: Option<&str>) -> String {
         self.upstreams.apt_sources(release)

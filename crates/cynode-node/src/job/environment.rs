@@ -20,13 +20,17 @@ use std::{
 };
 
 use cynode_core::{
-    environments::{EnvironmentBase, EnvironmentService, EnvironmentSpec, PackageSource},
+    environments::{
+        EnvironmentBase, EnvironmentService, EnvironmentSpec, PackagePolicy, PackageSource,
+    },
     nodes::JobPhase,
     sync::lock_unpoisoned,
     workflow::jobs::WorkerChoice,
 };
 use cynode_packages::{ClientConfiguration, client_configuration, offline_configuration};
 use cynode_wire::nodes::AssignedEnvironment;
+use data_encoding::HEXLOWER;
+use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::{
@@ -36,7 +40,7 @@ pub(crate) use self::{
     setup::SetupError,
 };
 use self::{
-    layer_store::{LayerRecord, layer_key},
+    layer_store::{LayerRecord, layer_key, replacement_key},
     setup::{SetupRun, SetupSource},
 };
 use crate::{
@@ -196,11 +200,15 @@ async fn ensure_layer(
     mirror: Option<&Path>,
 ) -> Result<LayerLease, SetupError> {
     let source = find_setup_source(node, job, assigned, mirror).await?;
-    let key = layer_key(&assigned.reference, &source.locks, source.own_commit());
-    let dir = node.layers.layer_dir(job.assignment().project_id, &key);
-    if let Some(layer) = node.layers.lease_layer(&dir)? {
-        return Ok(layer);
-    }
+    let policy = policy_digest(assigned);
+    let mut key = layer_key(&assigned.reference, &source.locks, source.own_commit(), &policy);
+    let dir = loop {
+        let dir = node.layers.layer_dir(job.assignment().project_id, &key);
+        let Some(layer) = node.layers.lease_layer(&dir)? else { break dir };
+        let Some(reason) = find_refused_package(node, &layer.record) else { return Ok(layer) };
+        job.push_note(format!("the environment is set up anew: {reason}"));
+        key = replacement_key(&key, &reason);
+    };
     job.enter_phase(JobPhase::SettingUp);
     let due =
         job.due_at() - REPORT_TIME.min(job.due_at().saturating_duration_since(Instant::now()));
@@ -228,6 +236,26 @@ async fn ensure_layer(
     }
     let run = SetupRun { node, job, assigned, backend, mirror, source: &source, until };
     Box::pin(run.make_layer(&dir)).await
+}
+
+/// Returns what identifies the package policy of a set-up; empty if it fetches nothing or nothing is forbidden. A layer of another policy
+/// may have packages that this one forbids.
+fn policy_digest(assigned: &AssignedEnvironment) -> String {
+    let mut policy = assigned.package_policy.clone();
+    if policy == PackagePolicy::default() || package_sources(&assigned.spec).is_empty() {
+        return String::new();
+    }
+    for list in [&mut policy.forbidden, &mut policy.forbidden_licences] {
+        list.sort_unstable();
+        list.dedup();
+    }
+    let text = serde_json::to_vec(&policy).unwrap_or_default();
+    HEXLOWER.encode(&Sha256::digest(text))
+}
+
+/// Returns why a package of a layer would be refused now, if one would: advisories may have come after the set-up.
+fn find_refused_package(node: &NodeContext, record: &LayerRecord) -> Option<String> {
+    node.packages.as_ref()?.find_advisory(&record.packages)
 }
 
 /// Returns the commit whose files set-up works with: that of the default branch which the task began with, as long as the lock files of
@@ -430,6 +458,8 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use cynode_core::environments::EnvironmentRef;
+
     use super::*;
 
     fn spec(text: &str) -> EnvironmentSpec {
@@ -448,6 +478,28 @@ mod tests {
         ];
         let needed = specs.map(|text| needs_layer(&spec(text)));
         assert_eq!(needed, [false, false, true, true, true, false]);
+    }
+
+    #[test]
+    fn a_layer_is_of_the_policy_that_it_was_set_up_under() {
+        let assigned = |spec_text: &str, package_policy: PackagePolicy| AssignedEnvironment {
+            reference: EnvironmentRef { version: 1, digest: "ab".repeat(32) },
+            spec: spec(spec_text),
+            secrets: BTreeMap::new(),
+            package_policy,
+            trusted_commit: None,
+        };
+        let policy = |forbidden: &[&str], min_age_days| PackagePolicy {
+            forbidden: forbidden.iter().map(|entry| (*entry).to_owned()).collect(),
+            min_age_days,
+            ..PackagePolicy::default()
+        };
+        let fetching = "package_sources = [\"npm\"]";
+        let digest = |policy| policy_digest(&assigned(fetching, policy));
+        assert_eq!(digest(policy(&["npm:a", "npm:b"], 0)), digest(policy(&["npm:b", "npm:a"], 0)));
+        assert_ne!(digest(policy(&["npm:a"], 0)), digest(policy(&["npm:a"], 7)));
+        assert_eq!(digest(policy(&[], 0)), "");
+        assert_eq!(policy_digest(&assigned("setup = [\"make\"]", policy(&["npm:a"], 0))), "");
     }
 
     #[test]

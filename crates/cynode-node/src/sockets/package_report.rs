@@ -1,7 +1,7 @@
 //! Report of fetched packages: events in small batches.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     fmt,
     sync::{Arc, Mutex},
 };
@@ -20,12 +20,19 @@ pub(crate) struct PackageReport {
     pending: Mutex<Vec<PackageFetch>>,
     /// What was reported.
     known: Mutex<HashSet<String>>,
+    /// Versions of packages that were fetched.
+    packages: Mutex<BTreeSet<String>>,
 }
 
 impl PackageReport {
     /// Creates a report that gives its events to a function.
     pub(crate) fn new(push_event: Arc<dyn Fn(JobEventData) + Send + Sync>) -> Self {
-        Self { push_event, pending: Mutex::default(), known: Mutex::default() }
+        Self {
+            push_event,
+            pending: Mutex::default(),
+            known: Mutex::default(),
+            packages: Mutex::default(),
+        }
     }
 
     /// Returns the function that takes fetches. It does not keep the report alive: a fetch after its end is an event of its own.
@@ -40,6 +47,11 @@ impl PackageReport {
     fn add_fetch(&self, fetch: PackageFetch) {
         if !self.is_new(&fetch) {
             return;
+        }
+        if fetch.refused.is_none() && !fetch.version.is_empty() {
+            let PackageFetch { source, package, version, .. } = &fetch;
+            let entry = format!("{}:{package}=={version}", source.as_str());
+            lock_unpoisoned(&self.packages).insert(entry);
         }
         // A refusal is reported at once: the job may fail by it.
         let is_due = {
@@ -60,6 +72,11 @@ impl PackageReport {
         let key = format!("{} {package} {version} {sha256} {refused}", source.as_str());
         let mut known = lock_unpoisoned(&self.known);
         known.len() < MAX_REPORTED_FETCHES && known.insert(key)
+    }
+
+    /// Returns the versions of packages that were fetched, as `SOURCE:PACKAGE==VERSION`.
+    pub(crate) fn list_packages(&self) -> BTreeSet<String> {
+        lock_unpoisoned(&self.packages).clone()
     }
 
     /// Reports the fetches that are pending.
@@ -117,6 +134,10 @@ mod tests {
         sink(fetch("p7", None));
         sink(fetch("bad", Some("it is too young")));
         sink(fetch("last", None));
+        let packages = report.list_packages();
+        let entries = ["npm:p0==1.0.0", "npm:last==1.0.0", "npm:bad==1.0.0"];
+        assert_eq!(packages.len(), 52);
+        assert_eq!(entries.map(|entry| packages.contains(entry)), [true, true, false]);
         drop(report);
         sink(fetch("late", None));
         assert_eq!(*lock_unpoisoned(&events), [50, 2, 1, 1]);

@@ -1,7 +1,9 @@
 //! Environments: set up once, jobs start over them, and nothing of a job reaches the next one.
 
 use cynode_core::{
-    environments::{EnvironmentRef, EnvironmentService, EnvironmentSpec, PackagePolicy},
+    environments::{
+        EnvironmentRef, EnvironmentService, EnvironmentSpec, PackagePolicy, PackageSource,
+    },
     evidence::EvidenceCheck,
     ids::JobId,
     nodes::{JobEventData, JobPhase, WorkStopReason},
@@ -310,6 +312,22 @@ async fn another_lock_file_starts_from_the_environment_of_before() {
     assert_eq!(scene.output(&assigned, &later, look).await, "2\nrun\nrun\n");
     assert_eq!(scene.output(&assigned, &one, look).await, "1\nrun\n");
     assert_eq!(scene.layers().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stricter_package_policy_sets_up_anew_and_from_nothing() {
+    let (scene, _running) = Scene::new().await;
+    let lax = environment(|spec| {
+        spec.setup = vec!["echo run >> runs".to_owned()];
+        spec.package_sources = vec![PackageSource::Npm];
+    });
+    let forbidden = vec!["npm:left-pad".to_owned()];
+    let package_policy = PackagePolicy { forbidden, ..PackagePolicy::default() };
+    let strict = AssignedEnvironment { package_policy, ..lax.clone() };
+    for (assigned, layers) in [(&lax, 1), (&strict, 2), (&strict, 2), (&lax, 2)] {
+        assert_eq!(scene.output(assigned, &scene.base, "cat runs").await, "run\n");
+        assert_eq!(scene.layers().len(), layers);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -104,4 +104,9 @@ async fn a_forbidden_package_or_licence_or_advisory_is_refused_with_the_reason()
         assert_eq!(scene.get(path).await.refusal(), (403, reason.to_owned()), "{path}");
     }
     assert_eq!(scene.get("/crates/dl/demo/1.1.0").await.status, 200);
+    // What was fetched before the advisory came is refused when it is looked at again.
+    let fetched = ["pypi:demo==1.0.0", "npm:demo==1.1.0", "pypi:Demo==1.1.0"].map(str::to_owned);
+    assert_eq!(scene.proxy.find_advisory(&fetched[..2]), None);
+    let reason = "`pypi:Demo 1.1.0` has the advisory OSV-1".to_owned();
+    assert_eq!(scene.proxy.find_advisory(&fetched), Some(reason));
 }

@@ -1,6 +1,6 @@
 //! Build results of jobs: which cache a job starts over, and what its checks leave for later jobs.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use cynode_core::{evidence::EvidenceCheck, sync::lock_unpoisoned, workflow::jobs::WorkerChoice};
 use cynode_wire::nodes::JobAssignment;
@@ -149,6 +149,8 @@ fn plan_generation(
         setup_milliseconds: 0,
         bytes: 0,
         entries: 0,
+        policy: layer.record.policy.clone(),
+        packages: BTreeSet::new(),
         cache: Some(CacheOrigin {
             branch: branch.clone(),
             pinned_paths: list_pinned_paths(assignment),

@@ -15,7 +15,7 @@
 pub(crate) mod build_cache;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io,
     os::unix::fs::MetadataExt,
@@ -65,6 +65,12 @@ pub(crate) struct LayerRecord {
     pub(crate) bytes: u64,
     /// Number of files and directories.
     pub(crate) entries: u64,
+    /// What identifies the package policy of the set-up; empty if that forbade nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) policy: String,
+    /// Packages that were fetched for it, as `SOURCE:PACKAGE==VERSION`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) packages: BTreeSet<String>,
     /// Where the build results come from, if it is a generation of a build cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cache: Option<CacheOrigin>,
@@ -156,16 +162,30 @@ impl Drop for LayerLease {
 }
 
 /// Computes the key of a layer. `locks` is what git lists for the lock files of the commit, with the ids of their contents. `own_commit` is
-/// the commit of a layer that is for this commit alone.
+/// the commit of a layer that is for this commit alone. `policy` identifies the package policy of its set-up; it is empty if that
+/// forbids nothing.
 pub(crate) fn layer_key(
     environment: &EnvironmentRef,
     locks: &[u8],
     own_commit: Option<&str>,
+    policy: &str,
 ) -> String {
-    let mut digest = Sha256::new();
     let own_commit = own_commit.unwrap_or_default().as_bytes();
     let arch = std::env::consts::ARCH.as_bytes();
-    for part in [environment.digest.as_bytes(), arch, locks, own_commit] {
+    let mut parts = vec![environment.digest.as_bytes(), arch, locks, own_commit];
+    parts.extend(Some(policy.as_bytes()).filter(|policy| !policy.is_empty()));
+    hash_parts(&parts)
+}
+
+/// Computes the key of the layer that replaces one whose packages are refused now.
+pub(crate) fn replacement_key(key: &str, reason: &str) -> String {
+    hash_parts(&[key.as_bytes(), reason.as_bytes()])
+}
+
+/// Returns the digest of parts and of where each ends.
+fn hash_parts(parts: &[&[u8]]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
@@ -211,11 +231,12 @@ impl LayerStore {
         Ok(Some(LayerLease { layers: Arc::clone(self), dir: dir.to_owned(), record }))
     }
 
-    /// Takes a lease of the last used layer of the same environment, for other lock files.
+    /// Takes a lease of the last used layer of the same environment, for other lock files, that a set-up may start from.
     pub(crate) fn lease_predecessor(
         self: &Arc<Self>,
         dir: &Path,
         environment: &EnvironmentRef,
+        is_allowed: impl Fn(&LayerRecord) -> bool,
     ) -> Option<LayerLease> {
         let project = dir.parent()?;
         let others = list_project_layers(project).into_iter();
@@ -224,6 +245,7 @@ impl LayerStore {
                 && layer.record.cache.is_none()
                 && layer.record.is_trusted
                 && layer.record.environment.digest == environment.digest
+                && is_allowed(&layer.record)
         });
         let last = others.max_by_key(|layer| layer.used_seconds)?;
         self.lease_layer(&last.dir).ok().flatten()
@@ -432,7 +454,7 @@ mod tests {
             fs::write(work.join("made"), vec![0; bytes]).unwrap();
             let dir = self
                 .layers
-                .layer_dir(Self::project(), &layer_key(&environment(), locks.as_bytes(), None));
+                .layer_dir(Self::project(), &layer_key(&environment(), locks.as_bytes(), None, ""));
             self.layers.add_layer(&dir, &LayerParts { work, home, root: None }, record()).unwrap()
         }
 
@@ -459,6 +481,8 @@ mod tests {
             setup_milliseconds: 9,
             bytes: 0,
             entries: 0,
+            policy: String::new(),
+            packages: BTreeSet::new(),
             cache: None,
         }
     }
@@ -468,11 +492,15 @@ mod tests {
         let other = EnvironmentRef { digest: "cd".repeat(32), ..environment() };
         let later = EnvironmentRef { version: 2, ..environment() };
         let key = |environment: &EnvironmentRef, locks: &str| {
-            layer_key(environment, locks.as_bytes(), None)
+            layer_key(environment, locks.as_bytes(), None, "")
         };
         assert_ne!(key(&environment(), "a"), key(&other, "a"));
         assert_ne!(key(&environment(), "a"), key(&environment(), "b"));
         assert_eq!(key(&environment(), "a"), key(&later, "a"));
+        let with_policy = layer_key(&environment(), b"a", None, "policy");
+        assert_ne!(key(&environment(), "a"), with_policy);
+        assert_ne!(with_policy, layer_key(&environment(), b"a", Some("policy"), ""));
+        assert_ne!(with_policy, replacement_key(&with_policy, "reason"));
     }
 
     #[test]
@@ -533,9 +561,11 @@ mod tests {
         Scene::set_age(&first, 1);
         Scene::set_age(&second, 2);
         let dir = scene.layers.layer_dir(Scene::project(), "c");
-        let found = scene.layers.lease_predecessor(&dir, &environment()).unwrap();
+        let found = scene.layers.lease_predecessor(&dir, &environment(), |_| true).unwrap();
         assert_eq!(found.dir, first.dir);
         let other = EnvironmentRef { digest: "cd".repeat(32), ..environment() };
-        assert!(scene.layers.lease_predecessor(&dir, &other).is_none());
+        assert!(scene.layers.lease_predecessor(&dir, &other, |_| true).is_none());
+        let strict = |record: &LayerRecord| record.policy == "strict";
+        assert!(scene.layers.lease_predecessor(&dir, &environment(), strict).is_none());
     }
 }

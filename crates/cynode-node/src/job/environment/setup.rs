@@ -19,9 +19,10 @@ use futures::future::BoxFuture;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
+    find_refused_package,
     layer_store::{LayerLease, LayerParts, LayerRecord},
     locked_versions::find_locked_versions,
-    needs_system_root, package_sources, run_blocking,
+    needs_system_root, package_sources, policy_digest, run_blocking,
     secret_texts::SecretTexts,
     system_layers,
     system_packages::{
@@ -121,7 +122,12 @@ impl SetupRun<'_> {
     /// Sets the environment up and stores it. It starts from the layer of other lock files if there is one, and once more from nothing
     /// if that fails.
     pub(super) async fn make_layer(&self, layer_dir: &Path) -> Result<LayerLease, SetupError> {
-        let earlier = self.node.layers.lease_predecessor(layer_dir, &self.assigned.reference);
+        let policy = policy_digest(self.assigned);
+        let is_allowed = |record: &LayerRecord| {
+            record.policy == policy && find_refused_package(self.node, record).is_none()
+        };
+        let layers = &self.node.layers;
+        let earlier = layers.lease_predecessor(layer_dir, &self.assigned.reference, is_allowed);
         if let Some(earlier) = earlier {
             self.job.push_note("the set-up starts from the one for other lock files");
             match self.try_make_layer(layer_dir, Some(&earlier)).await {
@@ -148,7 +154,8 @@ impl SetupRun<'_> {
         store::create_traversable_dir(dirs.as_path())?;
         let (tracked, source_seconds) = self.prepare_directories(&dirs, earlier).await?;
         let secrets = SecretTexts::from_environment(assigned);
-        self.run_steps(&dirs, &secrets, earlier.is_some()).await?;
+        let mut packages = self.run_steps(&dirs, &secrets, earlier.is_some()).await?;
+        packages.extend(earlier.iter().flat_map(|layer| layer.record.packages.iter().cloned()));
         let tracked = Arc::new(tracked);
         let remains = {
             let (workspace, tracked) = (dirs.workspace_dir(), Arc::clone(&tracked));
@@ -166,6 +173,8 @@ impl SetupRun<'_> {
             setup_milliseconds: to_milliseconds(started.elapsed()),
             bytes: 0,
             entries: 0,
+            policy: policy_digest(assigned),
+            packages,
             cache: None,
         };
         let parts = LayerParts {
@@ -256,13 +265,13 @@ impl SetupRun<'_> {
         Ok((tracked, seconds))
     }
 
-    /// Runs all steps and forwards their output.
+    /// Runs all steps and forwards their output. Returns the packages that they fetched.
     async fn run_steps(
         &self,
         dirs: &JobDir,
         secrets: &SecretTexts,
         has_earlier: bool,
-    ) -> Result<(), SetupError> {
+    ) -> Result<BTreeSet<String>, SetupError> {
         let outbox = &self.job.outbox;
         let (events, mut happened) = mpsc::channel(256);
         let steps = async move {
@@ -286,7 +295,7 @@ impl SetupRun<'_> {
         secrets: &SecretTexts,
         has_earlier: bool,
         events: &mpsc::Sender<JobEventData>,
-    ) -> Result<(), SetupError> {
+    ) -> Result<BTreeSet<String>, SetupError> {
         let Self { node, job, assigned, .. } = *self;
         let spec = &assigned.spec;
         let outbox = Arc::clone(&job.outbox);
@@ -361,7 +370,7 @@ impl SetupRun<'_> {
                 return Err(steps.describe_failure(command, number, reason, ""));
             }
         }
-        Ok(())
+        Ok(fetches.list_packages())
     }
 
     /// Returns the limits of the set-up's sandbox, in the form of a job's needs.

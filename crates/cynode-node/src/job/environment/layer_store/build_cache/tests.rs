@@ -84,6 +84,8 @@ fn record() -> LayerRecord {
         setup_milliseconds: 0,
         bytes: 0,
         entries: 0,
+        policy: String::new(),
+        packages: BTreeSet::new(),
         cache: None,
     }
 }
