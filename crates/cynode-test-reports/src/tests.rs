@@ -1,4 +1,4 @@
-use cynode_core::evidence::test_results::{MAX_REPORTED_TESTS, TestCounts};
+use cynode_core::evidence::test_results::{MAX_REPORTED_TESTS, MAX_TEST_NAME_BYTES, TestCounts};
 
 use super::*;
 
@@ -328,7 +328,28 @@ fn jest_is_read_from_json_in_the_output_and_in_a_file() {
     );
     let line = document.replace('\n', " ");
     assert_eq!(read(&format!("> test\n{line}\n")), Some(expected));
-    assert_eq!(read_report_file(TestReportFormat::Jest, b"{"), None);
+    for broken in ["{", "[]", "{\"num\":1}", "{\"testResults\":[]} x", "{\"testResults\":1}"] {
+        assert_eq!(read_report_file(TestReportFormat::Jest, broken.as_bytes()), None, "{broken}");
+    }
+}
+
+#[test]
+fn jest_names_a_file_after_its_tests_and_passes_over_what_is_large() {
+    let message = "x".repeat(1 << 20);
+    let titles = vec!["\"t\""; 100_000].join(",");
+    let document = format!(
+        r#"{{"numTotalTests":2,"snapshot":{{"a":[[{{}}]]}},"testResults":[
+            {{"assertionResults":[{{"failureMessages":["{message}"],"status":"failed","title":"one","ancestorTitles":null,"duration":1}}],"name":"/work/a.js"}},
+            {{"assertionResults":[{{"status":"passed","title":"{message}","ancestorTitles":[{titles}]}}],"name":"/work/b.js","status":"passed"}},
+            {{"assertionResults":[],"name":"/work/c.js","status":"failed","message":"no such module"}}]}}"#
+    );
+    let read = read_report_file(TestReportFormat::Jest, document.as_bytes()).unwrap();
+    let statuses: Vec<_> = read.tests.values().copied().collect();
+    assert_eq!(statuses, [FAILED, PASSED, FAILED]);
+    assert!(read.incomplete);
+    let names: Vec<_> = read.tests.keys().collect();
+    assert_eq!((names[0].as_str(), names[2].as_str()), ("a.js > one", "c.js"));
+    assert!(names[1].starts_with("b.js > t > t > t") && names[1].len() <= MAX_TEST_NAME_BYTES);
 }
 
 #[test]
