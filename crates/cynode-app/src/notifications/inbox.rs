@@ -15,7 +15,7 @@ use cynode_notify::{escape_hidden_chars, to_single_line};
 use cynode_wire::notifications::inbox::{InboxAction, InboxCounts, InboxItem, InboxView};
 use serde_json::{Value, json};
 
-use super::question::{describe_call, describe_plan, render_fields};
+use super::question::{describe_asking_task, describe_call, describe_plan, render_fields};
 use crate::{
     Ctx, Error,
     platform::{context::EventDraft, keys::InstallationKeys, operation},
@@ -185,7 +185,7 @@ fn describe_item(record: &InboxRecord, keys: &InstallationKeys) -> (String, Stri
             let text = describe_plan(record.payload.clone(), detail, &criteria);
             (format!("May the plan of {task} be carried out?"), text)
         }
-        InboxKind::Question => (format!("{task} asks a question"), detail),
+        InboxKind::Question => (describe_asking_task(task, &detail), detail),
         InboxKind::Call => {
             let arguments = record.call.as_ref().and_then(|call| {
                 let (agent, tool) = (call.agent, &record.subject);

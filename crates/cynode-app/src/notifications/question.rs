@@ -6,7 +6,7 @@ use cynode_core::{
     budget::{Amount, Currency},
     ids::{ApprovalId, ProjectId, TaskId, UserId, WaitId},
     tasks::Criterion,
-    workflow::{plan::PlanText, waits::WaitReason},
+    workflow::{environments::PROPOSAL_QUESTION_START, plan::PlanText, waits::WaitReason},
 };
 use cynode_db::{
     Conn,
@@ -125,6 +125,16 @@ pub(super) fn describe_call(tool: &str, arguments: &Value) -> (String, String) {
     (format!("May an agent call {tool}?"), format!("{tool}\n{}", render_fields(arguments)))
 }
 
+/// Returns the title of a task's question. One about the environment says that nothing has begun: nobody may look at a task that a
+/// schedule or an issue made.
+pub(super) fn describe_asking_task(task: &str, question: &str) -> String {
+    if question.contains(PROPOSAL_QUESTION_START) {
+        format!("{task} does not begin until somebody decides about the environment of its project")
+    } else {
+        format!("{task} asks a question")
+    }
+}
+
 /// Returns the exact text of a plan with the checks of the task, or the question if there is no plan.
 pub(super) fn describe_plan(
     plan: Option<Value>,
@@ -157,7 +167,7 @@ async fn load_wait_question(
             let exact = describe_plan(plan, question, &task.acceptance_criteria);
             (format!("May the plan of {} be carried out?", task.name), exact)
         }
-        _ => (format!("{} asks a question", task.name), question),
+        _ => (describe_asking_task(task.name.as_str(), &question), question),
     };
     let who = "the project manager".to_owned();
     let circumstances = load_question_context(conn, who, Some(task.id), Some(task.project)).await?;
@@ -284,6 +294,20 @@ mod tests {
             "command:\n    git push\n    cwd: /tmp\nargv:\n    [\n      \"a\",\n      \"b\\u{202e}c\"\n    ]\ncwd: /work"
         );
         assert_eq!(render_fields(&json!("rm -rf build")), "\"rm -rf build\"");
+    }
+
+    #[test]
+    fn a_question_about_an_environment_says_in_its_title_that_nothing_has_begun() {
+        let question = format!("`hm` is none of the answers.\n{PROPOSAL_QUESTION_START} Version 1");
+        let titles = [question.as_str(), "Which colour?"]
+            .map(|question| describe_asking_task("nightly-20261116-0730", question));
+        assert_eq!(
+            titles,
+            [
+                "nightly-20261116-0730 does not begin until somebody decides about the environment of its project",
+                "nightly-20261116-0730 asks a question",
+            ]
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use cynode_core::{
             PROPOSAL_QUESTION_START, SETUP_FAILURE_PREFIX,
         },
         findings::{FindingSeverity, VerificationFinding},
+        limits::ASK_ENVIRONMENT_PREFERENCE,
         plan::UnitKey,
         waits::{ANSWER_STOP, EndedWait, WaitReason},
     },
@@ -148,7 +149,8 @@ fn ask_about_proposal(
         "{before}{PROPOSAL_QUESTION_START} Version {version} is proposed:{}\n\
          Answer `{ACCEPT_ANSWER}` to use it for the project from now on, `{GO_ON_WITHOUT_PROPOSAL}` to work without it in this task, or `{ANSWER_STOP}` \
          to give the task up. An admin of the project can accept it. To see all of it: `cynork project environment show {version}`; to try it first: \
-         `cynork project environment try {version}`; to be asked no more about it: `cynork project environment reject {version}`.",
+         `cynork project environment try {version}`; to be asked no more about it: `cynork project environment reject {version}`. \
+         So that no task of the project is asked, also none of a schedule or an issue: `cynork prefs set {ASK_ENVIRONMENT_PREFERENCE} false --project …`.",
         offer.describe_lines()
     );
     state.environment = Some(EnvironmentChoice {

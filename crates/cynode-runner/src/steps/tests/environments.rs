@@ -48,7 +48,8 @@ async fn a_proposed_environment_is_put_before_a_person_before_anything_is_planne
         - `setup: npm ci`: the lock file names the packages (package-lock.json)\n\
         Answer `accept` to use it for the project from now on, `go on` to work without it in this task, or `stop` to give the task up. An \
         admin of the project can accept it. To see all of it: `cynork project environment show 1`; to try it first: `cynork project environment \
-        try 1`; to be asked no more about it: `cynork project environment reject 1`.";
+        try 1`; to be asked no more about it: `cynork project environment reject 1`. \
+        So that no task of the project is asked, also none of a schedule or an issue: `cynork prefs set workflow.ask_environment false --project …`.";
     assert_eq!(asked_of(&step), (Some(WaitReason::HumanInput), question.to_owned()));
     assert_eq!(step.effects, []);
     set.state = step.state;
