@@ -13,6 +13,9 @@ use crate::packages::NODE_MAJOR;
 use crate::repository::RepositoryFiles;
 use crate::shell::{first_number, in_directory, is_plain_word, split_segments};
 
+/// Installs what the lock file says. `npm ci` begins with nothing; a set-up that starts from an earlier one changes only what is different.
+const LOCKED_INSTALL: &str = "test -d node_modules && npm install --no-save || npm ci";
+
 /// File that test runners write their results to.
 const REPORT_FILE: &str = ".cynode-report.json";
 
@@ -191,7 +194,7 @@ fn add_install(
                 _ => {
                     let reason = "It installs exactly what the lock file says.";
                     let lock = format!("{directory}{lock}");
-                    draft.add_setup(in_directory(directory, "npm ci"), &lock, reason);
+                    draft.add_setup(in_directory(directory, LOCKED_INSTALL), &lock, reason);
                 }
             }
         }

@@ -81,6 +81,23 @@ const PYTEST_PLUGINS: [(&str, &str); 6] = [
     ("--benchmark", "pytest-benchmark"),
 ];
 
+/// What packages need to be built in which nothing is compiled.
+const PLAIN_BUILD_REQUIREMENTS: [&str; 10] = [
+    "flit-core",
+    "hatch-fancy-pypi-readme",
+    "hatch-vcs",
+    "hatchling",
+    "pdm-backend",
+    "poetry-core",
+    "setuptools",
+    "setuptools-scm",
+    "setuptools-git-versioning",
+    "wheel",
+];
+
+/// Copy of the metadata with which the project was installed.
+const INSTALLED_METADATA: &str = ".venv/pyproject.toml";
+
 /// Script that turns a lock file into a list of constraints. A package with several versions is left to its markers.
 const CONSTRAINTS_SCRIPT: &str = "import collections, sys, tomllib; \
     found = collections.defaultdict(set); \
@@ -446,7 +463,7 @@ impl<'repo> PythonProject<'repo> {
             }
         }
         let source = if wanted.source.is_empty() { manifest } else { wanted.source.as_str() };
-        let venv = in_directory(self.directory, "python3 -m venv .venv");
+        let venv = in_directory(self.directory, "test -x .venv/bin/pip || python3 -m venv .venv");
         draft.add_setup(venv, manifest, "Packages are installed apart from the system's Python.");
         let lock = ["uv.lock", "poetry.lock", "pdm.lock"].into_iter().find(|name| self.has(name));
         let mut command = String::new();
@@ -474,13 +491,7 @@ impl<'repo> PythonProject<'repo> {
             command.push_str(&quote_word(requirement));
         }
         if self.is_installable() {
-            let extras: Vec<&str> = wanted.extras.iter().map(String::as_str).collect();
-            command.push_str(" -e ");
-            if extras.is_empty() {
-                command.push('.');
-            } else {
-                command.push_str(&quote_word(&format!(".[{}]", extras.join(","))));
-            }
+            command = self.add_own_install(command, &wanted.extras);
         }
         draft.add_lock_file(manifest);
         if !command.ends_with("install") && !command.ends_with("constraints.txt") {
@@ -491,6 +502,44 @@ impl<'repo> PythonProject<'repo> {
             self.add_test(manifest, draft);
         }
         self.add_linters(manifest, &wanted.names, draft);
+    }
+
+    /// Adds the project itself to a command that installs packages. Building its metadata takes most of the time, so it is not built
+    /// again by a set-up that starts from an earlier one with the same metadata: then only its requirements are installed.
+    fn add_own_install(&self, command: String, extras: &BTreeSet<String>) -> String {
+        let extras: Vec<&str> = extras.iter().map(String::as_str).collect();
+        let extras =
+            if extras.is_empty() { String::new() } else { format!("[{}]", extras.join(",")) };
+        let own = quote_word(&format!(".{extras}"));
+        let Some(name) = self.plain_package_name() else { return format!("{command} -e {own}") };
+        let named = quote_word(&format!("{name}{extras}"));
+        format!(
+            "cmp -s pyproject.toml {INSTALLED_METADATA} && set -- {named} || set -- -e {own}; \
+             {command} \"$@\" && cp pyproject.toml {INSTALLED_METADATA}"
+        )
+    }
+
+    /// Returns the name of the package if `pyproject.toml` alone says what its metadata is, and if nothing is compiled.
+    fn plain_package_name(&self) -> Option<&str> {
+        let own = self.value(&["project", "name"]);
+        let name = own.or_else(|| self.value(&["tool", "poetry", "name"]))?.as_str()?;
+        let dynamic = self.value(&["project", "dynamic"]).and_then(Value::as_array);
+        let is_dynamic = dynamic
+            .into_iter()
+            .flatten()
+            .any(|field| matches!(field.as_str(), Some("dependencies" | "optional-dependencies")));
+        let requires = self.value(&["build-system", "requires"]).and_then(Value::as_array)?;
+        let is_plain = |requirement: &Value| {
+            let requirement = requirement.as_str().map(requirement_name).unwrap_or_default();
+            PLAIN_BUILD_REQUIREMENTS.contains(&requirement.as_str())
+        };
+        let builds = self.has("setup.py")
+            || self.value(&["tool", "poetry", "build"]).is_some()
+            || self.value(&["tool", "setuptools", "ext-modules"]).is_some()
+            || self.value(&["tool", "hatch", "build", "hooks", "custom"]).is_some();
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let is_usable = !is_dynamic && !builds && requires.iter().all(is_plain);
+        (is_usable && !name.is_empty() && name.chars().all(is_name)).then_some(name)
     }
 
     fn add_test(&self, manifest: &str, draft: &mut ProposalDraft) {

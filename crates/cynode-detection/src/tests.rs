@@ -135,7 +135,7 @@ fn a_runner_behind_scripts_is_called_directly_with_a_report_per_test() {
     };
     let expected = EnvironmentSpec {
         system_packages: strings(&["nodejs", "npm"]),
-        setup: strings(&["npm ci"]),
+        setup: strings(&["test -d node_modules && npm install --no-save || npm ci"]),
         checks: vec![
             test_check("node_modules/.bin/tape 'test/*.js'", TestReportFormat::Tap, None),
             lint,
@@ -247,8 +247,9 @@ fn a_python_project_is_installed_with_the_extra_of_its_tests() {
     let expected = EnvironmentSpec {
         system_packages: strings(&["python3", "python3-venv"]),
         setup: strings(&[
-            "python3 -m venv .venv",
-            ".venv/bin/pip install pytest-cov -e '.[tests]'",
+            "test -x .venv/bin/pip || python3 -m venv .venv",
+            "cmp -s pyproject.toml .venv/pyproject.toml && set -- 'a[tests]' || set -- -e '.[tests]'; \
+             .venv/bin/pip install pytest-cov \"$@\" && cp pyproject.toml .venv/pyproject.toml",
         ]),
         checks: vec![test_check(PYTEST, TestReportFormat::Pytest, None)],
         variables: variables(&[
@@ -261,6 +262,26 @@ fn a_python_project_is_installed_with_the_extra_of_its_tests() {
         ..EnvironmentSpec::default()
     };
     assert_eq!(proposal.spec, expected);
+}
+
+#[test]
+fn what_is_compiled_or_not_known_from_its_metadata_is_installed_each_time() {
+    let is_repeated = |metadata: &str, other: &str| {
+        let metadata = format!("[project]\nname = \"a\"\n{metadata}");
+        let files = [("pyproject.toml", metadata.as_str()), (other, ""), ("test_a.py", "")];
+        detect(&files).spec.setup.last().unwrap() == ".venv/bin/pip install pytest -e ."
+    };
+    let setuptools = "[build-system]\nrequires = [\"setuptools>=61\", \"wheel\"]\n";
+    let compiled = "[build-system]\nrequires = [\"setuptools\", \"Cython\"]\n";
+    let dynamic = format!("dynamic = [\"dependencies\"]\n{setuptools}");
+    let found = [
+        is_repeated(setuptools, "README"),
+        is_repeated(setuptools, "setup.py"),
+        is_repeated(compiled, "README"),
+        is_repeated(&dynamic, "README"),
+        is_repeated("", "README"),
+    ];
+    assert_eq!(found, [false, true, true, true, true]);
 }
 
 #[test]
@@ -375,9 +396,9 @@ fn a_repository_of_several_languages_gets_the_lines_of_all() {
     assert_eq!(
         proposal.spec.setup,
         [
-            "(cd backend && python3 -m venv .venv)",
+            "(cd backend && test -x .venv/bin/pip || python3 -m venv .venv)",
             "(cd backend && .venv/bin/pip install pytest -e .)",
-            "(cd frontend && npm ci)",
+            "(cd frontend && test -d node_modules && npm install --no-save || npm ci)",
         ]
     );
     let reports: Vec<_> = proposal.spec.checks.iter().map(|check| check.report.clone()).collect();
