@@ -18,8 +18,19 @@ from review_world import run_program, until  # noqa: E402
 
 MAX_START_P95_MS = 300
 MIN_SETUP_RATIO = 5
-# One package of the lock file, and a version that fits as well.
-CHANGED = ("iniconfig==2.0.0", "iniconfig==2.1.0")
+# Per language: a repository, its lock file, and texts with which one package has another version that fits as well.
+CHANGES = {
+    "py-humanize": ("constraints.txt", [("iniconfig==2.0.0", "iniconfig==2.1.0")]),
+    "rs-dotenvy": ("Cargo.lock", [
+        ('name = "fastrand"\nversion = "1.8.0"', 'name = "fastrand"\nversion = "1.9.0"'),
+        ("a7a407cfaa3385c4ae6b23e84623d48c2798d06e3e6a1878f7f59f17b3f86499", "e51093e27b0797c359783294ca4f0a911c270184cb10f85783b118614a1501be"),
+    ]),
+    "js-qs": ("package-lock.json", [
+        ("sha512-l4Sp/DRseor9wL6EvV2+TuQn63dMkPjZ/sp9XkghTEbV9KlPS1xUsZ3u7/IQO4wxtcFB4bgpQPRcR3QCvezPcQ==",
+         "sha512-42h1d25nW6G/N7l16Oz4vqCOLIFobFBOwZrBYlCxJ/QuS2o1Gdn1PzSoiYndbnL9rgGIGZ6Qn09AIpyhrkepfw=="),
+        ('"node_modules/wrappy": {\n      "version": "1.0.2"', '"node_modules/wrappy": {\n      "version": "1.0.1"'),
+    ]),
+}  # fmt: skip
 
 
 def phases(world, task):
@@ -50,14 +61,38 @@ def setup_milliseconds(found):
 
 
 def change_lock(journey):
-    """A commit on `main` whose constraints name another version of one package."""
-    file = journey.repository / "constraints.txt"
+    """A commit on `main` whose lock file names another version of one package."""
+    name, changes = CHANGES[journey.task["id"]]
+    file = journey.repository / name
     text = file.read_text()
-    assert CHANGED[0] in text, text
-    file.write_text(text.replace(*CHANGED))
+    for before, after in changes:
+        assert before in text, f"{name} has no {before}"
+        text = text.replace(before, after)
+    file.write_text(text)
     git = ("git", "-C", journey.repository, "-c", "user.name=ada", "-c", "user.email=ada@example.org")
     run_program(*git, "commit", "-qam", "Another version")
     journey.cynork("project", "import", journey.repository, "--project", journey.name)
+
+
+def prepare(world, work, task):
+    """A project with its environment; when the phases of its first job began."""
+    folder = work / task["id"]
+    folder.mkdir(parents=True)
+    journey = Journey(world, task, folder)
+    journey.prepare()
+    journey.accept_environment()
+    cold = run_job(world, journey.project, journey.reference(), 1200)
+    assert "setting_up" in cold, cold
+    return journey, cold
+
+
+def measure_change(world, journey, cold):
+    """How many times faster a set-up is after a change of one package than from nothing."""
+    change_lock(journey)
+    changed = run_job(world, journey.project, journey.reference(), 1200)
+    ratio = setup_milliseconds(cold) / setup_milliseconds(changed)
+    print(f"set-up of {journey.name}: cold {setup_milliseconds(cold)} ms, after a change of one package {setup_milliseconds(changed)} ms, {ratio:.1f} times faster")
+    return ratio
 
 
 def main():
@@ -68,21 +103,16 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = pathlib.Path(options.work)
-    task = next(task for task in json.loads((DATA / "tasks.json").read_text()) if task["id"] == "py-humanize")
+    tasks = {task["id"]: task for task in json.loads((DATA / "tasks.json").read_text())}
     world = RealWorld(options.cynode, work / "world", options.quick, whole=True)
     bad = []
     try:
         world.set_up(people=False)
         until(lambda: [node for node in world.expect(200, "GET", "/v1/nodes")["items"] if node["started"]], 60)
-        folder = work / "humanize"
-        folder.mkdir(parents=True)
-        journey = Journey(world, task, folder)
-        journey.prepare()
-        journey.accept_environment()
+        journey, cold = prepare(world, work, tasks["py-humanize"])
         reference = journey.reference()
-        cold = run_job(world, journey.project, reference)
         again = run_job(world, journey.project, reference)
-        assert "setting_up" in cold and "setting_up" not in again, f"{cold} {again}"
+        assert "setting_up" not in again, again
         count = 20 if options.quick else 40
         kept, plain = [], []
         for _ in range(count):
@@ -93,11 +123,12 @@ def main():
         # On a busy machine a plain start is slow, too.
         if start >= max(MAX_START_P95_MS, 2 * bare if options.quick else 0):
             bad.append(f"a start takes {start} ms")
-        change_lock(journey)
-        changed = run_job(world, journey.project, reference)
-        ratio = setup_milliseconds(cold) / setup_milliseconds(changed)
-        print(f"set-up: cold {setup_milliseconds(cold)} ms, after a change of one package {setup_milliseconds(changed)} ms, {ratio:.1f} times faster")
-        # Creating the virtual environment and starting pip take most of it, however little there is to install. The short form only measures.
+        ratios = [measure_change(world, journey, cold)]
+        for name in ("rs-dotenvy", "js-qs"):
+            ratios.append(measure_change(world, *prepare(world, work, tasks[name])))
+        # The bar is on the median of Python, Rust and JavaScript. The short form only measures: the machine is busy then.
+        ratio = statistics.median(ratios)
+        print(f"after a change of one package, the median of three languages is {ratio:.1f} times faster, the least {min(ratios):.1f}")
         if ratio < MIN_SETUP_RATIO and not options.quick:
             bad.append(f"a changed lock file is only {ratio:.1f} times faster")
         export_to_second(world, work, journey, bad)
