@@ -9,7 +9,7 @@
 //! agents/<name>/            installed agents
 //! environments/<project>/   kept environments; see `job::environment::layer_store`
 //! packages/                 cache of the package proxy
-//! jobs/<job>/               assignment.json, merged.json, session, turn.json, result.json, events,
+//! jobs/<job>/               assignment.json, merged.json, session, cache.json, turn.json, result.json, events,
 //!                           workspace/, home/, out/, source/, sockets/, scratch/, setup-…/, exclude
 //! sandboxes/                shared files of sandboxes
 //! trash/                    directories to delete
