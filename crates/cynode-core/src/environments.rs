@@ -86,6 +86,9 @@ pub struct EnvironmentCheck {
     /// Where its results per test are; recognised from its output when it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<TestReportSource>,
+    /// File below the workspace that says which lines its tests ran: lcov, Cobertura XML, JSON of coverage.py or Istanbul, or a profile of go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<String>,
     /// Timeout, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,
@@ -97,6 +100,7 @@ impl EnvironmentCheck {
         let mut check = EvidenceCheck::from_shell_line(&self.command);
         check.time_limit_seconds = self.timeout_seconds;
         check.report.clone_from(&self.report);
+        check.coverage.clone_from(&self.coverage);
         check
     }
 }
@@ -488,7 +492,8 @@ impl EnvironmentSpec {
             return Some(format!("a variable has at most {MAX_COMMAND_CHARS} bytes"));
         }
         let reports = self.checks.iter().filter_map(|check| check.report.as_ref()?.path.as_ref());
-        let mut paths = self.caches.iter().chain(&self.lock_files).chain(reports);
+        let coverage = self.checks.iter().filter_map(|check| check.coverage.as_ref());
+        let mut paths = self.caches.iter().chain(&self.lock_files).chain(reports).chain(coverage);
         if let Some(path) = paths.find(|path| !is_plain_path(path)) {
             return Some(format!("`{path}` is no path below the workspace"));
         }

@@ -53,6 +53,9 @@ pub struct EvidenceCheck {
     /// Where its results per test are; recognised from what it writes when it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<TestReportSource>,
+    /// File below the workspace that says which lines its tests ran: lcov, Cobertura XML, JSON of coverage.py or Istanbul, or a profile of go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
@@ -72,6 +75,7 @@ impl EvidenceCheck {
             unless_before: false,
             if_runnable: false,
             report: None,
+            coverage: None,
         }
     }
 
@@ -98,6 +102,9 @@ impl EvidenceCheck {
         let report = self.report.as_ref().and_then(|report| report.path.as_ref());
         if report.is_some_and(|path| !is_plain_path(path)) {
             return Some("`report.path` is the path of a file in the workspace".into());
+        }
+        if self.coverage.as_ref().is_some_and(|path| !is_plain_path(path)) {
+            return Some("`coverage` is the path of a file in the workspace".into());
         }
         None
     }

@@ -209,7 +209,13 @@ pub(crate) fn plain_check(
     kind: EnvironmentCheckKind,
     command: impl Into<String>,
 ) -> EnvironmentCheck {
-    EnvironmentCheck { kind, command: command.into(), report: None, timeout_seconds: None }
+    EnvironmentCheck {
+        kind,
+        command: command.into(),
+        report: None,
+        coverage: None,
+        timeout_seconds: None,
+    }
 }
 
 /// Makes a test whose results are in its output, or in a file.

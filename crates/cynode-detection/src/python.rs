@@ -81,6 +81,10 @@ const PYTEST_PLUGINS: [(&str, &str); 6] = [
     ("--benchmark", "pytest-benchmark"),
 ];
 
+/// Coverage reports that pytest-cov writes, by the option, and their files.
+const COVERAGE_REPORTS: [(&str, &str); 3] =
+    [("xml", "coverage.xml"), ("lcov", "coverage.lcov"), ("json", "coverage.json")];
+
 /// What packages need to be built in which nothing is compiled.
 const PLAIN_BUILD_REQUIREMENTS: [&str; 10] = [
     "flit-core",
@@ -552,7 +556,11 @@ impl<'repo> PythonProject<'repo> {
             command.push_str(" -p no:cacheprovider");
         }
         let command = in_directory(self.directory, &command);
-        let check = reported_test(command, TestReportFormat::Pytest, None);
+        let mut check = reported_test(command, TestReportFormat::Pytest, None);
+        let written = COVERAGE_REPORTS.into_iter().find(|(kind, _)| {
+            ["=", " "].iter().any(|gap| options.contains(&format!("--cov-report{gap}{kind}")))
+        });
+        check.coverage = written.map(|(_, file)| self.path(file));
         draft.add_check(check, manifest, "There are tests that pytest finds.");
     }
 

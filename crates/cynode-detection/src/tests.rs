@@ -33,6 +33,7 @@ fn test_check(command: &str, format: TestReportFormat, path: Option<&str>) -> En
         kind: EnvironmentCheckKind::Test,
         command: command.to_owned(),
         report: Some(TestReportSource { format, path: path.map(str::to_owned) }),
+        coverage: None,
         timeout_seconds: None,
     }
 }
@@ -131,6 +132,7 @@ fn a_runner_behind_scripts_is_called_directly_with_a_report_per_test() {
         kind: EnvironmentCheckKind::Lint,
         command: "npm run --silent lint".to_owned(),
         report: None,
+        coverage: None,
         timeout_seconds: None,
     };
     let expected = EnvironmentSpec {
@@ -262,6 +264,23 @@ fn a_python_project_is_installed_with_the_extra_of_its_tests() {
         ..EnvironmentSpec::default()
     };
     assert_eq!(proposal.spec, expected);
+}
+
+#[test]
+fn a_coverage_report_is_named_where_the_tests_write_one_already() {
+    let coverage = |options: &str| {
+        let metadata = format!(
+            "[project]\nname = \"a\"\n[tool.pytest.ini_options]\naddopts = \"{options}\"\n"
+        );
+        let proposal = detect(&[("pyproject.toml", metadata.as_str()), ("test_a.py", "")]);
+        proposal.spec.checks[0].coverage.clone()
+    };
+    let found = ["--cov --cov-report=xml", "--cov --cov-report lcov", "--cov", "--cov-report=html"]
+        .map(coverage);
+    assert_eq!(
+        found,
+        [Some("coverage.xml".to_owned()), Some("coverage.lcov".to_owned()), None, None]
+    );
 }
 
 #[test]

@@ -26,7 +26,8 @@ use tokio::process::Command;
 pub(crate) use self::{
     finish::{WorkBundle, digest_file, finish_argv, read_work_bundle},
     listing::{
-        digest_blob, list_changed_paths, list_lock_files, list_tracked_files, refresh_index,
+        digest_blob, list_changed_lines, list_changed_paths, list_lock_files, list_tracked_files,
+        refresh_index,
     },
     merge::{MergeResult, merge_argv, read_merge_result},
     pin::{PinConflict, create_pin_source, pin_restore_argv, read_pin_conflicts},

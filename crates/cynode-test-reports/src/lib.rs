@@ -19,6 +19,7 @@
 //! A name that occurs again in the same run is numbered: `title > should be equal #2`.
 
 mod collector;
+mod coverage;
 mod formats;
 mod lines;
 
@@ -27,6 +28,7 @@ use cynode_core::{
     evidence::test_results::{TestReport, TestStatus},
 };
 
+pub use crate::coverage::{ChangedLines, count_changed_lines};
 use crate::{
     formats::{FormatParser, FormatResults},
     lines::LineBuffer,

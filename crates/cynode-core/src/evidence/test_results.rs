@@ -30,6 +30,19 @@ pub struct TestReport {
     /// Whether the run ended before its own summary, or the report is too large: tests may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
+    /// Changed lines that the tests ran; none where there is no coverage report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<LineCoverage>,
+}
+
+/// How many of the changed lines that can run were run by tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LineCoverage {
+    /// Number of changed lines that were run.
+    pub run: u32,
+    /// Number of changed lines that can run.
+    pub total: u32,
 }
 
 /// Result of a test. The order is from good to bad.
@@ -161,6 +174,9 @@ pub struct TestRunComparison {
     /// Whether the run before the change ended with its own summary, and the last one after it did not or has no results.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub broke_off: bool,
+    /// Changed lines that the tests ran; none where there is no coverage report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<LineCoverage>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
@@ -172,7 +188,7 @@ impl TestReport {
     /// Creates a report without results.
     pub const fn new(format: TestReportFormat) -> Self {
         let unlisted = TestCounts { passed: 0, skipped: 0, failed: 0 };
-        Self { format, tests: BTreeMap::new(), unlisted, incomplete: false }
+        Self { format, tests: BTreeMap::new(), unlisted, incomplete: false, coverage: None }
     }
 
     /// Returns the counts.
@@ -248,6 +264,7 @@ pub fn compare_reports(before: Option<&TestReport>, after: &[&TestReport]) -> Te
         after: last.counts(),
         incomplete: !last.names_all_failures() || before.is_some_and(|run| run.incomplete),
         broke_off: last.incomplete && before.is_some_and(|run| !run.incomplete),
+        coverage: last.coverage,
         ..TestRunComparison::default()
     };
     for (name, status) in &last.tests {
@@ -328,6 +345,9 @@ impl TestRunComparison {
         }
         if self.incomplete {
             parts.push("incomplete".to_owned());
+        }
+        if let Some(LineCoverage { run, total }) = self.coverage {
+            parts.push(format!("{run} of {total} changed lines run by tests"));
         }
         parts.join(", ")
     }
@@ -460,6 +480,17 @@ mod tests {
         let compared = compare_reports(Some(&before), &[&after]);
         assert_eq!(compared, expected);
         assert!(!compared.has_broken_tests() && !compared.has_new_failures());
+    }
+
+    #[test]
+    fn the_coverage_of_the_last_run_stands_behind_its_results() {
+        let covered = |run| {
+            let coverage = Some(LineCoverage { run, total: 36 });
+            TestReport { coverage, ..report(&[("one", TestStatus::Passed)]) }
+        };
+        let compared = compare_reports(None, &[&covered(7), &covered(31)]);
+        assert_eq!(compared.coverage, Some(LineCoverage { run: 31, total: 36 }));
+        assert_eq!(compared.summary_line(), "1 passed, 31 of 36 changed lines run by tests");
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::{
 };
 
 use cynode_core::{
-    evidence::{EvidenceCheck, is_plain_path},
+    evidence::{EvidenceCheck, is_plain_path, is_test_file},
     sync::lock_unpoisoned,
 };
+use cynode_test_reports::ChangedLines;
 use futures::future::BoxFuture;
 
 use super::{
@@ -48,6 +49,22 @@ impl JobCheckWorkspace {
         Self { node: Arc::clone(node), job: Arc::clone(job), pinned_from, build_results }
     }
 
+    /// Returns the lines that the commit of the job changes of the one that its task began with; none if either is not known.
+    async fn find_changed_lines(&self) -> Option<ChangedLines> {
+        let assignment = self.job.assignment();
+        let environment = assignment.environment.as_ref();
+        let trusted = environment.and_then(|environment| environment.trusted_commit.as_ref());
+        let from = trusted.or(self.pinned_from.as_ref())?;
+        let to =
+            assignment.base.as_ref().filter(|to| *to != from && assignment.merge.is_empty())?;
+        let commits = [from.clone(), to.clone()];
+        let Self { node, .. } = self;
+        let mirror =
+            workspace::find_mirror(&node.host, &node.store, assignment.project_id, &commits)
+                .await?;
+        workspace::list_changed_lines(&node.host, &mirror, from, to).await.ok()
+    }
+
     async fn run_pin_restore(&self) -> Result<Vec<PinConflict>, PinRestoreError> {
         let Some(commit) = &self.pinned_from else { return Ok(Vec::new()) };
         let failed = |error: WorkspaceError| PinRestoreError::Failed(format_error_chain(error));
@@ -72,6 +89,14 @@ impl CheckWorkspace for JobCheckWorkspace {
 
     fn restore_pinned_files(&self) -> BoxFuture<'_, Result<Vec<PinConflict>, PinRestoreError>> {
         Box::pin(self.run_pin_restore())
+    }
+
+    fn list_changed_lines(&self) -> BoxFuture<'_, ChangedLines> {
+        Box::pin(async {
+            let mut changed = self.find_changed_lines().await.unwrap_or_default();
+            changed.retain(|path, _| !is_test_file(path));
+            changed
+        })
     }
 
     fn take_build_results(&self) -> BoxFuture<'_, ()> {

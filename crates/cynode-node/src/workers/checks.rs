@@ -7,10 +7,15 @@ use std::{sync::Arc, time::Duration};
 
 use cynode_core::{
     environments::TestReportFormat,
-    evidence::{EvidenceCheck, is_plain_path, test_results::TestReport},
+    evidence::{
+        EvidenceCheck, is_plain_path,
+        test_results::{LineCoverage, TestReport},
+    },
     nodes::{CommandOutcome, JobEventData, WorkStopReason},
 };
-use cynode_test_reports::{MAX_REPORT_FILE_BYTES, read_report_file};
+use cynode_test_reports::{
+    ChangedLines, MAX_REPORT_FILE_BYTES, count_changed_lines, read_report_file,
+};
 use data_encoding::HEXLOWER;
 use futures::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
@@ -31,6 +36,9 @@ pub(crate) trait CheckWorkspace: Send + Sync {
 
     /// Restores the pinned files. Returns those that could not be restored.
     fn restore_pinned_files(&self) -> BoxFuture<'_, Result<Vec<PinConflict>, PinRestoreError>>;
+
+    /// Returns the lines of the commit that its task has changed, without those of tests.
+    fn list_changed_lines(&self) -> BoxFuture<'_, ChangedLines>;
 
     /// Takes the build results that a check left, if they are worth keeping.
     fn take_build_results(&self) -> BoxFuture<'_, ()>;
@@ -117,6 +125,10 @@ impl ChecksSession {
                 // A report that the commit brings is none of this run.
                 process::remove_file(&*self.sandbox, path, self.file_deadline()).await?;
             }
+            let coverage = check.coverage.as_deref().filter(|path| is_plain_path(path));
+            if let Some(path) = coverage {
+                process::remove_file(&*self.sandbox, path, self.file_deadline()).await?;
+            }
             let own = Duration::from_secs(u64::from(check.timeout_seconds()));
             let until = self.until.min(Instant::now() + own);
             let expect = check.expect_output.as_deref();
@@ -127,6 +139,9 @@ impl ChecksSession {
             let mut step = to_step_outcome(&check.argv, &finished);
             if let Some((format, path)) = file {
                 step.tests = self.read_report(format, path, finished.how).await?;
+            }
+            if let (Some(path), Some(tests)) = (coverage, &mut step.tests) {
+                tests.coverage = self.read_coverage(path, finished.how).await?;
             }
             turn.steps.push(step);
             let how = finished.how;
@@ -169,6 +184,24 @@ impl ChecksSession {
             report.incomplete |= how != ProgramEnd::Itself;
         }
         Ok(report)
+    }
+
+    /// Reads which changed lines the tests of a check ran; none when there is no report that is understood.
+    async fn read_coverage(
+        &self,
+        path: &str,
+        how: ProgramEnd,
+    ) -> Result<Option<LineCoverage>, WorkerError> {
+        if how != ProgramEnd::Itself {
+            return Ok(None);
+        }
+        let changed = self.floor.list_changed_lines().await;
+        if changed.is_empty() {
+            return Ok(None);
+        }
+        let until = self.file_deadline();
+        let bytes = process::read_file(&*self.sandbox, path, MAX_REPORT_FILE_BYTES, until).await?;
+        Ok(bytes.and_then(|bytes| count_changed_lines(&bytes, &changed)))
     }
 
     /// Restores the pinned files. Returns the reason why this check cannot run, if there is one.

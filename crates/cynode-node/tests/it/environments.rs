@@ -4,7 +4,7 @@ use cynode_core::{
     environments::{
         EnvironmentRef, EnvironmentService, EnvironmentSpec, PackagePolicy, PackageSource,
     },
-    evidence::EvidenceCheck,
+    evidence::{EvidenceCheck, test_results::LineCoverage},
     ids::JobId,
     nodes::{JobEventData, JobPhase, WorkStopReason},
     workflow::jobs::{CommitRule, ScriptedMove, WorkerChoice},
@@ -428,6 +428,31 @@ async fn build_results_of_the_default_branch_are_there_and_only_what_changed_is_
     let result = scene.result(&agent).await;
     assert_eq!((result.outcome, result.result.commit), (JobOutcome::Succeeded, None));
     assert_eq!(scene.worker_output(agent.job_id), "dep\na\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_changed_lines_that_tests_ran_stand_beside_their_results() {
+    let (scene, _running) = Scene::new().await;
+    let assigned =
+        AssignedEnvironment { trusted_commit: Some(scene.base.clone()), ..set_up_by(&["true"]) };
+    let script = "printf 'one\\ntwo\\nthree\\n' > a.py; mkdir tests; echo x > tests/test_a.py; \
+                  echo 'SF:a.py' > cov.lcov; echo 'DA:3,1' >> cov.lcov";
+    let commit = scene.change(&scene.base, script);
+    let run = "printf 'TAP version 13\\n1..1\\nok 1 - one\\n'";
+    let lines = "SF:/work/a.py\\nDA:1,1\\nDA:2,0\\nSF:tests/test_a.py\\nDA:1,1\\n";
+    let covering = |line: &str| EvidenceCheck {
+        coverage: Some("cov.lcov".to_owned()),
+        ..EvidenceCheck::from_shell_line(line)
+    };
+    let checks = vec![covering(&format!("{run}; printf '{lines}' > cov.lcov")), covering(run)];
+    let mut assignment = Scene::working(&assigned, &commit, Vec::new());
+    assignment.work.worker = WorkerChoice::Checks { checks, pinned_from: None };
+    assignment.work.commit = CommitRule::Never;
+    let result = scene.result(&assignment).await;
+    let steps = result.result.steps.into_iter();
+    let coverage: Vec<_> = steps.map(|step| step.tests.unwrap().coverage).collect();
+    // The report that the commit brings is none of the run.
+    assert_eq!(coverage, [Some(LineCoverage { run: 1, total: 2 }), None]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

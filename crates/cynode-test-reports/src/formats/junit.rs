@@ -148,7 +148,7 @@ impl DocumentState {
 }
 
 /// Reads an attribute. Only the entities of XML itself are replaced.
-fn read_attribute(element: &BytesStart<'_>, name: &str) -> Option<String> {
+pub(crate) fn read_attribute(element: &BytesStart<'_>, name: &str) -> Option<String> {
     let attribute = element.attributes().flatten().find(|it| it.key.as_ref() == name)?;
     let value = attribute.normalized_value(XmlVersion::Implicit1_0).ok()?;
     Some(value.into_owned())

@@ -166,6 +166,7 @@ fn environment() -> AssignedEnvironment {
         kind,
         command: command.to_owned(),
         report: None,
+        coverage: None,
         timeout_seconds: None,
     };
     AssignedEnvironment {
