@@ -3,8 +3,8 @@ use std::collections::BTreeSet;
 use cynode_core::{environments::EnvironmentRef, ids::ProjectId};
 use uuid::Uuid;
 
-use super::{super::LayerParts, *};
-use crate::store::NodeStore;
+use super::*;
+use crate::{job::environment::layer_store::LayerParts, store::NodeStore};
 
 const MAX_BYTES: u64 = 1 << 30;
 
