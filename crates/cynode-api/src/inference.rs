@@ -16,7 +16,7 @@ use cynode_app::{
     Error, OperationRequest,
     models::inference::{
         self, Dialect, DialectCodec as _, FORWARDED_HEADERS, InferenceAnswer, InferenceCaller,
-        InferenceRequest, ModelError, ModelErrorKind, OfferedModel, WireError,
+        InferenceRequest, ModelError, ModelErrorKind, OfferedModel, ThreadChoice, WireError,
     },
     platform::{
         body_budget::{BodyCaller, BodyError, BodyLimits, ReservedBody, body_caller_of},
@@ -42,6 +42,9 @@ const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: 48 * 1024 * 1024, max_va
 
 /// Limits of the body of an account without any role, which can only chat with the project manager.
 const STRANGER_BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: 1024 * 1024, max_values: 50_000 };
+
+/// Header that names the conversation of a message to the project manager: `new`, or its id.
+const THREAD_HEADER: &str = "x-cynode-thread";
 
 /// The port of the endpoint, which decides which credentials it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,9 +125,11 @@ async fn ask_model(
     let (who, caller) = doorway.authenticate_caller(&parts, trace).await?;
     let permit = doorway.open_stream(&who, &parts.extensions)?;
     let headers = forwarded_headers(&parts.headers);
+    let thread = named_thread(&parts.headers)?;
     let (body, size) = doorway.read_model_request(&who, caller, body).await?;
     let mut question = InferenceRequest::new(dialect, body, size, who, trace, headers);
     question.left = left.unwrap_or_default();
+    question.thread = thread;
     Ok((inference::ask_model(&doorway.state.app, question).await?, permit))
 }
 
@@ -141,6 +146,16 @@ fn body_error(error: &BodyError) -> ModelError {
         BodyError::Overloaded => failure.with_retry_after(Duration::from_secs(1)),
         _ => failure,
     }
+}
+
+/// Returns the conversation with the project manager that a request names.
+fn named_thread(headers: &HeaderMap) -> Result<ThreadChoice, ModelError> {
+    let Some(value) = headers.get(THREAD_HEADER) else { return Ok(ThreadChoice::default()) };
+    let named = value.to_str().ok().and_then(|text| text.parse().ok());
+    named.ok_or_else(|| {
+        let told = "`X-CyNode-Thread` is `new`, or the id of one of your conversations, `thr_…`";
+        ModelError::new(ModelErrorKind::BadRequest, told)
+    })
 }
 
 fn forwarded_headers(headers: &HeaderMap) -> Vec<(String, String)> {

@@ -197,6 +197,42 @@ async fn only_a_chat_with_exactly_the_managers_id_reaches_the_manager() {
 }
 
 #[tokio::test]
+async fn a_message_to_the_manager_joins_the_conversation_that_it_names() {
+    let manager = TestProvider::serve(Behaviour::default()).await;
+    let app = TestApp::with_manager(&manager.url()).await;
+    let admin = app.admin().await;
+    let project = app.project(&admin, "web").await;
+    let other = app.project(&admin, "other").await;
+    let person = admin.with_header("openai-project", &project.to_string());
+    let named = |thread: &str| person.with_header("x-cynode-thread", thread);
+    let say = async |client: &Client, text: &str| ask(client, chat("cynodeai.pm", text)).await;
+    say(&person, "one").await.expect(200);
+    app.clock.advance(time::Duration::seconds(1));
+    say(&named("new"), "two").await.expect(200);
+    let listed = person.get("/v1/chat/threads").await.expect(200).json();
+    let threads = listed["items"].as_array().unwrap();
+    let titles: Vec<_> = threads.iter().map(|thread| &thread["title"]).collect();
+    assert_eq!(json!(titles), json!(["two", "one"]));
+    let oldest = threads[1]["thread_id"].as_str().unwrap();
+    // Long after a message without a name would begin a conversation of its own.
+    app.clock.advance(time::Duration::hours(3));
+    say(&named(oldest), "three").await.expect(200);
+    let turns = person.get(&format!("/v1/chat/threads/{oldest}/messages")).await.expect(200).json();
+    let words: Vec<_> =
+        turns["items"].as_array().unwrap().iter().map(|turn| &turn["content"]).collect();
+    assert_eq!(json!(words), json!(["one", "Hello there", "three", "Hello there"]));
+    // A conversation of somebody else, of another project or of nobody does not exist.
+    let stranger = app.user("second", Some(UserRole::Admin)).await;
+    let stranger = stranger.with_header("openai-project", &project.to_string());
+    say(&stranger.with_header("x-cynode-thread", oldest), "hi").await.expect(404);
+    let elsewhere = named(oldest).with_header("openai-project", &other.to_string());
+    say(&elsewhere, "hi").await.expect(404);
+    say(&named("thr_0192d5c8b6f07cc1a1a3c2b4d5e6f708"), "hi").await.expect(404);
+    say(&named("oldest"), "hi").await.expect(400);
+    assert_eq!(app.db.number("SELECT count(*) FROM chat_threads").await, 2);
+}
+
+#[tokio::test]
 async fn the_manager_is_listed_and_says_why_it_cannot_answer_yet() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

@@ -28,8 +28,8 @@ use url::Url;
 
 use crate::models::inference::{
     InferenceAnswer, InferenceRequest, InferenceRuntime, ManagerChat, ManagerChatFuture,
-    ManagerChatRequest, ModelRegistry, PROVIDER_IDLE_TIMEOUT, response_stream::drain_stream,
-    to_model_error,
+    ManagerChatRequest, ModelRegistry, PROVIDER_IDLE_TIMEOUT, ThreadChoice,
+    response_stream::drain_stream, to_model_error,
 };
 use crate::{
     App, Ctx, Error,
@@ -206,16 +206,8 @@ async fn begin_chat(
     crate::tasks::projects::require_active_project(ctx.conn(), project).await?;
     let said = messages.last().map(|last| last.content.clone()).unwrap_or_default();
     let (call, now) = (CallId::from_uuid(ctx.new_uuid()), ctx.now);
-    let thread = match conversations::lock_recent_thread(
-        ctx.conn(),
-        user,
-        project,
-        THREAD_IDLE_TIMEOUT,
-        now,
-    )
-    .await?
-    {
-        Some(thread) => thread.id,
+    let thread = match find_thread(&mut ctx, request.thread, user, project).await? {
+        Some(thread) => thread,
         None => {
             let id = ThreadId::from_uuid(ctx.new_uuid());
             let title: String = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -245,6 +237,31 @@ async fn begin_chat(
     let handoff = handoffs::build_handoff(&mut ctx, &kept, &menu).await?;
     app.commit_operation(ctx).await?;
     Ok(ChatHandoff { call, kept, handoff })
+}
+
+/// Returns the thread that a message belongs to, or none if it begins one. Threads of others do not exist for the user.
+async fn find_thread(
+    ctx: &mut Ctx,
+    choice: ThreadChoice,
+    user: UserId,
+    project: ProjectId,
+) -> Result<Option<ThreadId>, Error> {
+    let now = ctx.now;
+    match choice {
+        ThreadChoice::New => Ok(None),
+        ThreadChoice::Recent => {
+            let idle = THREAD_IDLE_TIMEOUT;
+            let recent =
+                conversations::lock_recent_thread(ctx.conn(), user, project, idle, now).await?;
+            Ok(recent.map(|thread| thread.id))
+        }
+        ThreadChoice::Existing(id) => {
+            let thread = conversations::get_thread(ctx.conn(), id).await?;
+            let own = thread.filter(|thread| thread.user == user && thread.project == project);
+            let own = own.ok_or_else(|| Error::not_found("conversation", id))?;
+            Ok(Some(own.id))
+        }
+    }
 }
 
 /// Returns the project of a chat that names none: the preferred one, or the only one of the user.

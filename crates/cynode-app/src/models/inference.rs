@@ -52,7 +52,7 @@ pub use cynode_models::{
 };
 pub use explain::{RoutingSubject, explain_routing};
 pub(crate) use rejection::pause_parked_tasks;
-pub use request::{ForwardedHeader, InferenceCaller, InferenceRequest};
+pub use request::{ForwardedHeader, InferenceCaller, InferenceRequest, ThreadChoice};
 
 use crate::{
     App, Error, OperationRequest,

@@ -1,11 +1,11 @@
 //! The inference request and its caller.
 
-use std::sync::Arc;
+use std::{str::FromStr, sync::Arc};
 
 use cynode_core::{
     agents::AgentRole,
     budget::Amount,
-    ids::{AgentTokenId, CallId, JobId, ProjectId, RunId, TaskId, UserId},
+    ids::{AgentTokenId, CallId, IdError, JobId, ProjectId, RunId, TaskId, ThreadId, UserId},
     models::Period,
     roles::UserRole,
     trace::TraceId,
@@ -63,6 +63,29 @@ impl InferenceCaller {
     }
 }
 
+/// Conversation that a message to the project manager belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThreadChoice {
+    /// The user's last conversation in the project, unless it has been idle for too long.
+    #[default]
+    Recent,
+    /// A new conversation.
+    New,
+    /// One conversation of the user.
+    Existing(ThreadId),
+}
+
+impl FromStr for ThreadChoice {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        match text {
+            "new" => Ok(Self::New),
+            id => id.parse().map(Self::Existing),
+        }
+    }
+}
+
 /// A request for a model.
 #[derive(Debug)]
 pub struct InferenceRequest {
@@ -80,6 +103,8 @@ pub struct InferenceRequest {
     pub headers: Vec<ForwardedHeader>,
     /// Cancelled when the client has disconnected.
     pub left: CancellationToken,
+    /// Conversation of a message to the project manager.
+    pub thread: ThreadChoice,
 }
 
 impl InferenceRequest {
@@ -93,7 +118,8 @@ impl InferenceRequest {
         headers: Vec<ForwardedHeader>,
     ) -> Self {
         let left = CancellationToken::new();
-        Self { dialect, body, size, who, trace, headers, left }
+        let thread = ThreadChoice::default();
+        Self { dialect, body, size, who, trace, headers, left, thread }
     }
 
     /// Returns the headers that are forwarded.
