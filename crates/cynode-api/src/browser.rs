@@ -6,7 +6,7 @@
 //! browser is refused.
 //!
 //! Cross-site request forgery: a request that a cookie authenticates comes from this origin (`Sec-Fetch-Site`, `Origin`).
-//! If it changes something it is JSON, even without a body, which no form of another site can send.
+//! If it changes something it is JSON, even without a body, or a git bundle, which no form of another site can send.
 
 use std::sync::Arc;
 
@@ -34,6 +34,11 @@ const HTTPS_COOKIE_NAME: &str = "__Host-cynode";
 const LOOPBACK_COOKIE_PREFIX: &str = "cynode-";
 
 const FETCH_SITE_HEADER: &str = "sec-fetch-site";
+
+const JSON_MEDIA_TYPE: &str = "application/json";
+
+/// Media type of an uploaded repository, the only body of a browser that is not JSON.
+const BUNDLE_MEDIA_TYPE: &str = "application/x-git-bundle";
 
 /// Time for which a browser uses only HTTPS after it was here: one year.
 const STRICT_TRANSPORT_SECURITY: &str = "max-age=31536000";
@@ -130,7 +135,9 @@ impl BrowserAccess {
             return Err(Error::Unauthenticated.into());
         }
         self.require_same_origin(parts)?;
-        if !parts.method.is_safe() && !is_json_content(&parts.headers) {
+        let kinds = [JSON_MEDIA_TYPE, BUNDLE_MEDIA_TYPE];
+        if !parts.method.is_safe() && !kinds.iter().any(|kind| has_media_type(&parts.headers, kind))
+        {
             return Err(ApiError::MediaType);
         }
         Ok((text, shown))
@@ -166,9 +173,14 @@ fn single_header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a st
 
 /// Returns whether a request says that it is JSON.
 pub(crate) fn is_json_content(headers: &HeaderMap) -> bool {
+    has_media_type(headers, JSON_MEDIA_TYPE)
+}
+
+/// Returns whether a request says that its body is of that media type.
+fn has_media_type(headers: &HeaderMap, expected: &str) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
-    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case(expected))
 }
 
 /// The session cookie of a browser.

@@ -175,6 +175,12 @@ async fn no_other_site_can_use_the_cookie() {
         form.delete("/v1/sessions/current").await.expect(415);
     }
     without(&["content-type"]).delete("/v1/sessions/current").await.expect(415);
+    // A repository is uploaded as it is; a form cannot send its media type, and JSON is not replaced by it.
+    let bundle = browser.with_header("content-type", "application/x-git-bundle");
+    bundle.put("/v1/projects/none/repository", json!({})).await.expect(404);
+    bundle.post("/v1/projects", project.clone()).await.expect(415);
+    let foreign = bundle.with_header("sec-fetch-site", "cross-site");
+    foreign.put("/v1/projects/none/repository", json!({})).await.expect(403);
     assert_eq!(app.db.texts("SELECT slug FROM projects").await, [""; 0]);
     // Either header alone is enough from this origin.
     without(&["origin"]).post("/v1/projects", project).await.expect(201);
