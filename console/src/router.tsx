@@ -104,11 +104,19 @@ const spend = createRoute({
   component: lazyRouteComponent(() => import("./pages/spend"), "SpendPage"),
 });
 
+export interface ChatSearch {
+  /** A conversation, or `new`. */
+  thread?: string | undefined;
+  /** Where a new conversation begins. */
+  project?: string | undefined;
+}
+
 const chat = createRoute({
   getParentRoute: () => root,
   path: "/chat",
-  validateSearch: (search: Record<string, unknown>): { thread?: string | undefined } => ({
+  validateSearch: (search: Record<string, unknown>): ChatSearch => ({
     thread: text(search.thread),
+    project: text(search.project),
   }),
   component: lazyRouteComponent(() => import("./pages/chat"), "ChatPage"),
 });
@@ -246,7 +254,10 @@ const schedules = createRoute({
 const welcome = createRoute({
   getParentRoute: () => root,
   path: "/welcome",
-  validateSearch: (search: Record<string, unknown>): { step?: string | undefined } => ({ step: text(search.step) }),
+  validateSearch: (search: Record<string, unknown>): { step?: string | undefined; project?: string | undefined } => ({
+    step: text(search.step),
+    project: text(search.project),
+  }),
   component: lazyRouteComponent(() => import("./pages/welcome"), "WelcomePage"),
 });
 

@@ -1,6 +1,7 @@
 /** The client of the API. The session is a cookie that scripts cannot read; nothing secret is stored in the browser. */
 
 import createClient, { type Middleware } from "openapi-fetch";
+import { noteBuild } from "./build";
 import { Problem, toConnectionProblem, toProblem } from "./problem";
 import type { components, paths } from "./schema.gen";
 
@@ -18,6 +19,12 @@ const mutationHeaders: Middleware = {
   },
 };
 
+const buildHeader: Middleware = {
+  onResponse({ response }) {
+    noteBuild(response.headers);
+  },
+};
+
 /** Returns a random key. `crypto.randomUUID` exists in secure contexts only. */
 export function makeKey(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
@@ -25,7 +32,7 @@ export function makeKey(): string {
 }
 
 export const api = createClient<paths>({ baseUrl: "", credentials: "same-origin" });
-api.use(mutationHeaders);
+api.use(mutationHeaders, buildHeader);
 
 interface Answer<T> {
   data?: T;

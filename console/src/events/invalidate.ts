@@ -31,6 +31,8 @@ export function staleKeys(event: Pick<ApiEvent, "kind" | "project_id" | "task_id
   if (event.task_id) keys.push(["task", event.task_id]);
   if (area === "task") keys.push(["tasks"]);
   if (area === "handoff" || area === "verification" || area === "agent") keys.push(["usage"]);
+  // A handoff without a task is an answer in a conversation.
+  if (area === "handoff" && !event.task_id) keys.push(["chat"]);
   if (["project", "repository", "remote", "environment"].includes(area)) {
     keys.push(["projects"]);
     if (event.project_id) keys.push(["project", event.project_id]);

@@ -3,6 +3,7 @@
  * the next tab gets the lock and resumes after the last event that it was handed.
  */
 
+import { noteBuild } from "../api/build";
 import { EventParser } from "./sse";
 
 export interface ApiEvent {
@@ -172,13 +173,16 @@ export function browserEnvironment(): EventSourceEnvironment {
         };
       },
     },
-    open: (position, signal) =>
-      fetch("/v1/events", {
+    open: async (position, signal) => {
+      const response = await fetch("/v1/events", {
         signal,
         credentials: "same-origin",
         cache: "no-store",
         headers: { Accept: "text/event-stream", ...(position === null ? {} : { "Last-Event-ID": position }) },
-      }),
+      });
+      noteBuild(response.headers);
+      return response;
+    },
     wait: (milliseconds, signal) =>
       new Promise((resolve) => {
         const finish = () => {

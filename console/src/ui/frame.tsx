@@ -33,6 +33,7 @@ import { useKeys } from "./keys";
 import { Layer } from "./layer";
 import { useLive } from "./live";
 import type { PaletteCommand } from "./palette";
+import { ReloadNotice } from "./reload";
 import { readTheme, type Theme, writeTheme } from "./theme";
 
 const Palette = lazy(() => import("./palette").then((module) => ({ default: module.Palette })));
@@ -57,6 +58,9 @@ const PLACES: Place[] = [
   { to: "/spend", name: "Spend", icon: ChartNoAxesColumn, key: "s", cynork: "usage sum" },
   { to: "/settings", name: "Settings", icon: Settings, key: "e", cynork: "setting list" },
 ];
+
+/** Pages outside of the navigation. */
+const UNLISTED_PLACES: Record<string, string> = { welcome: "First steps" };
 
 const IN_BAR = new Set(["/", "/tasks", "/chat", "/spend"]);
 
@@ -204,6 +208,7 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
           <Outlet />
         </main>
       </div>
+      <ReloadNotice />
       {isPaletteOpen && (
         <Suspense>
           <Palette isOpen={isPaletteOpen} onClose={() => setPaletteOpen(false)} commands={commands} />
@@ -248,7 +253,7 @@ function Breadcrumb() {
           {place.name}
         </Link>
       ) : (
-        <span>Not found</span>
+        <span>{UNLISTED_PLACES[first] ?? "Not found"}</span>
       )}
       {second && (
         <>
