@@ -12,6 +12,7 @@ import { Age, cx, Empty, Foreign, Loaded, Page } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { useKeys } from "../ui/keys";
 import { TabBar } from "../ui/tabs";
+import { WelcomeLink } from "../ui/welcome-state";
 import { InboxDetail } from "./inbox-detail";
 
 export function InboxPage() {
@@ -19,6 +20,7 @@ export function InboxPage() {
   const inbox = useQuery(inboxQuery);
   return (
     <Page wide>
+      <WelcomeLink />
       <Loaded query={inbox}>{(data) => <InboxContent items={data.items} counts={data.counts} />}</Loaded>
     </Page>
   );
