@@ -35,11 +35,17 @@ export function judgeSteps(facts: WelcomeFacts): Record<WelcomeStep, StepState> 
   return {
     // Models have a step of their own.
     installation: needed(checks && !checks.some((check) => check.blocks_work && check.name !== "models")),
-    model: needed(models?.some((model) => model.enabled && model.routes.length > 0)),
+    model: needed(models?.some((model) => isUsable(model, project ?? null))),
     repository: needed(project === null ? false : repository === undefined ? undefined : repository !== null),
     environment: accepted ? "done" : "optional",
     task: needed(tasks === undefined ? undefined : tasks > 0),
   };
+}
+
+/** Returns whether a model can be asked in a project. Without a project, one of any project counts. */
+function isUsable(model: Schema["ModelView"], project: string | null): boolean {
+  const isOpen = model.project_id == null || project === null || model.project_id === project;
+  return model.enabled && model.routes.length > 0 && isOpen;
 }
 
 /** Returns the first step that is not done, or null. An optional step counts until a task was started without it. */

@@ -92,7 +92,7 @@ function Threads({ threads, projects, chosen }: { threads: Thread[]; projects: P
     <div className="grid h-full grid-cols-1 grid-rows-[minmax(0,1fr)] split:grid-cols-[320px_1fr]">
       <div
         className={cx(
-          "min-h-0 overflow-auto border-line px-4 py-5 split:border-r small:px-6",
+          "relative min-h-0 overflow-auto border-line px-4 py-5 split:border-r small:px-6",
           isOpen && "max-split:hidden",
         )}
       >
@@ -377,7 +377,7 @@ function Scroller({ children }: { children: React.ReactNode }) {
       ref={outer}
       aria-label="Messages"
       tabIndex={0}
-      className="min-h-0 flex-1 overflow-auto px-4 -outline-offset-2 small:px-6"
+      className="relative min-h-0 flex-1 overflow-auto px-4 -outline-offset-2 small:px-6"
     >
       <div ref={inner} className="py-4">
         {children}

@@ -52,7 +52,7 @@ export function WelcomePage() {
         }
       />
       <div className="grid grid-cols-1 gap-8 medium:grid-cols-[220px_1fr]">
-        <nav aria-label="Steps">
+        <nav aria-label="Steps" className="max-medium:hidden">
           <ol className="grid gap-0.5 medium:sticky medium:top-4">
             {WELCOME_STEPS.map((step, index) => (
               <li key={step}>
@@ -77,7 +77,7 @@ export function WelcomePage() {
           </ol>
         </nav>
         <div className="grid min-w-0 max-w-[760px] grid-cols-1 content-start gap-6">
-          <Step step="installation" open={open} state={states.installation}>
+          <Step step="installation" open={open} state={states.installation} summary={<CheckSummary />}>
             <InstallationStep />
           </Step>
           <Step step="model" open={open} state={states.model} summary={<ModelSummary />}>
@@ -189,6 +189,12 @@ function InstallationStep() {
       </div>
     </div>
   );
+}
+
+function CheckSummary() {
+  const readiness = useQuery(readinessQuery);
+  const count = readiness.data?.checks.filter((check) => check.status !== "ok" && check.name !== "models").length ?? 0;
+  return count > 0 ? `${count} to look at` : null;
 }
 
 function ModelSummary() {

@@ -204,7 +204,7 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
             <Connection />
           </div>
         </header>
-        <main id="page" tabIndex={-1} className="min-w-0 overflow-auto">
+        <main id="page" tabIndex={-1} className="relative min-w-0 overflow-auto">
           <Outlet />
         </main>
       </div>

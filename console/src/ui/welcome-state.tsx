@@ -52,7 +52,7 @@ function NextStep() {
   const next = findNextStep(states);
   if (!isRead || next === null) return null;
   return (
-    <p className="border-accent border-l-2 py-1 pl-3">
+    <p className="mb-4 border-accent border-l-2 py-1 pl-3">
       This installation is not set up yet.{" "}
       <Link to="/welcome" className="font-medium text-accent underline">
         {STEP_TITLES[next]}

@@ -5,7 +5,7 @@ import { Link } from "@tanstack/react-router";
 import { api, type Schema, unwrap } from "../../api/client";
 import { environmentsQuery } from "../../api/queries";
 import { describeBase, listSpec } from "../../logic/environment";
-import { Action, Facts, Foreign, ProblemNote, Sign } from "../../ui/basic";
+import { Action, Facts, Foreign, Inline, ProblemNote, Sign } from "../../ui/basic";
 
 export function EnvironmentStep({
   project,
@@ -69,7 +69,7 @@ function ProposedEnvironment({ project }: { project: string }) {
           </p>
           {(current.warnings ?? []).map((warning) => (
             <p key={warning} className="border-warn border-l-2 pl-3">
-              <Foreign text={warning} />
+              <Inline text={warning} />
             </p>
           ))}
           <Facts
@@ -123,9 +123,11 @@ function ProposedEnvironment({ project }: { project: string }) {
             Detect environment
           </Action>
         )}
-        <Link to="/projects/$project" params={{ project }} className="text-accent underline">
-          Why each line is there
-        </Link>
+        {current && (
+          <Link to="/projects/$project" params={{ project }} className="text-accent underline">
+            Why each line is there
+          </Link>
+        )}
       </div>
     </div>
   );

@@ -35,6 +35,8 @@ const EMPTY: ModelDraft = {
 export function ModelStep() {
   const models = useQuery(modelsQuery);
   const offered = models.data?.items.filter((model) => model.enabled) ?? [];
+  // The form stays open after it stored a model whose test failed.
+  const [isOpen, setOpen] = useState<boolean | null>(null);
   return (
     <div className="grid grid-cols-1 gap-4">
       {offered.length > 0 && (
@@ -44,7 +46,10 @@ export function ModelStep() {
           ))}
         </ul>
       )}
-      <details open={models.data !== undefined && offered.length === 0}>
+      <details
+        open={isOpen ?? (models.data !== undefined && offered.length === 0)}
+        onToggle={(event) => setOpen(event.currentTarget.open)}
+      >
         <summary className="cursor-default font-medium">
           {offered.length > 0 ? "Connect another model" : "Connect a model"}
         </summary>
@@ -67,7 +72,7 @@ export function ModelStep() {
 function ConnectedModel({ model }: { model: Schema["ModelView"] }) {
   const test = useMutation({ mutationFn: () => askModel(model.id, model.project_id ?? null) });
   return (
-    <li className="grid grid-cols-1 gap-1">
+    <li className="grid grid-cols-1 gap-1 border-line border-b pb-2">
       <div className="flex flex-wrap items-center gap-x-3 gap-y-1">
         <span className="font-medium">
           <Foreign text={model.title} />
@@ -75,7 +80,7 @@ function ConnectedModel({ model }: { model: Schema["ModelView"] }) {
         <span className="text-meta text-muted">
           {[model.tier, model.routes.map((route) => route.provider).join(", ")].filter(Boolean).join(" · ")}
         </span>
-        <Action onPress={() => test.mutate()} reason={test.isPending ? "It is being asked" : null}>
+        <Action className="ml-auto" onPress={() => test.mutate()} reason={test.isPending ? "It is being asked" : null}>
           Test model
         </Action>
       </div>

@@ -7,7 +7,7 @@ import { toDoctorCheck } from "../../api/pending-doctor";
 import { tasksQuery } from "../../api/queries";
 import { projectReadinessQuery } from "../../api/queries-chat";
 import { STEP_TITLES, type StepState, WELCOME_STEPS, type WelcomeStep } from "../../logic/welcome";
-import { Command, Loaded, Sign } from "../../ui/basic";
+import { Command, cx, Loaded, Sign } from "../../ui/basic";
 import { CheckList } from "../../ui/checks";
 import { TaskCard } from "../../ui/task-card";
 
@@ -31,7 +31,10 @@ export function TaskStep({
         <Link
           to="/tasks/new"
           search={{ project: project.id }}
-          className="inline-flex min-h-8 items-center rounded-box border border-accent bg-accent px-3 font-medium text-on-accent max-small:min-h-10"
+          className={cx(
+            "inline-flex min-h-8 items-center rounded-box border px-3 font-medium max-small:min-h-10",
+            states.task === "missing" ? "border-accent bg-accent text-on-accent" : "border-control hover:bg-surface",
+          )}
         >
           New task
         </Link>
