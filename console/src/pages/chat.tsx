@@ -275,7 +275,8 @@ function Conversation({ thread, project, projects }: { thread: Thread | null; pr
   useKeys({ Escape: isAsking ? () => run?.stop() : undefined });
 
   return (
-    <section aria-label="Conversation" className="flex h-full min-h-0 flex-col">
+    <section aria-label="Conversation" className="relative flex h-full min-h-0 flex-col">
+      <h1 className="sr-only split:hidden">Chat</h1>
       <ConversationHead thread={thread} project={project} projects={projects} />
       <Scroller>
         {id !== null && !messages.data ? (
