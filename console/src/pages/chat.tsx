@@ -180,7 +180,18 @@ function ThreadRow({ thread, isChosen, project }: { thread: Thread; isChosen: bo
 
 const DRAFT_KEY = "cynode-chat";
 
+const drafts = new Map<string, string>();
+const draftReaders = new Set<() => void>();
+
+function subscribeDrafts(reader: () => void): () => void {
+  draftReaders.add(reader);
+  return () => draftReaders.delete(reader);
+}
+
+/** The message that is being written in a conversation. */
 function readDraft(key: string): string {
+  const known = drafts.get(key);
+  if (known !== undefined) return known;
   try {
     return sessionStorage.getItem(`${DRAFT_KEY} ${key}`) ?? "";
   } catch {
@@ -189,6 +200,8 @@ function readDraft(key: string): string {
 }
 
 function writeDraft(key: string, text: string): void {
+  drafts.set(key, text);
+  for (const reader of draftReaders) reader();
   try {
     if (text === "") sessionStorage.removeItem(`${DRAFT_KEY} ${key}`);
     else sessionStorage.setItem(`${DRAFT_KEY} ${key}`, text);
@@ -206,11 +219,8 @@ function Conversation({ thread, project, projects }: { thread: Thread | null; pr
   const run = useSyncExternalStore(subscribeRuns, () => findRun(key));
   const messages = useQuery({ ...messagesQuery(id ?? ""), enabled: id !== null });
   const stored = useMemo(() => (id === null ? [] : (messages.data?.items ?? [])), [id, messages.data]);
-  const [draft, setDraft] = useState(() => readDraft(key));
-  const change = (text: string) => {
-    setDraft(text);
-    writeDraft(key, text);
-  };
+  const draft = useSyncExternalStore(subscribeDrafts, () => readDraft(key));
+  const change = (text: string) => writeDraft(key, text);
 
   const ask = (text: string) => {
     const before = stored;
@@ -242,10 +252,7 @@ function Conversation({ thread, project, projects }: { thread: Thread | null; pr
     void asking.then(async () => {
       await naming;
       if (begun.read().state === "failed") {
-        if (readDraft(current) === "") {
-          writeDraft(current, text);
-          if (current === key) setDraft(text);
-        }
+        if (readDraft(current) === "") writeDraft(current, text);
         if (begun.read().error?.status === 401) void client.invalidateQueries({ queryKey: meQuery.queryKey });
       }
       await client.invalidateQueries({ queryKey: ["chat"] });
