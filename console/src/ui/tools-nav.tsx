@@ -1,0 +1,43 @@
+/** The pages about tools, as tabs that are links. */
+
+import { Link, useLocation } from "@tanstack/react-router";
+import { useEffect, useRef } from "react";
+
+const PAGES = [
+  { to: "/tools", name: "Tools" },
+  { to: "/tools/servers", name: "Servers" },
+  { to: "/tools/rules", name: "Rules" },
+  { to: "/tools/explain", name: "Explain" },
+  { to: "/tools/approvals", name: "Approvals" },
+  { to: "/tools/tokens", name: "Tokens" },
+  { to: "/tools/images", name: "Images" },
+] as const;
+
+/** Stands on top of every page below `/tools`. */
+export function ToolsNav() {
+  const { pathname } = useLocation();
+  const bar = useRef<HTMLElement>(null);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another page scrolls to another tab
+  useEffect(() => {
+    bar.current?.querySelector("[aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [pathname]);
+  return (
+    <nav ref={bar} aria-label="Pages about tools" className="mb-5 min-w-0">
+      <ul className="flex gap-1 overflow-x-auto border-line border-b px-0.5 [scrollbar-width:none]">
+        {PAGES.map((page) => (
+          <li key={page.to}>
+            <Link
+              to={page.to}
+              activeOptions={{ exact: true, includeSearch: false }}
+              activeProps={{ className: "border-accent font-medium" }}
+              inactiveProps={{ className: "border-transparent text-muted hover:text-text" }}
+              className="flex min-h-9 items-center whitespace-nowrap border-b-2 px-2.5 -outline-offset-2 max-small:min-h-10"
+            >
+              {page.name}
+            </Link>
+          </li>
+        ))}
+      </ul>
+    </nav>
+  );
+}
