@@ -438,6 +438,17 @@ pub struct ServerToolView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub accepted: Option<Value>,
+    /// Who accepted a definition of it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub accepted_by: Option<UserId>,
+    /// When a definition of it was accepted last.
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
+    pub accepted_at: Option<OffsetDateTime>,
     /// What it does to the world, as a person judged it.
     #[schema(value_type = Object)]
     pub annotations: Value,
@@ -486,6 +497,17 @@ pub struct ApprovalView {
     /// When it is too late.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
+    /// Who approved or denied it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub decided_by: Option<UserId>,
+    /// When it was approved or denied.
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
+    pub decided_at: Option<OffsetDateTime>,
 }
 
 /// A person's answer to a call.

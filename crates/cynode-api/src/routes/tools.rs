@@ -280,13 +280,28 @@ pub(crate) async fn annotate_tool(
     Ok(MutationResponse(StatusCode::OK, done.await?))
 }
 
-/// Lists the calls that wait for your approval.
-#[utoipa::path(get, path = "/v1/approvals", tag = "gate", responses((status = OK, body = UnpagedList<ApprovalView>)))]
+/// State filter of approvals.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ApprovalListQuery {
+    /// The calls that were approved or denied, newest decision first, instead of those that wait. They are kept for a day.
+    #[serde(default)]
+    decided: bool,
+}
+
+/// Lists the calls that wait for your approval, or those that were decided.
+#[utoipa::path(get, path = "/v1/approvals", tag = "gate", params(ApprovalListQuery),
+    responses((status = OK, body = UnpagedList<ApprovalView>)))]
 pub(crate) async fn list_approvals(
     call: AuthenticatedCall,
+    Query(wanted): Query<ApprovalListQuery>,
 ) -> Result<Json<UnpagedList<ApprovalView>>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| approvals::list_pending_approvals(ctx));
-    Ok(Json(UnpagedList { items: found.await? }))
+    let items = if wanted.decided {
+        call.app.read(&call.request, |ctx| approvals::list_decided_approvals(ctx)).await?
+    } else {
+        call.app.read(&call.request, |ctx| approvals::list_pending_approvals(ctx)).await?
+    };
+    Ok(Json(UnpagedList { items }))
 }
 
 /// Returns one call that waits or waited for approval.

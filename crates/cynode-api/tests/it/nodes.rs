@@ -601,6 +601,12 @@ async fn a_person_sees_the_exact_command_and_the_answer_holds_for_the_job() {
     assert!(shown.to_string().contains("rm -r build"), "{shown}");
     let yes = json!({ "approved": true });
     drive.admin.post(&format!("/v1/approvals/{id}"), yes).await.expect(200);
+    let decided = drive.admin.get("/v1/approvals?decided=true").await.expect(200).json();
+    let me = drive.admin.get("/v1/me").await.expect(200).json();
+    let about = |name: &str| decided["items"][0][name].clone();
+    let who = (about("approval_id"), about("state"), about("decided_by"), about("arguments"));
+    assert_eq!(who, (json!(id), json!("approved"), me["user"]["id"].clone(), json!(null)));
+    assert_eq!(decided["items"].as_array().unwrap().len(), 1);
     for _ in 0..2 {
         let answer = node.client.post(&permission, ask("rm -r build")).await.expect(200).json();
         assert_eq!(answer, json!({ "answer": "allowed" }));

@@ -106,6 +106,15 @@ pub async fn list_pending_approvals(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, 
     Ok(found.into_iter().map(to_approval_view).collect())
 }
 
+/// Lists the calls that were decided and are still stored: an approval is deleted a day after it expires.
+#[tracing::instrument(name = "app.approvals.list_decided_approvals", skip_all)]
+#[operation]
+pub async fn list_decided_approvals(ctx: &mut Ctx) -> Result<Vec<ApprovalView>, Error> {
+    let member = ctx.visibility_filter()?;
+    let found = approvals::list_decided_approvals(ctx.conn(), member).await?;
+    Ok(found.into_iter().map(to_approval_view).collect())
+}
+
 /// Approves or refuses a pending call. Only a person may, never the agent itself.
 #[tracing::instrument(name = "app.approvals.decide_approval", skip_all)]
 #[operation]
@@ -144,7 +153,13 @@ pub async fn decide_approval(
         told = told.with_project(project);
     }
     ctx.record_event(told).await?;
-    Ok(to_approval_view(Approval { state: answer, sealed: None, ..found }))
+    Ok(to_approval_view(Approval {
+        state: answer,
+        sealed: None,
+        decided_by: Some(caller.user),
+        decided_at: Some(now),
+        ..found
+    }))
 }
 
 /// Rejects a person for whom the agent works, where four eyes are demanded.
@@ -224,5 +239,7 @@ fn to_approval_view(approval: Approval) -> ApprovalView {
         arguments: None,
         asked_at: approval.asked_at,
         expires_at: approval.expires_at,
+        decided_by: approval.decided_by,
+        decided_at: approval.decided_at,
     }
 }

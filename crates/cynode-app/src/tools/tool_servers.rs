@@ -481,6 +481,8 @@ fn to_server_tool_view(tool: ServerTool) -> ServerToolView {
         state: state.into(),
         definition_digest: Sha256Digest::of_json(&tool.definition).to_string(),
         accepted: tool.accepted.filter(|accepted| *accepted != tool.definition),
+        accepted_by: tool.accepted_by,
+        accepted_at: tool.accepted_at,
         definition: tool.definition,
         annotations: tool.annotations,
         name: tool.name.to_string(),
@@ -742,6 +744,7 @@ async fn store_offered_tools(
             annotations: json!({}),
             gone: false,
             accepted_by: None,
+            accepted_at: None,
         };
         changed |= match tool_servers::upsert_server_tool(ctx.conn(), &tool, now).await {
             Err(error) if error.is_refused_by("server_tools_definition_size") => {

@@ -75,6 +75,8 @@ pub struct Approval {
     pub expires_at: OffsetDateTime,
     /// Who answered.
     pub decided_by: Option<UserId>,
+    /// When it was answered.
+    pub decided_at: Option<OffsetDateTime>,
 }
 
 struct ApprovalRow {
@@ -91,6 +93,7 @@ struct ApprovalRow {
     requested_at: OffsetDateTime,
     expires_at: OffsetDateTime,
     decided_by: Option<Uuid>,
+    decided_at: Option<OffsetDateTime>,
 }
 
 impl TryFrom<ApprovalRow> for Approval {
@@ -115,6 +118,7 @@ impl TryFrom<ApprovalRow> for Approval {
             asked_at: row.requested_at,
             expires_at: row.expires_at,
             decided_by: row.decided_by.map(UserId::from_uuid),
+            decided_at: row.decided_at,
         })
     }
 }
@@ -146,7 +150,7 @@ pub async fn request_approval(
             arguments_sealed = CASE WHEN a.expires_at <= $9 THEN $11 ELSE a.arguments_sealed END,
             expires_at = CASE WHEN a.expires_at <= $9 THEN $10 ELSE a.expires_at END
         RETURNING approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
-            requested_at, expires_at, decided_by
+            requested_at, expires_at, decided_by, decided_at
         "#,
         id.as_uuid(),
         asked.agent.as_uuid(),
@@ -230,7 +234,7 @@ pub async fn get_approval(conn: &mut Conn, id: ApprovalId) -> Result<Option<Appr
         ApprovalRow,
         "
         SELECT approval_id, agent_token_id, project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
-            requested_at, expires_at, decided_by
+            requested_at, expires_at, decided_by, decided_at
         FROM approvals WHERE approval_id = $1
         ",
         id.as_uuid(),
@@ -264,7 +268,7 @@ pub async fn list_pending_approvals(
         ApprovalRow,
         r#"
         SELECT approval_id, agent_token_id, a.project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
-            requested_at, expires_at, decided_by
+            requested_at, expires_at, decided_by, decided_at
         FROM approvals a
         WHERE state = 'asked' AND expires_at > $2
             AND agent_is_active(agent_token_id, $2)
@@ -276,6 +280,34 @@ pub async fn list_pending_approvals(
         "#,
         member.map(UserId::as_uuid),
         now,
+    )
+    .fetch_all(conn)
+    .await?
+    .into_iter()
+    .map(Approval::try_from)
+    .collect()
+}
+
+/// The questions that were answered and are still stored, newest answer first; of one user's projects when `member` is given.
+#[tracing::instrument(name = "db.approvals.list_decided_approvals", skip_all)]
+pub async fn list_decided_approvals(
+    conn: &mut Conn,
+    member: Option<UserId>,
+) -> Result<Vec<Approval>, DbError> {
+    sqlx::query_as!(
+        ApprovalRow,
+        r#"
+        SELECT approval_id, agent_token_id, a.project_id, task_id, tool, arguments_digest, policy_hash, rules, arguments_sealed, state,
+            requested_at, expires_at, decided_by, decided_at
+        FROM approvals a
+        WHERE state <> 'asked'
+            AND ($1::uuid IS NULL
+                OR a.project_id IN (SELECT project_id FROM project_members WHERE user_id = $1)
+                OR a.project_id IN (SELECT b.project_id FROM group_members m JOIN role_bindings b USING (group_id)
+                    WHERE m.user_id = $1))
+        ORDER BY decided_at DESC, approval_id LIMIT 200
+        "#,
+        member.map(UserId::as_uuid),
     )
     .fetch_all(conn)
     .await?

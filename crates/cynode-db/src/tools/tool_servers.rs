@@ -69,6 +69,8 @@ pub struct ServerTool {
     pub gone: bool,
     /// Who accepted it.
     pub accepted_by: Option<UserId>,
+    /// When it was accepted.
+    pub accepted_at: Option<OffsetDateTime>,
 }
 
 struct ToolServerRow {
@@ -269,6 +271,7 @@ struct ServerToolRow {
     annotations: Value,
     withdrawn: bool,
     accepted_by: Option<Uuid>,
+    accepted_at: Option<OffsetDateTime>,
 }
 
 impl TryFrom<ServerToolRow> for ServerTool {
@@ -284,6 +287,7 @@ impl TryFrom<ServerToolRow> for ServerTool {
             annotations: row.annotations,
             gone: row.withdrawn,
             accepted_by: row.accepted_by.map(UserId::from_uuid),
+            accepted_at: row.accepted_at,
         })
     }
 }
@@ -297,7 +301,7 @@ pub async fn list_server_tools(
     sqlx::query_as!(
         ServerToolRow,
         "
-        SELECT server_id, tool, name, definition, accepted_definition, annotations, withdrawn, accepted_by
+        SELECT server_id, tool, name, definition, accepted_definition, annotations, withdrawn, accepted_by, accepted_at
         FROM server_tools WHERE server_id = $1 ORDER BY name
         ",
         server.as_uuid(),

@@ -17,7 +17,11 @@ use crate::{
 pub(crate) enum ApprovalCommand {
     /// List tool calls that wait for your approval.
     #[command(after_help = "Example: cynork approval list")]
-    List,
+    List {
+        /// List the calls that were approved or denied instead.
+        #[arg(long)]
+        decided: bool,
+    },
     /// Show a tool call and its arguments.
     #[command(after_help = "Example: cynork approval show apr_0192d5c8b6f07cc1a1a3c2b4d5e6f708")]
     Show {
@@ -61,6 +65,8 @@ fn approval_fields(it: &ApprovalView, look: &ValueFormatter) -> Vec<(&'static st
         ("wanted by", it.rules.join(", ")),
         ("asked", look.format_relative_time(it.asked_at)),
         ("too late", look.format_relative_time(it.expires_at)),
+        ("decided", look.format_optional_time(it.decided_at)),
+        ("decided by", it.decided_by.map(|id| id.to_string()).unwrap_or_default()),
         ("agent", it.agent_token_id.to_string()),
         ("task", it.task_id.map(|id| id.to_string()).unwrap_or_default()),
         ("project", it.project_id.map(|id| id.to_string()).unwrap_or_default()),
@@ -71,11 +77,12 @@ fn approval_fields(it: &ApprovalView, look: &ValueFormatter) -> Vec<(&'static st
 impl ApprovalCommand {
     pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
-            Self::List => {
+            Self::List { decided } => {
                 let heads = ["id", "tool", "asked", "too late", "wanted by", "task"];
                 context
                     .show_list(
-                        &ApiRequest::for_operation(operations::LIST_APPROVALS),
+                        &ApiRequest::for_operation(operations::LIST_APPROVALS)
+                            .with_query("decided", decided.then_some("true")),
                         None,
                         approval_id,
                         heads,
