@@ -136,6 +136,10 @@ async fn the_tools_of_a_new_server_can_be_called_when_a_person_has_accepted_them
     let path = format!("/v1/tool-servers/{server}/accept");
     let seen = bench.admin.post(&path, accept).await.expect(200).json();
     assert_eq!(states(&seen), ["echo accepted", "other new"]);
+    let me = bench.admin.get("/v1/me").await.expect(200).json();
+    let by = |tool: usize| seen["tools"][tool]["accepted_by"].clone();
+    assert_eq!((by(0), by(1)), (me["user"]["id"].clone(), json!(null)));
+    assert!(seen["tools"][0]["accepted_at"].is_string(), "{seen}");
     promised().await;
     assert_eq!(call("ext.todo.echo").await, "ok", "S003-33, REQ-MCPGAT-0115");
     assert_eq!(call("ext.todo.other").await, "error -32602");
