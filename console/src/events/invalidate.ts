@@ -38,6 +38,9 @@ export function staleKeys(event: Pick<ApiEvent, "kind" | "project_id" | "task_id
     if (event.project_id) keys.push(["project", event.project_id]);
   }
   if (area === "approval") keys.push(["approvals"]);
+  if (area === "tool" || area === "tool_server") keys.push(["tools"]);
+  if (area === "agent_token") keys.push(["agent-tokens"]);
+  if (area === "images") keys.push(["images"]);
   if (area === "node" || area === "join_token") keys.push(["nodes"], ["readiness"]);
   if (area === "provider" || area === "provider_key" || area === "model") keys.push(["models"], ["readiness"]);
   if (area === "budget") keys.push(["usage"]);

@@ -1,0 +1,229 @@
+import { describe, expect, it } from "vitest";
+import { staleKeys } from "../src/events/invalidate";
+import { compareLines, splitChange, toLines } from "../src/logic/definition";
+import {
+  type AuditRecord,
+  countCalls,
+  countHours,
+  describeAnnotations,
+  describeSchema,
+  filterTools,
+  findAllowlistLines,
+  findRuleConcern,
+  joinCalls,
+  type Tool,
+} from "../src/logic/tools";
+
+const tool = (name: string, part: Partial<Tool> = {}): Tool => ({
+  name,
+  wire_name: name.replaceAll(".", "__"),
+  aliases: [],
+  title: name,
+  description: "",
+  enabled: true,
+  scope: "both",
+  origin: "native",
+  accepted: true,
+  bound_to: [],
+  network: false,
+  annotations: {},
+  definition_digest: "",
+  roles: [],
+  input_schema: {},
+  ...part,
+});
+
+const record = (part: Partial<AuditRecord>): AuditRecord => ({
+  chain_id: "chn",
+  seq: 1,
+  at: "2026-01-01T10:00:00Z",
+  call_id: "cal",
+  phase: "decision",
+  decision: "allow",
+  reason: "allowed",
+  rules: [],
+  shadow: [],
+  method: "tools/call",
+  policy_hash: "",
+  trace_id: "",
+  arguments_size: 0,
+  result_size: 0,
+  duration_us: 0,
+  hash: "",
+  tool: "web.fetch",
+  ...part,
+});
+
+describe("tools", () => {
+  it("finds tools by every word, whatever it is of them, and by their state", () => {
+    const tools = [
+      tool("git.push", { roles: ["developer"], enabled: false }),
+      tool("web.fetch", { title: "Read a page", origin: "srv" }),
+      tool("ext.todo.add", { origin: "srv", accepted: false }),
+    ];
+    const find = (words: string, state?: "on" | "off" | "changed") =>
+      filterTools(tools, words, state, (origin) => (origin === "srv" ? "todo" : "built in")).map((it) => it.name);
+    expect(find("")).toEqual(["git.push", "web.fetch", "ext.todo.add"]);
+    expect(find("TODO page")).toEqual(["web.fetch"]);
+    expect(find("developer")).toEqual(["git.push"]);
+    expect([find("", "on"), find("", "off"), find("", "changed")]).toEqual([
+      ["web.fetch", "ext.todo.add"],
+      ["git.push"],
+      ["ext.todo.add"],
+    ]);
+  });
+
+  it("says what a tool does, and takes the worst where nobody said anything", () => {
+    const hints = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
+    expect(describeAnnotations(hints)).toBe("reads");
+    expect(describeAnnotations({})).toBe("writes · destroys · open world");
+    expect(describeAnnotations({ ...hints, readOnlyHint: false })).toBe("writes · repeatable");
+  });
+
+  it("names the line of an allowlist that decides", () => {
+    const lists = [
+      {
+        role: "project_manager",
+        kind: "pm",
+        lines: [{ tools: "sandbox.images.*", setting: "x" }, { tools: "sandbox.*" }],
+      },
+      { role: "developer", kind: "sandbox", lines: [{ tools: "git.*" }] },
+    ];
+    expect(findAllowlistLines(lists, "sandbox.images.add")).toEqual([
+      { role: "project_manager", pattern: "sandbox.images.*", setting: "x" },
+    ]);
+    expect(findAllowlistLines(lists, "gitx.push")).toEqual([]);
+  });
+
+  it("finds the rules that concern a tool by name, by group and because they name none", () => {
+    const one = 'forbid (principal, action == Action::"git.push", resource);';
+    const group = 'forbid (principal, action in [Action::"web.*"], resource);';
+    expect(["git.push", "web.fetch"].map((name) => findRuleConcern(one, name))).toEqual(["named", null]);
+    expect(findRuleConcern(group, "web.fetch")).toBe("named");
+    expect(findRuleConcern("forbid (principal, action, resource);", "web.fetch")).toBe("every");
+    expect(
+      findRuleConcern('// Action::"web.fetch"\nforbid (principal, action == Action::"a.b", resource);', "web.fetch"),
+    ).toBe(null);
+  });
+
+  it("counts each call once, by its decision", () => {
+    const records = [
+      record({ call_id: "2", at: "2026-01-01T11:30:00Z", decision: "deny", reason: "disabled" }),
+      record({ call_id: "1", phase: "outcome", outcome: "success", duration_us: 7 }),
+      record({ call_id: "1" }),
+    ];
+    expect([...countCalls(records)]).toEqual([["web.fetch", { calls: 2, refused: 1, lastAt: "2026-01-01T11:30:00Z" }]]);
+    expect(countHours(records, Date.parse("2026-01-01T12:00:00Z"), 3)).toEqual([
+      { allowed: 1, refused: 0 },
+      { allowed: 0, refused: 0 },
+      { allowed: 0, refused: 1 },
+    ]);
+    expect(joinCalls(records).map((call) => [call.callId, call.reason, call.outcome, call.durationUs])).toEqual([
+      ["2", "disabled", null, null],
+      ["1", "allowed", "success", 7],
+    ]);
+  });
+
+  it("draws a schema as rows, follows references and ends where one refers to itself", () => {
+    const schema = {
+      type: "object",
+      required: ["url"],
+      properties: {
+        url: { type: "string", description: "Where.", maxLength: 10, format: "uri" },
+        mode: { enum: ["a", "b"], default: "a" },
+        list: { type: "array", items: { type: "object", properties: { x: { type: ["integer", "null"] } } } },
+        self: { $ref: "#/$defs/node" },
+      },
+      $defs: { node: { type: "object", properties: { next: { $ref: "#/$defs/node" } } } },
+    };
+    const rows = describeSchema(schema);
+    expect(rows.slice(0, 4)).toEqual([
+      {
+        depth: 0,
+        name: "url",
+        type: "string",
+        required: true,
+        description: "Where.",
+        limits: ["characters at most 10", "format uri"],
+      },
+      {
+        depth: 0,
+        name: "mode",
+        type: "any",
+        required: false,
+        description: "",
+        limits: ['one of "a", "b"', '"a" when left out'],
+      },
+      { depth: 0, name: "list", type: "array of object", required: false, description: "", limits: [] },
+      { depth: 1, name: "x", type: "integer or null", required: false, description: "", limits: [] },
+    ]);
+    expect(rows.slice(4).map((row) => `${row.depth} ${row.name}`)).toEqual([
+      "0 self",
+      ...Array.from({ length: 7 }, (_, index) => `${index + 1} next`),
+    ]);
+    expect(describeSchema("no schema")).toEqual([]);
+  });
+});
+
+describe("definitions", () => {
+  it("writes a definition as lines in which a text cannot look like a key", () => {
+    const definition = {
+      name: "echo",
+      description: "One\ninputSchema: {}",
+      inputSchema: { required: ["a"], type: "object" },
+      list: [{ b: 1 }],
+      none: {},
+    };
+    expect(toLines(definition)).toEqual([
+      "description:",
+      "  | One",
+      "  | inputSchema: {}",
+      "inputSchema:",
+      '  required: ["a"]',
+      '  type: "object"',
+      "list:",
+      "  -",
+      "    b: 1",
+      'name: "echo"',
+      "none: {}",
+    ]);
+  });
+
+  it("sets removed and added lines beside each other and keeps what is the same", () => {
+    expect(compareLines(["a", "b", "c", "d"], ["a", "x", "c", "d", "e"])).toEqual([
+      { kind: "same", before: "a", after: "a" },
+      { kind: "changed", before: "b", after: "x" },
+      { kind: "same", before: "c", after: "c" },
+      { kind: "same", before: "d", after: "d" },
+      { kind: "added", before: null, after: "e" },
+    ]);
+    expect(compareLines(["a", "b"], ["b"])).toEqual([
+      { kind: "removed", before: "a", after: null },
+      { kind: "same", before: "b", after: "b" },
+    ]);
+  });
+
+  it("loses no line of either side, also where it compares no more", () => {
+    const long = (word: string) => Array.from({ length: 2500 }, (_, index) => `${word} ${index}`);
+    const rows = compareLines(long("a"), [...long("b"), "end"]);
+    expect(rows.flatMap((row) => row.before ?? [])).toEqual(long("a"));
+    expect(rows.flatMap((row) => row.after ?? [])).toEqual([...long("b"), "end"]);
+  });
+
+  it("marks only what differs in a line", () => {
+    expect(splitChange("say 🦀 once", "say 🦞 once")).toEqual({
+      before: ["say ", "🦀", " once"],
+      after: ["say ", "🦞", " once"],
+    });
+  });
+});
+
+describe("events", () => {
+  it("renews the pages about tools by the events that change them", () => {
+    const keys = (kind: string) => staleKeys({ kind, project_id: null, task_id: null });
+    expect(keys("tool.set")).toEqual([["tools"]]);
+    expect(keys("tool_server.accepted")).toEqual([["inbox"], ["tools"]]);
+    expect(keys("agent_token.revoked")).toEqual([["agent-tokens"]]);
+    expect(keys("images.changed")).toEqual([["images"]]);
+  });
+});
