@@ -3,6 +3,7 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
 import { type InboxKindName, isInboxKind } from "./logic/inbox";
 import type { Task } from "./logic/state";
+import type { ToolFilter } from "./logic/tools";
 import { NotFound } from "./pages/not-found";
 import { Root } from "./pages/root";
 import { Page, ProblemNote, Skeleton } from "./ui/basic";
@@ -121,10 +122,20 @@ const chat = createRoute({
   component: lazyRouteComponent(() => import("./pages/chat"), "ChatPage"),
 });
 
+export interface ToolsSearch {
+  tool?: string | undefined;
+  q?: string | undefined;
+  state?: ToolFilter | undefined;
+}
+
 const tools = createRoute({
   getParentRoute: () => root,
   path: "/tools",
-  validateSearch: (search: Record<string, unknown>): { tool?: string | undefined } => ({ tool: text(search.tool) }),
+  validateSearch: (search: Record<string, unknown>): ToolsSearch => ({
+    tool: text(search.tool),
+    q: text(search.q),
+    state: (["on", "off", "changed"] as const).find((state) => state === search.state),
+  }),
   component: lazyRouteComponent(() => import("./pages/tools"), "ToolsPage"),
 });
 
@@ -140,14 +151,26 @@ const toolServers = createRoute({
 const agentTokens = createRoute({
   getParentRoute: () => root,
   path: "/tools/tokens",
+  validateSearch: (search: Record<string, unknown>): { project?: string | undefined; issue?: boolean | undefined } => ({
+    project: text(search.project),
+    issue: search.issue === true ? true : undefined,
+  }),
   component: lazyRouteComponent(() => import("./pages/agent-tokens"), "AgentTokensPage"),
 });
+
+export interface ApprovalsSearch {
+  approval?: string | undefined;
+  state?: "decided" | undefined;
+  project?: string | undefined;
+}
 
 const approvals = createRoute({
   getParentRoute: () => root,
   path: "/tools/approvals",
-  validateSearch: (search: Record<string, unknown>): { approval?: string | undefined } => ({
+  validateSearch: (search: Record<string, unknown>): ApprovalsSearch => ({
     approval: text(search.approval),
+    state: search.state === "decided" ? "decided" : undefined,
+    project: text(search.project),
   }),
   component: lazyRouteComponent(() => import("./pages/approvals"), "ApprovalsPage"),
 });

@@ -11,6 +11,7 @@ import {
   findAllowlistLines,
   findRuleConcern,
   joinCalls,
+  measureRefusal,
   type Tool,
 } from "../src/logic/tools";
 
@@ -162,6 +163,37 @@ describe("tools", () => {
       ...Array.from({ length: 7 }, (_, index) => `${index + 1} next`),
     ]);
     expect(describeSchema("no schema")).toEqual([]);
+  });
+});
+
+describe("switching a tool off", () => {
+  const measure = (reasons: string[] | null) => {
+    let now = 1000;
+    const spend = (milliseconds: number) => {
+      now += milliseconds;
+    };
+    return measureRefusal({
+      now: () => now,
+      switchOff: async () => spend(30),
+      explain:
+        reasons &&
+        (async () => {
+          spend(10);
+          const reason = reasons.shift();
+          if (reason === undefined) throw new Error("no answer");
+          return reason;
+        }),
+    });
+  };
+
+  it("measures until a call is refused because of it, not for another reason", async () => {
+    expect(await measure(["disabled"])).toEqual({ storedMs: 30, refusedMs: 40 });
+    expect(await measure(["allowed", "not_allowlisted", "disabled"])).toEqual({ storedMs: 30, refusedMs: 60 });
+  });
+
+  it("says that nothing was measured when no agent can be asked about or the question fails", async () => {
+    expect(await measure(null)).toEqual({ storedMs: 30, refusedMs: null });
+    expect(await measure([])).toEqual({ storedMs: 30, refusedMs: null });
   });
 });
 

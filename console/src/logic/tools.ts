@@ -51,10 +51,6 @@ export function describeAnnotations(value: unknown): string {
 
 export type ToolFilter = "on" | "off" | "changed";
 
-export function isToolFilter(value: unknown): value is ToolFilter {
-  return value === "on" || value === "off" || value === "changed";
-}
-
 /** Returns the tools that have every word of a filter in what the table shows of them. */
 export function filterTools(
   tools: readonly Tool[],
@@ -254,4 +250,37 @@ function describeLimits(field: Record<string, unknown>): string[] {
     if (value !== undefined) limits.push(`${words} ${typeof value === "string" ? value : write(value)}`);
   }
   return limits;
+}
+
+export interface RefusalTiming {
+  /** From the click until the server had stored the change. */
+  storedMs: number;
+  /** From the click until a call of an agent was refused because of it; null when no agent could be asked about. */
+  refusedMs: number | null;
+}
+
+const MAX_REFUSAL_QUESTIONS = 50;
+
+/**
+ * Switches a tool off and asks the policy about a call of an agent, until it is refused because of that.
+ * Returns what was measured, in milliseconds since the click.
+ */
+export async function measureRefusal(steps: {
+  now: () => number;
+  switchOff: () => Promise<unknown>;
+  /** Returns why a call would be refused; null when there is no agent to ask about. */
+  explain: (() => Promise<string>) | null;
+}): Promise<RefusalTiming> {
+  const start = steps.now();
+  await steps.switchOff();
+  const storedMs = steps.now() - start;
+  if (!steps.explain) return { storedMs, refusedMs: null };
+  try {
+    for (let question = 0; question < MAX_REFUSAL_QUESTIONS; question += 1) {
+      if ((await steps.explain()) === "disabled") return { storedMs, refusedMs: steps.now() - start };
+    }
+  } catch {
+    // The tool is off; only the question about it failed.
+  }
+  return { storedMs, refusedMs: null };
 }

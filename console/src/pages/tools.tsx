@@ -1,5 +1,432 @@
-/** Not built yet. */
+/** What may agents call? One row per tool. */
 
-import { NotFound } from "./not-found";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { meQuery, projectsQuery } from "../api/queries";
+import { allowlistsQuery, dayRecordsQuery, toolServersQuery, toolsQuery } from "../api/queries-tools";
+import { formatCount, formatDuration, toWords } from "../logic/format";
+import {
+  type AuditRecord,
+  type CallCounts,
+  countCalls,
+  describeAnnotations,
+  filterTools,
+  type Tool,
+  type ToolFilter,
+  type ToolScope,
+} from "../logic/tools";
+import { Action, Age, Command, cx, Empty, Foreign, Hint, Loaded, Page, PageHead, ProblemNote } from "../ui/basic";
+import { usePageCommand } from "../ui/copy";
+import { Choice, Field } from "../ui/fields";
+import { useKeys } from "../ui/keys";
+import { Layer } from "../ui/layer";
+import { Split, useRowKeys } from "../ui/split";
+import { Switch } from "../ui/switch";
+import { ToolsNav } from "../ui/tools-nav";
+import { UndoBar } from "../ui/undo";
+import { ToolDetail } from "./tool-detail";
+import { ScopeChoice } from "./tool-scope";
+import { type ToolChange, useSetTool } from "./use-set-tool";
 
-export const ToolsPage = NotFound;
+const FILTERS: readonly { value: ToolFilter | ""; name: string }[] = [
+  { value: "", name: "Every state" },
+  { value: "on", name: "On" },
+  { value: "off", name: "Off" },
+  { value: "changed", name: "Changed since accepted" },
+];
+
+export function ToolsPage() {
+  usePageCommand("cynork tool list", "/v1/tools");
+  const tools = useQuery(toolsQuery);
+  const [areListsOpen, setListsOpen] = useState(false);
+  return (
+    <Page wide>
+      <ToolsNav />
+      <PageHead title="Tools" lead="What agents may call. Off means refused for everybody, at once.">
+        <Action onPress={() => setListsOpen(true)}>Show allowlists</Action>
+      </PageHead>
+      <Loaded query={tools} lines={10}>
+        {(data) => <ToolsContent tools={data.items} />}
+      </Loaded>
+      <Layer title="Allowlists by role" isOpen={areListsOpen} onClose={() => setListsOpen(false)} width="max-w-[640px]">
+        <Allowlists />
+      </Layer>
+    </Page>
+  );
+}
+
+function ToolsContent({ tools }: { tools: Tool[] }) {
+  const { tool: chosenName, q, state } = useSearch({ from: "/tools" });
+  const navigate = useNavigate({ from: "/tools" });
+  const me = useQuery(meQuery);
+  const servers = useQuery(toolServersQuery);
+  const projects = useQuery(projectsQuery);
+  const seesAll = Boolean(me.data?.installation_role);
+  // Who may not see the whole installation sees the records of one project.
+  const project = seesAll ? undefined : projects.data?.items[0]?.id;
+  const canCount = me.data !== undefined && (seesAll || project !== undefined);
+  const newest = useQuery({ ...dayRecordsQuery({ project }), enabled: canCount });
+  const refused = useQuery({ ...dayRecordsQuery({ decision: "deny", project }), enabled: canCount });
+  const counts = useMemo(() => countCalls(newest.data?.items ?? []), [newest.data]);
+  const refusals = useMemo(() => countCalls(refused.data?.items ?? []), [refused.data]);
+  const names = useMemo(
+    () => new Map((servers.data?.items ?? []).map((server) => [server.server_id, server])),
+    [servers.data],
+  );
+  const serverName = (origin: string) =>
+    origin === "native" ? "built in" : (names.get(origin)?.name ?? "a tool server");
+  const shown = filterTools(tools, q ?? "", state, serverName);
+  const chosen = tools.find((tool) => tool.name === chosenName);
+  const set = useSetTool();
+
+  const choose = (name: string) =>
+    void navigate({ search: (previous) => ({ ...previous, tool: name }), replace: chosenName !== undefined });
+  const close = () => void navigate({ search: (previous) => ({ ...previous, tool: undefined }) });
+  useRowKeys(
+    shown.map((tool) => tool.name),
+    chosen?.name,
+    choose,
+    close,
+  );
+  useKeys({ "/": () => document.querySelector<HTMLElement>("#filters input")?.focus() });
+
+  const reasonFor = (tool: Tool): string | null => {
+    if (set.isPending) return "Another change is being sent";
+    if (me.data?.installation_role === "admin") return null;
+    if (tool.origin === "native") return "Only an admin of the installation switches built-in tools";
+    if (names.get(tool.origin)?.owner_id === me.data?.user.id) return null;
+    return "Only an admin or the person who installed the server switches its tools";
+  };
+
+  const list = (
+    <>
+      <div id="filters" className="flex flex-wrap items-end gap-2 pb-3">
+        <div className="min-w-0 flex-1 basis-48 small:max-w-80">
+          <FilterField
+            value={q ?? ""}
+            onChange={(words) =>
+              void navigate({ search: (previous) => ({ ...previous, q: words || undefined }), replace: true })
+            }
+          />
+        </div>
+        <Choice
+          label="State"
+          hideLabel
+          value={state ?? ""}
+          onChange={(value) => void navigate({ search: (previous) => ({ ...previous, state: value || undefined }) })}
+          options={FILTERS}
+        />
+        <span className="py-1.5 text-meta text-muted">
+          {shown.length === tools.length
+            ? formatCount(tools.length, "tool")
+            : `${shown.length} of ${tools.length} tools`}
+          {tools.some((tool) => !tool.enabled) && ` · ${tools.filter((tool) => !tool.enabled).length} off`}
+        </span>
+      </div>
+      {set.error && <ProblemNote error={set.error} />}
+      {shown.length === 0 ? (
+        <Empty title="No tool is like this.">
+          <p className="text-muted">Tools come with the installation or from tool servers that people install.</p>
+          <p>
+            <Link to="/tools/servers" search={{ server: "new" }} className="font-medium text-accent underline">
+              Install a tool server
+            </Link>
+          </p>
+        </Empty>
+      ) : (
+        <>
+          {!chosen && <HeadRow since={countSince(newest.data)} />}
+          <ul aria-label="Tools" className="border-line border-t">
+            {shown.map((tool) => (
+              <Row
+                key={tool.name}
+                tool={tool}
+                server={serverName(tool.origin)}
+                counts={counts.get(tool.name)}
+                refused={refusals.get(tool.name)?.refused ?? 0}
+                isChosen={tool.name === chosen?.name}
+                isCompact={chosen !== undefined}
+                reason={reasonFor(tool)}
+                onChange={(change) => set.mutate({ tool, change })}
+              />
+            ))}
+          </ul>
+        </>
+      )}
+    </>
+  );
+  return (
+    <>
+      <Split
+        list={list}
+        back="Tools"
+        onClose={close}
+        detail={
+          chosen ? (
+            <ToolDetail
+              key={chosen.name}
+              tool={chosen}
+              server={names.get(chosen.origin)}
+              project={project}
+              reason={reasonFor(chosen)}
+              onChange={(change) => set.mutate({ tool: chosen, change })}
+            />
+          ) : chosenName !== undefined ? (
+            <Empty title="There is no tool of this name.">
+              <p className="text-muted">
+                <Foreign text={chosenName} /> may have been removed with its server, or you may not see it.
+              </p>
+            </Empty>
+          ) : null
+        }
+      />
+      {set.done && (
+        <UndoBar
+          onClose={set.forget}
+          onUndo={() => {
+            if (set.done) set.mutate({ tool: set.done.tool, change: set.done.undo, isUndo: true });
+          }}
+          busy={set.isPending ? "It is being sent" : null}
+        >
+          <Outcome done={set.done} />
+        </UndoBar>
+      )}
+    </>
+  );
+}
+
+/** The words are typed here and stand in the address a moment later. */
+function FilterField({ value, onChange }: { value: string; onChange: (words: string) => void }) {
+  const [words, setWords] = useState(value);
+  useEffect(() => setWords(value), [value]);
+  return (
+    <Field
+      label="Filter tools"
+      value={words}
+      onChange={(next) => {
+        setWords(next);
+        onChange(next);
+      }}
+      placeholder="Name, server, role; press /"
+      onKeyDown={(event) => {
+        if (event.key === "Escape") (event.target as HTMLElement).blur();
+      }}
+    />
+  );
+}
+
+/** What was measured, and what was not. */
+function Outcome({ done }: { done: NonNullable<ReturnType<typeof useSetTool>["done"]> }) {
+  const { tool, change, timing, agent } = done;
+  if (change.scope !== undefined) {
+    return (
+      <p>
+        <code className="font-mono text-code">{tool.name}</code> may now be called by {describeCallers(change.scope)}.
+      </p>
+    );
+  }
+  if (change.enabled) {
+    return (
+      <p>
+        <code className="font-mono text-code">{tool.name}</code> is on again after{" "}
+        {formatDuration(timing?.storedMs ?? 0)}.
+      </p>
+    );
+  }
+  if (timing === null || timing.refusedMs === null) {
+    return (
+      <>
+        <p className="font-medium">
+          <code className="font-mono text-code">{tool.name}</code> is off after {formatDuration(timing?.storedMs ?? 0)}.
+        </p>
+        <p className="text-meta text-muted">
+          No agent that may call it works now, so no refusal was measured. Every gateway follows within 100 ms.
+        </p>
+      </>
+    );
+  }
+  return (
+    <>
+      <p className="font-medium">
+        <code className="font-mono text-code">{tool.name}</code> is refused after {formatDuration(timing.refusedMs)},
+        everywhere at most 100 ms later.
+      </p>
+      <p className="text-meta text-muted">
+        Measured from your click until the policy refused a call of a{" "}
+        {agent ? toWords(agent.role).toLowerCase() : "working agent"}. The 100 ms are what every gateway keeps to.
+      </p>
+    </>
+  );
+}
+
+function describeCallers(scope: ToolScope): string {
+  if (scope === "pm") return "project managers and analysts only";
+  return scope === "sandbox" ? "agents in sandboxes only" : "project managers and agents in sandboxes";
+}
+
+/** Since when calls are counted: the whole day, or as far as the newest records reach. */
+function countSince(page: { items: AuditRecord[]; next_cursor?: string | null } | undefined): string | null {
+  return page?.next_cursor ? (page.items.at(-1)?.at ?? null) : null;
+}
+
+const COLUMNS =
+  "medium:grid-cols-[70px_minmax(200px,1.4fr)_110px_112px_150px_72px_64px] wide:grid-cols-[70px_minmax(220px,1.6fr)_110px_112px_minmax(90px,0.7fr)_minmax(130px,1fr)_72px_72px_56px]";
+
+function HeadRow({ since }: { since: string | null }) {
+  const calls = since ? (
+    <Hint text="The newest 1,000 records of the last day are counted; the detail of a tool counts its own.">
+      Calls, <Age at={since} />
+    </Hint>
+  ) : (
+    "Calls, 1 d"
+  );
+  return (
+    <div aria-hidden="true" className={cx("hidden gap-x-4 px-2 py-1 text-meta text-faint medium:grid", COLUMNS)}>
+      <span>State</span>
+      <span>Tool</span>
+      <span>Server</span>
+      <span>Scope</span>
+      <span className="hidden wide:block">Roles</span>
+      <span>Effects</span>
+      <span className="text-right">{calls}</span>
+      <span className="hidden text-right wide:block">Refused, 1 d</span>
+      <span className="text-right">Used</span>
+    </div>
+  );
+}
+
+function Row({
+  tool,
+  server,
+  counts,
+  refused,
+  isChosen,
+  isCompact,
+  reason,
+  onChange,
+}: {
+  tool: Tool;
+  server: string;
+  counts: CallCounts | undefined;
+  refused: number;
+  isChosen: boolean;
+  isCompact: boolean;
+  reason: string | null;
+  onChange: (change: ToolChange) => void;
+}) {
+  const element = useRef<HTMLLIElement>(null);
+  useEffect(() => {
+    if (isChosen) element.current?.scrollIntoView({ block: "nearest" });
+  }, [isChosen]);
+  const toggle = (
+    <Switch
+      label={`${tool.name} is enabled`}
+      isOn={tool.enabled}
+      onChange={(enabled) => onChange({ enabled })}
+      reason={reason}
+    />
+  );
+  const name = (
+    <Link
+      from="/tools"
+      to="/tools"
+      search={(previous) => ({ ...previous, tool: tool.name })}
+      aria-current={isChosen ? "true" : undefined}
+      className="grid min-w-0 py-1"
+    >
+      <span className="truncate font-medium font-mono text-code">
+        <Foreign text={tool.name} />
+      </span>
+      <span className="truncate text-meta text-muted">
+        {!tool.accepted && <span className="text-warn">! changed · </span>}
+        <Foreign text={tool.title} />
+      </span>
+    </Link>
+  );
+  if (isCompact) {
+    return (
+      <li
+        ref={element}
+        className={cx(
+          "grid grid-cols-[70px_1fr] items-center gap-x-3 border-line border-b px-2",
+          isChosen ? "bg-select" : "hover:bg-surface",
+        )}
+      >
+        {toggle}
+        {name}
+      </li>
+    );
+  }
+  return (
+    <li
+      ref={element}
+      className={cx(
+        "grid grid-cols-[70px_1fr_auto] items-center gap-x-4 border-line border-b px-2 py-0.5 hover:bg-surface max-medium:py-2",
+        COLUMNS,
+      )}
+    >
+      {toggle}
+      {name}
+      <span className="truncate text-meta text-muted max-medium:hidden">
+        <Foreign text={server} />
+      </span>
+      <ScopeChoice tool={tool} reason={reason} onChange={onChange} />
+      <span className="hidden text-meta text-muted wide:block">
+        {tool.roles.length === 0 ? (
+          "none"
+        ) : (
+          <Hint text={tool.roles.map(toWords).join(", ")}>
+            {tool.roles.length === 1 ? toWords(tool.roles[0] ?? "") : formatCount(tool.roles.length, "role")}
+          </Hint>
+        )}
+      </span>
+      <span className="text-meta text-muted max-medium:hidden">{describeAnnotations(tool.annotations)}</span>
+      <span className="text-right text-meta max-medium:hidden">{counts?.calls ?? "–"}</span>
+      <span className="hidden text-right text-meta wide:block">
+        {refused > 0 ? <span className="text-bad">✗ {refused}</span> : "–"}
+      </span>
+      <span className="text-right text-meta text-faint max-medium:hidden">
+        {counts?.lastAt ? <Age at={counts.lastAt} /> : "–"}
+      </span>
+      <span className="col-span-3 text-meta text-muted medium:hidden">
+        {server} · {describeAnnotations(tool.annotations)}
+        {counts && ` · ${formatCount(counts.calls, "call")}`}
+        {refused > 0 && <span className="text-bad"> · ✗ {refused} refused</span>}
+      </span>
+    </li>
+  );
+}
+
+function Allowlists() {
+  const lists = useQuery(allowlistsQuery);
+  return (
+    <Loaded query={lists}>
+      {(data) => (
+        <div className="grid gap-4">
+          <p className="text-muted">
+            Built-in tools by role; the first line that fits decides. Tools of servers are open to every role of an
+            agent.
+          </p>
+          <dl className="grid gap-3">
+            {data.items.map((list) => (
+              <div key={list.role}>
+                <dt className="font-medium">
+                  {toWords(list.role)} <span className="font-normal text-meta text-muted">{list.kind}</span>
+                </dt>
+                <dd className="font-mono text-code text-muted">
+                  {list.lines.length === 0
+                    ? "none"
+                    : list.lines
+                        .map((line) => (line.setting ? `${line.tools} (if ${line.setting})` : line.tools))
+                        .join(", ")}
+                </dd>
+              </div>
+            ))}
+          </dl>
+          <Command line="cynork tool allowlists" />
+        </div>
+      )}
+    </Loaded>
+  );
+}
