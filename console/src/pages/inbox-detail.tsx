@@ -256,7 +256,7 @@ function CallDetail({ item, project }: { item: InboxItem; project: string | null
 }
 
 /** Every argument whole: text as it is with its line breaks, anything else as JSON. */
-function CallArguments({ values }: { values: Record<string, unknown> }) {
+export function CallArguments({ values }: { values: Record<string, unknown> }) {
   const entries = Object.entries(values);
   if (entries.length === 0) return <p className="text-muted">none</p>;
   return (

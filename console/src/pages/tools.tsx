@@ -271,7 +271,7 @@ function countSince(page: { items: AuditRecord[]; next_cursor?: string | null } 
 }
 
 const COLUMNS =
-  "medium:grid-cols-[70px_minmax(200px,1.4fr)_110px_112px_150px_72px_64px] wide:grid-cols-[70px_minmax(220px,1.6fr)_110px_112px_minmax(90px,0.7fr)_minmax(130px,1fr)_72px_72px_56px]";
+  "medium:grid-cols-[70px_minmax(200px,1.4fr)_110px_112px_150px_72px_64px] wide:grid-cols-[70px_minmax(220px,1.6fr)_110px_112px_minmax(80px,0.6fr)_minmax(170px,1fr)_72px_64px_56px]";
 
 function HeadRow({ since }: { since: string | null }) {
   const calls = since ? (
@@ -290,7 +290,7 @@ function HeadRow({ since }: { since: string | null }) {
       <span className="hidden wide:block">Roles</span>
       <span>Effects</span>
       <span className="text-right">{calls}</span>
-      <span className="hidden text-right wide:block">Refused, 1 d</span>
+      <span className="hidden text-right wide:block">Refused</span>
       <span className="text-right">Used</span>
     </div>
   );

@@ -20,7 +20,16 @@ export function Split({
 }) {
   return (
     <div className={cx("grid grid-cols-1 gap-6", Boolean(detail) && "split:grid-cols-[420px_1fr]")}>
-      <div className={cx("min-w-0", Boolean(detail) && "max-split:hidden")}>{list}</div>
+      <div
+        className={cx(
+          "min-w-0",
+          // The list stays beside the chosen item and scrolls by itself.
+          Boolean(detail) &&
+            "max-split:hidden split:sticky split:top-3 split:max-h-[calc(100dvh-72px)] split:self-start split:overflow-y-auto split:p-0.5",
+        )}
+      >
+        {list}
+      </div>
       {detail && (
         <div className="min-w-0">
           <button
