@@ -1,6 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { staleKeys } from "../src/events/invalidate";
+import { type AgentToken, describeToken, type TokenDraft, toTokenRequest } from "../src/logic/agent-token";
 import { compareLines, splitChange, toLines } from "../src/logic/definition";
+import { describeServer, EMPTY_INSTALL, type ToolServer, toInstallRequest } from "../src/logic/tool-server";
 import {
   type AuditRecord,
   countCalls,
@@ -257,5 +259,122 @@ describe("events", () => {
     expect(keys("tool_server.accepted")).toEqual([["inbox"], ["tools"]]);
     expect(keys("agent_token.revoked")).toEqual([["agent-tokens"]]);
     expect(keys("images.changed")).toEqual([["images"]]);
+  });
+});
+
+describe("tool servers", () => {
+  const draft = { ...EMPTY_INSTALL, name: "todo", scope: "both" as const };
+
+  it("asks for what is missing, one thing at a time", () => {
+    const missing = (part: Partial<typeof EMPTY_INSTALL>) => {
+      const request = toInstallRequest({ ...EMPTY_INSTALL, ...part });
+      return "missing" in request ? request.missing : null;
+    };
+    expect([
+      missing({}),
+      missing({ name: "todo" }),
+      missing({ ...draft }),
+      missing({ ...draft, url: "https://a.example/mcp", audience: "project" }),
+      missing({ ...draft, url: "https://a.example/mcp", timeoutMs: "soon" }),
+      missing({ ...draft, url: "https://a.example/mcp", secrets: [{ name: "A", value: "" }] }),
+      missing({ ...draft, kind: "stdio" }),
+      missing({ ...draft, kind: "server_json", document: "[]" }),
+      missing({ ...draft, url: "https://a.example/mcp" }),
+    ]).toEqual([
+      "Give it a name of small letters, digits and dashes",
+      "Choose who may call its tools",
+      "Give the address of the server, with http:// or https://",
+      "Choose the project",
+      "Limits are whole numbers",
+      "Give each secret a name and a value",
+      "Give the program of the server",
+      "Paste the server.json of a registry: it is no JSON object yet",
+      null,
+    ]);
+  });
+
+  it("sends only what was chosen, for each way to reach a server", () => {
+    const secrets = [
+      { name: "Authorization", value: "Bearer x" },
+      { name: "", value: "" },
+    ];
+    expect(toInstallRequest({ ...draft, url: "https://a.example/mcp", secrets, timeoutMs: "500" })).toEqual({
+      body: {
+        name: "todo",
+        scope: "both",
+        audience: "user",
+        transport: { type: "http", url: "https://a.example/mcp" },
+        timeout_ms: 500,
+        secrets: { Authorization: "Bearer x" },
+      },
+    });
+    const program = { kind: "stdio" as const, command: "todo", args: "--a b\n\n-c", hosts: " api.example.org \n" };
+    expect(toInstallRequest({ ...draft, ...program, audience: "project", project: "prj" })).toEqual({
+      body: {
+        name: "todo",
+        scope: "both",
+        audience: "project",
+        project_id: "prj",
+        transport: {
+          type: "stdio",
+          command: "todo",
+          args: ["--a b", "-c"],
+          network: true,
+          network_hosts: ["api.example.org"],
+        },
+      },
+    });
+  });
+
+  it("says first what is worst about a server", () => {
+    const server = (part: Partial<ToolServer>) =>
+      describeServer({ enabled: true, tools: [], listed_at: "2026-01-01T00:00:00Z", ...part } as ToolServer).words;
+    const changed = [{ state: "changed" }, { state: "new" }, { state: "gone" }] as ToolServer["tools"];
+    expect([
+      server({}),
+      server({ listed_at: null }),
+      server({ tools: changed }),
+      server({ tools: changed, failure: "no answer" }),
+      server({ tools: changed, failure: "no answer", enabled: false }),
+    ]).toEqual(["In use", "Not read yet", "2 to accept", "Does not answer", "Off"]);
+  });
+});
+
+describe("agent tokens", () => {
+  const draft: TokenDraft = {
+    role: "developer",
+    kind: "sandbox",
+    task: "",
+    seconds: "3600",
+    profile: " ",
+    network: false,
+    models: "",
+    tools: "",
+  };
+
+  it("needs a task unless the agent is a project manager", () => {
+    expect(toTokenRequest("prj", draft)).toEqual({
+      missing: "Choose the task: only a project manager works without one",
+    });
+    expect(toTokenRequest("prj", { ...draft, role: "project_manager", kind: "pm", tools: "web.fetch\n" })).toEqual({
+      body: {
+        role: "project_manager",
+        project_id: "prj",
+        network: false,
+        expires_in_seconds: 3600,
+        tools: ["web.fetch"],
+      },
+    });
+  });
+
+  it("works until it is revoked or expires", () => {
+    const token = (part: Partial<AgentToken>) =>
+      describeToken(part as AgentToken, Date.parse("2026-01-02T00:00:00Z")).words;
+    expect([
+      token({}),
+      token({ expires_at: "2026-01-02T00:00:01Z" }),
+      token({ expires_at: "2026-01-02T00:00:00Z" }),
+      token({ revoked_at: "2026-01-01T00:00:00Z", expires_at: "2026-01-02T00:00:01Z" }),
+    ]).toEqual(["Works", "Works", "Expired", "Revoked"]);
   });
 });

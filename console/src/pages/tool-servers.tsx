@@ -86,7 +86,6 @@ function ServersContent({ servers }: { servers: ToolServer[] }) {
       <p className="text-muted">It may have been uninstalled, or you may not see it.</p>
     </Empty>
   ) : null;
-  // A server that is shown because nothing was chosen does not hide the list on a small screen.
   return <Split list={list} detail={detail} onClose={close} back="Tool servers" />;
 }
 
