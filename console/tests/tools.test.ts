@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { staleKeys } from "../src/events/invalidate";
 import { type AgentToken, describeToken, type TokenDraft, toTokenRequest } from "../src/logic/agent-token";
-import { compareLines, splitChange, toLines } from "../src/logic/definition";
+import { compareLines, splitChange, splitIndent, toLines } from "../src/logic/definition";
 import { describeServer, EMPTY_INSTALL, type ToolServer, toInstallRequest } from "../src/logic/tool-server";
 import {
   type AuditRecord,
@@ -259,6 +259,28 @@ describe("events", () => {
     expect(keys("tool_server.accepted")).toEqual([["inbox"], ["tools"]]);
     expect(keys("agent_token.revoked")).toEqual([["agent-tokens"]]);
     expect(keys("images.changed")).toEqual([["images"]]);
+  });
+});
+
+describe("lines of a definition", () => {
+  it("compares a description that got a second line by its lines", () => {
+    const lines = (description: string) => toLines({ description, inputSchema: { description: "" } });
+    expect(compareLines(lines("One."), lines("One.\nTwo.")).map((row) => [row.kind, row.after])).toEqual([
+      ["same", "description:"],
+      ["same", "  | One."],
+      ["added", "  | Two."],
+      ["same", "inputSchema:"],
+      ["same", "  description:"],
+      ["same", "    | "],
+    ]);
+  });
+
+  it("separates the bar of a text from the text, so that a wrapped line stays behind it", () => {
+    expect([splitIndent("    | | a"), splitIndent("  - b"), splitIndent("type: 1")]).toEqual([
+      ["    | ", "| a"],
+      ["  - ", "b"],
+      ["", "type: 1"],
+    ]);
   });
 });
 

@@ -1,8 +1,8 @@
 /** Definitions of tools as lines, and what changed between two of them. */
 
 /**
- * Returns a value as lines that people read. Keys are sorted, so that their order is no difference. A text of several lines is
- * written below its key, each line behind a bar: text can therefore never look like another key.
+ * Returns a value as lines that people read. Keys are sorted, so that their order is no difference. A description and a text of
+ * several lines are written below their key, each line behind a bar: text can therefore never look like another key.
  */
 export function toLines(value: unknown): string[] {
   const lines: string[] = [];
@@ -11,7 +11,8 @@ export function toLines(value: unknown): string[] {
 }
 
 function write(value: unknown, indent: string, lead: string, lines: string[]): void {
-  if (typeof value === "string" && value.includes("\n")) {
+  // Descriptions always stand like this: one that got a second line is then compared line by line.
+  if (typeof value === "string" && (value.includes("\n") || lead === "description: ")) {
     if (lead) lines.push(`${indent}${lead}`.trimEnd());
     for (const line of value.split("\n")) lines.push(`${indent}  | ${line}`);
     return;
@@ -145,6 +146,12 @@ export function splitChange(before: string, after: string): { before: Parts; aft
     line.slice(line.length - end).join(""),
   ];
   return { before: split(one), after: split(other) };
+}
+
+/** Splits a line into its indent, with the bar of a text, and the rest. */
+export function splitIndent(line: string): readonly [string, string] {
+  const indent = /^ *(?:\| |- )?/.exec(line)?.[0] ?? "";
+  return [indent, line.slice(indent.length)];
 }
 
 type Parts = readonly [string, string, string];

@@ -8,7 +8,7 @@ import { api, makeKey, type Schema, unwrap } from "../api/client";
 import { projectsQuery } from "../api/queries";
 import { agentTokensQuery, allowlistsQuery, runningTasksQuery } from "../api/queries-tools";
 import { type AgentToken, describeToken, type TokenDraft, toTokenRequest } from "../logic/agent-token";
-import { formatTime, toWords } from "../logic/format";
+import { formatCount, formatTime, toWords } from "../logic/format";
 import { quoteShell } from "../logic/text";
 import {
   Action,
@@ -175,7 +175,8 @@ function Row({
           <span className="font-medium">{toWords(token.role)}</span>{" "}
           <span className="text-meta text-muted">
             {token.network ? "network" : "no network"}
-            {token.tools && ` · ${token.tools.length} tools`}
+            {token.tools &&
+              ` · ${token.tools.length === 0 ? "no tools" : `only ${formatCount(token.tools.length, "tool")}`}`}
             {token.profile !== "default" && ` · ${token.profile}`}
           </span>
         </span>
@@ -228,7 +229,10 @@ function TokenFacts({ token }: { token: AgentToken }) {
         token.job_id ? ["Job", <Id key="job" id={token.job_id} />] : null,
         token.run_id ? ["Run", <Id key="run" id={token.run_id} />] : null,
         ["Profile", token.profile],
-        ["Tools", token.tools ? <Foreign key="tools" text={token.tools.join(", ")} /> : "all that its role may call"],
+        [
+          "Tools",
+          token.tools ? <Foreign key="tools" text={token.tools.join(", ") || "none"} /> : "all that its role may call",
+        ],
         ["Models", token.models.length > 0 ? <Foreign key="models" text={token.models.join(", ")} /> : "none"],
         token.expires_at ? ["Ends", formatTime(token.expires_at)] : null,
         token.revoked_at ? ["Revoked", formatTime(token.revoked_at)] : null,
@@ -367,7 +371,7 @@ function IssueForm({ project, onClose }: { project: string; onClose: () => void 
           placeholder="as preferred"
         />
       </div>
-      <div className="grid gap-4 small:grid-cols-2">
+      <div className="grid items-start gap-4 small:grid-cols-2">
         <Field
           label="Only these tools"
           value={draft.tools}

@@ -77,12 +77,14 @@ export function ApprovalsPage() {
   return (
     <Page wide>
       <ToolsNav />
-      <PageHead
-        title="Approvals"
-        lead="A rule asked for a person. A yes holds once, for exactly this call of this agent."
-      />
+      <div className={cx(chosenId && "max-split:sr-only")}>
+        <PageHead
+          title="Approvals"
+          lead="A rule asked for a person. A yes holds once, for exactly this call of this agent."
+        />
+      </div>
       <div className="grid grid-cols-1 gap-4">
-        <div className="flex flex-wrap items-end justify-between gap-3">
+        <div className={cx("flex flex-wrap items-end justify-between gap-3", chosenId && "max-split:hidden")}>
           <TabBar label="Which approvals" parameter="state" value={state ?? "waiting"} tabs={tabs} />
           <div id="filters">
             <Choice

@@ -305,7 +305,13 @@ function Calls({ tool, project }: { tool: Tool; project: string | undefined }) {
             <p className="text-muted">It was not called.</p>
           ) : (
             <>
-              <Spark hours={hours} />
+              <div className="max-w-[480px]">
+                <Spark hours={hours} />
+                <div aria-hidden="true" className="flex justify-between text-meta text-faint">
+                  <span>{HOURS} h ago</span>
+                  <span>now</span>
+                </div>
+              </div>
               <ul aria-label="Recent calls">
                 {calls.slice(0, SHOWN_CALLS).map((call) => (
                   <li key={call.callId}>
@@ -362,7 +368,7 @@ function Spark({ hours }: { hours: HourCounts[] }) {
       aria-label={`Calls per hour of the last ${hours.length} hours: ${allowed} allowed, ${refused} refused, at most ${most} in an hour`}
       viewBox={`0 0 ${hours.length * 10} ${SPARK_HEIGHT}`}
       preserveAspectRatio="none"
-      className="h-9 w-full max-w-[480px]"
+      className="h-9 w-full"
     >
       <line x1="0" x2={hours.length * 10} y1={SPARK_HEIGHT - 0.5} y2={SPARK_HEIGHT - 0.5} className="stroke-line" />
       {hours.map((hour, index) => (

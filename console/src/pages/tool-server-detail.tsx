@@ -254,7 +254,7 @@ function Pending({ server, denied }: { server: ToolServer; denied: string | null
         <Action tone="primary" hotkey="A" onPress={() => accept.mutate()} reason={reason}>
           Accept {formatCount(chosen.length, "definition")}
         </Action>
-        <span className="text-meta text-muted">exactly as shown, bound to their digests</span>
+        <span className="text-meta text-muted max-small:sr-only">exactly as shown, bound to their digests</span>
       </div>
     </section>
   );

@@ -18,22 +18,28 @@ const NEW = "new";
 
 export function ToolServersPage() {
   usePageCommand("cynork tool servers", "/v1/tool-servers");
+  const { server: chosen } = useSearch({ from: "/tools/servers" });
   const servers = useQuery(toolServersQuery);
   return (
     <Page wide>
       <ToolsNav />
-      <div className="flex items-start justify-between gap-4">
+      <div className={cx("flex items-start justify-between gap-4", chosen && "max-split:sr-only")}>
         <PageHead
           title="Tool servers"
           lead="MCP servers that people installed. A tool is called only after a person accepted its exact definition."
         />
-        <Link
-          to="/tools/servers"
-          search={{ server: NEW }}
-          className="inline-flex min-h-8 shrink-0 items-center gap-1.5 rounded-box bg-accent px-3 font-medium text-on-accent max-small:min-h-10"
-        >
-          <Plus size={15} aria-hidden="true" /> Install server
-        </Link>
+        {chosen !== NEW && (
+          <Link
+            to="/tools/servers"
+            search={{ server: NEW }}
+            className={cx(
+              "inline-flex min-h-8 shrink-0 items-center gap-1.5 rounded-box border border-control px-3 font-medium hover:bg-surface max-small:min-h-10",
+              chosen && "max-split:hidden",
+            )}
+          >
+            <Plus size={15} aria-hidden="true" /> Install server
+          </Link>
+        )}
       </div>
       <Loaded query={servers}>{(data) => <ServersContent servers={data.items} />}</Loaded>
     </Page>

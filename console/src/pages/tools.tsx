@@ -38,14 +38,19 @@ const FILTERS: readonly { value: ToolFilter | ""; name: string }[] = [
 
 export function ToolsPage() {
   usePageCommand("cynork tool list", "/v1/tools");
+  const { tool: chosen } = useSearch({ from: "/tools" });
   const tools = useQuery(toolsQuery);
   const [areListsOpen, setListsOpen] = useState(false);
   return (
     <Page wide>
       <ToolsNav />
-      <PageHead title="Tools" lead="What agents may call. Off means refused for everybody, at once.">
-        <Action onPress={() => setListsOpen(true)}>Show allowlists</Action>
-      </PageHead>
+      <div className={cx(chosen && "max-split:sr-only")}>
+        <PageHead title="Tools" lead="What agents may call. Off means refused for everybody, at once.">
+          <Action onPress={() => setListsOpen(true)} className={chosen ? "max-split:hidden" : ""}>
+            Show allowlists
+          </Action>
+        </PageHead>
+      </div>
       <Loaded query={tools} lines={10}>
         {(data) => <ToolsContent tools={data.items} />}
       </Loaded>

@@ -1,7 +1,7 @@
 /** A definition of a tool, or two of them side by side. Everything is drawn; what hides is written out. */
 
 import { useMemo } from "react";
-import { type ComparedRow, compareLines, splitChange, toLines } from "../logic/definition";
+import { type ComparedRow, compareLines, splitChange, splitIndent, toLines } from "../logic/definition";
 import { formatCount } from "../logic/format";
 import { cx, Foreign } from "./basic";
 
@@ -50,27 +50,29 @@ export function DefinitionDiff({ accepted, offered }: { accepted: unknown; offer
 function Pair({ row }: { row: ComparedRow }) {
   const parts =
     row.kind === "changed" && row.before !== null && row.after !== null ? splitChange(row.before, row.after) : null;
-  const before = row.kind === "same" ? "" : row.before === null ? null : "removed";
-  const after = row.kind === "same" ? "" : row.after === null ? null : "added";
+  const isSame = row.kind === "same";
   return (
     <div className="medium:grid medium:grid-cols-2">
       <div
         className={cx(
           "min-w-0 medium:border-line medium:border-r",
-          row.kind !== "same" && before === null && "bg-surface max-medium:hidden",
+          !isSame && (row.before === null ? "bg-surface max-medium:hidden" : "bg-removed"),
         )}
       >
-        {row.before !== null && <Line sign={before} text={row.before} {...(parts ? { parts: parts.before } : {})} />}
+        {row.before !== null && (
+          <Line sign={isSame ? "" : "removed"} text={row.before} {...(parts ? { parts: parts.before } : {})} />
+        )}
       </div>
       <div
         className={cx(
           "min-w-0",
           // One below the other, a line that is the same stands there once.
-          row.kind === "same" && "max-medium:hidden",
-          after === null && "bg-surface max-medium:hidden",
+          isSame ? "max-medium:hidden" : row.after === null ? "bg-surface max-medium:hidden" : "bg-added",
         )}
       >
-        {row.after !== null && <Line sign={after} text={row.after} {...(parts ? { parts: parts.after } : {})} />}
+        {row.after !== null && (
+          <Line sign={isSame ? "" : "added"} text={row.after} {...(parts ? { parts: parts.after } : {})} />
+        )}
       </div>
     </div>
   );
@@ -83,36 +85,34 @@ function Line({
   text,
   parts,
 }: {
-  sign: "removed" | "added" | "" | null;
+  sign: "removed" | "added" | "";
   text: string;
   parts?: readonly [string, string, string];
 }) {
   const mark = sign ? MARKS[sign] : null;
+  const [indent, rest] = splitIndent(text);
+  // A line that is another one altogether is not marked within.
+  const isPartly = parts !== undefined && parts[0].length > indent.length && parts[1].length < text.length * 0.7;
   return (
-    <div
-      className={cx(
-        "grid grid-cols-[14px_1fr] px-1.5 whitespace-pre-wrap",
-        sign === "removed" && "bg-removed",
-        sign === "added" && "bg-added",
-      )}
-    >
+    <div className="grid grid-cols-[14px_max-content_1fr] px-1.5 whitespace-pre-wrap">
       <span aria-hidden="true" className={cx("select-none", sign === "removed" ? "text-bad" : "text-ok")}>
         {mark?.sign}
       </span>
+      <span className="whitespace-pre text-faint">{indent}</span>
       <span className="min-w-0">
         {mark && <span className="sr-only">{mark.word}</span>}
-        {parts ? (
+        {isPartly ? (
           <>
-            <Foreign text={parts[0]} />
+            <Foreign text={parts[0].slice(indent.length)} />
             {parts[1] && (
-              <strong className="rounded-[2px] underline decoration-2 underline-offset-2">
+              <strong>
                 <Foreign text={parts[1]} />
               </strong>
             )}
             <Foreign text={parts[2]} />
           </>
         ) : (
-          <Foreign text={text} />
+          <Foreign text={rest} />
         )}
       </span>
     </div>

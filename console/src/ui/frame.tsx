@@ -26,7 +26,7 @@ import { lazy, Suspense, useCallback, useEffect, useState } from "react";
 import { Button, Menu, MenuItem, MenuTrigger, Popover, Separator } from "react-aria-components";
 import { api, type Schema, unwrap } from "../api/client";
 import { inboxQuery, projectQuery, taskQuery } from "../api/queries";
-import { formatDuration, shortenId } from "../logic/format";
+import { formatDuration, shortenId, toWords } from "../logic/format";
 import { copyText, cx, Foreign, useNow } from "./basic";
 import { type PageCommand, PageCommandContext, toCurl } from "./copy";
 import { useKeys } from "./keys";
@@ -271,6 +271,8 @@ function Breadcrumb() {
 function PlaceName({ place, id }: { place: string; id: string }) {
   const task = useQuery({ ...taskQuery(id), enabled: place === "tasks" });
   const project = useQuery({ ...projectQuery(id), enabled: place === "projects" });
+  // Below these, the address names a page and nothing else.
+  if (place === "tools" || place === "settings") return toWords(id);
   return <Foreign text={task.data?.name ?? project.data?.slug ?? shortenId(id)} />;
 }
 
