@@ -123,7 +123,9 @@ export function ApprovalsPage() {
                     ))}
                   </ul>
                 }
-                detail={chosen && <ApprovalDetail key={chosen} id={chosen} names={names} />}
+                detail={
+                  chosen && <ApprovalDetail key={chosen} id={chosen} names={names} onDecide={() => choose(chosen)} />
+                }
               />
             )
           }
@@ -193,7 +195,16 @@ function Row({ item, project, isChosen }: { item: Approval; project: string | nu
   );
 }
 
-function ApprovalDetail({ id, names }: { id: string; names: Map<string, string> }) {
+function ApprovalDetail({
+  id,
+  names,
+  onDecide,
+}: {
+  id: string;
+  names: Map<string, string>;
+  /** Keeps it on screen when it leaves the list. */
+  onDecide: () => void;
+}) {
   const approval = useQuery(approvalQuery(id));
   const me = useQuery(meQuery);
   const decide = useDecideApproval();
@@ -207,7 +218,10 @@ function ApprovalDetail({ id, names }: { id: string; names: Map<string, string> 
     item !== undefined && new Date(item.expires_at).getTime() <= now ? "It is too late: the agent asks again" : null;
   const busy = tooLate ?? (decide.isPending ? "It is being sent" : null);
   const unread = busy ?? (isSeen ? null : "Read the call to its end first");
-  const send = (approved: boolean) => decide.mutate({ approval: id, approved });
+  const send = (approved: boolean) => {
+    onDecide();
+    decide.mutate({ approval: id, approved });
+  };
   useKeys({
     a: isOpen && !unread ? () => send(true) : undefined,
     d: isOpen && !busy ? () => send(false) : undefined,

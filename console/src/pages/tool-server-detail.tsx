@@ -226,7 +226,10 @@ function Pending({ server, denied }: { server: ToolServer; denied: string | null
   useKeys({ a: reason || pending.length === 0 ? undefined : () => accept.mutate() });
   if (pending.length === 0) return null;
   return (
-    <section aria-labelledby="pending" className="grid gap-4 rounded-box border border-line p-3 small:p-4">
+    <section
+      aria-labelledby="pending"
+      className="grid gap-4 rounded-box border border-line p-3 pb-0 small:p-4 small:pb-0"
+    >
       <div className="grid gap-1">
         <h3 id="pending" className="text-body">
           {formatCount(pending.length, "definition")} to accept

@@ -5,7 +5,7 @@ import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { meQuery, projectsQuery } from "../api/queries";
 import { allowlistsQuery, dayRecordsQuery, toolServersQuery, toolsQuery } from "../api/queries-tools";
-import { formatCount, formatDuration, toWords } from "../logic/format";
+import { formatCount, toWords } from "../logic/format";
 import {
   type AuditRecord,
   type CallCounts,
@@ -235,7 +235,7 @@ function Outcome({ done }: { done: NonNullable<ReturnType<typeof useSetTool>["do
     return (
       <p>
         <code className="font-mono text-code">{tool.name}</code> is on again after{" "}
-        {formatDuration(timing?.storedMs ?? 0)}.
+        {formatMilliseconds(timing?.storedMs ?? 0)}.
       </p>
     );
   }
@@ -243,7 +243,8 @@ function Outcome({ done }: { done: NonNullable<ReturnType<typeof useSetTool>["do
     return (
       <>
         <p className="font-medium">
-          <code className="font-mono text-code">{tool.name}</code> is off after {formatDuration(timing?.storedMs ?? 0)}.
+          <code className="font-mono text-code">{tool.name}</code> is off after{" "}
+          {formatMilliseconds(timing?.storedMs ?? 0)}.
         </p>
         <p className="text-meta text-muted">
           No agent that may call it works now, so no refusal was measured. Every gateway follows within 100 ms.
@@ -254,8 +255,8 @@ function Outcome({ done }: { done: NonNullable<ReturnType<typeof useSetTool>["do
   return (
     <>
       <p className="font-medium">
-        <code className="font-mono text-code">{tool.name}</code> is refused after {formatDuration(timing.refusedMs)},
-        everywhere at most 100 ms later.
+        <code className="font-mono text-code">{tool.name}</code> is refused after {formatMilliseconds(timing.refusedMs)}
+        , everywhere at most 100 ms later.
       </p>
       <p className="text-meta text-muted">
         Measured from your click until the policy refused a call of a{" "}
@@ -263,6 +264,11 @@ function Outcome({ done }: { done: NonNullable<ReturnType<typeof useSetTool>["do
       </p>
     </>
   );
+}
+
+/** A measured time stays in milliseconds: that is what is promised. */
+function formatMilliseconds(milliseconds: number): string {
+  return `${Math.round(milliseconds).toLocaleString("en-US")} ms`;
 }
 
 function describeCallers(scope: ToolScope): string {
