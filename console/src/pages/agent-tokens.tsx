@@ -184,13 +184,14 @@ function Row({
         <span className="text-meta text-muted">
           issued <Age at={token.created_at} ago />
         </span>
-        <span className="flex gap-1 max-medium:col-span-2">
+        <span className="flex gap-1 max-medium:col-span-2 max-medium:-ml-3">
           <Action tone="quiet" onPress={onToggle} aria-expanded={isOpen} aria-label={`Details of ${name}`}>
             Details
           </Action>
           <Action
             tone="quiet"
             onPress={onRevoke}
+            className={state.works ? "" : "max-medium:hidden"}
             aria-label={`Revoke ${name}`}
             reason={state.works ? null : `It is ${state.words.toLowerCase()} already`}
           >

@@ -318,10 +318,9 @@ function OtherDetail({ item, project }: { item: InboxItem; project: string | nul
           </Action>
         )}
         {item.kind === "tool_definition" && (
-          <p className="text-muted">
-            Compare with <code className="font-mono">cynork tool server</code>, accept with{" "}
-            <code className="font-mono">cynork tool accept</code>.
-          </p>
+          <Link to="/tools/servers" search={{ server: item.id }} className="text-accent underline">
+            Compare and accept the definitions
+          </Link>
         )}
         {item.kind === "environment" && item.project_id && (
           <Link to="/projects/$project" params={{ project: item.project_id }} className="text-accent underline">

@@ -157,6 +157,12 @@ function ToolsContent({ tools }: { tools: Tool[] }) {
               />
             ))}
           </ul>
+          {!chosen && countSince(newest.data) && (
+            <p className="py-2 text-meta text-muted">
+              Calls are those of the newest 1,000 records, refusals those of the last day. The page of a tool counts its
+              own.
+            </p>
+          )}
         </>
       )}
     </>
@@ -285,13 +291,6 @@ const COLUMNS =
   "medium:grid-cols-[70px_minmax(200px,1.4fr)_110px_112px_150px_72px_64px] wide:grid-cols-[70px_minmax(220px,1.6fr)_110px_112px_minmax(80px,0.6fr)_minmax(170px,1fr)_72px_64px_56px]";
 
 function HeadRow({ since }: { since: string | null }) {
-  const calls = since ? (
-    <Hint text="The newest 1,000 records of the last day are counted; the detail of a tool counts its own.">
-      Calls, <Age at={since} />
-    </Hint>
-  ) : (
-    "Calls, 1 d"
-  );
   return (
     <div aria-hidden="true" className={cx("hidden gap-x-4 px-2 py-1 text-meta text-faint medium:grid", COLUMNS)}>
       <span>State</span>
@@ -300,7 +299,7 @@ function HeadRow({ since }: { since: string | null }) {
       <span>Scope</span>
       <span className="hidden wide:block">Roles</span>
       <span>Effects</span>
-      <span className="text-right">{calls}</span>
+      <span className="text-right">Calls, {since ? <Age at={since} /> : "1 d"}</span>
       <span className="hidden text-right wide:block">Refused</span>
       <span className="text-right">Used</span>
     </div>
