@@ -101,9 +101,10 @@ export function ToolDetail({
           ],
           [
             "Effects",
-            ANNOTATIONS.filter((it) => readAnnotations(tool.annotations)[it.key])
-              .map((it) => it.name)
-              .join(" · ") || "Changes something, nothing is lost",
+            [
+              ...(readAnnotations(tool.annotations).readOnlyHint ? [] : ["Changes something"]),
+              ...ANNOTATIONS.filter((it) => readAnnotations(tool.annotations)[it.key]).map((it) => it.name),
+            ].join(" · "),
           ],
           ["Network", tool.network ? "reaches into the network" : "stays inside"],
           tool.bound_to.length > 0 && [
