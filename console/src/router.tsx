@@ -62,6 +62,10 @@ export interface TaskSearch {
   tab?: TaskTab | undefined;
   job?: string | undefined;
   file?: string | undefined;
+  /** Place of a line in the log. */
+  line?: string | undefined;
+  /** Milliseconds after the start: where the cursor of the timeline is. */
+  at?: number | undefined;
 }
 
 const task = createRoute({
@@ -71,6 +75,8 @@ const task = createRoute({
     tab: TASK_TABS.find((tab) => tab === search.tab),
     job: text(search.job),
     file: text(search.file),
+    line: text(search.line),
+    at: typeof search.at === "number" && search.at >= 0 ? search.at : undefined,
   }),
   component: lazyRouteComponent(() => import("./pages/task/page"), "TaskPage"),
 });

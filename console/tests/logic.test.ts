@@ -281,9 +281,9 @@ describe("a log", () => {
       event(2, "tool", 250, { call: "step-1", title: "npm test", status: "failed" }),
     ]);
     expect(rows).toEqual([
-      { key: "0", kind: "command", text: "npm test", at: 100, state: "failed", milliseconds: 150 },
-      { key: "1.0", kind: "output", text: "ok 1", at: 110 },
-      { key: "1.1", kind: "output", text: "ok 2", at: 110 },
+      { event: 0, line: 0, kind: "command", text: "npm test", at: 100, state: "failed", milliseconds: 150, lines: 2 },
+      { event: 1, line: 0, kind: "output", text: "ok 1", raw: "\u001b[32mok\u001b[0m 1", at: 110, command: 0 },
+      { event: 1, line: 1, kind: "output", text: "ok 2", at: 110, command: 0 },
     ]);
   });
 });

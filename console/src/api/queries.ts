@@ -1,15 +1,11 @@
 /** What pages read. Keys begin with what an event names, so that `staleKeys` finds them. */
 
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { findPersonWait, isAlive, type Task } from "../logic/state";
+import type { Task } from "../logic/state";
 import { api, unwrap } from "./client";
 import { Problem } from "./problem";
 
-/** Jobs change without an event of their own; a visible, running task is read again so often, in milliseconds. */
-const RUNNING_REFRESH_MS = 3000;
-const LOG_REFRESH_MS = 1500;
 const TASKS_PER_PAGE = 50;
-const LOG_EVENTS_PER_REQUEST = 500;
 
 export const meQuery = queryOptions({
   queryKey: ["me"],
@@ -75,8 +71,6 @@ export const timelineQuery = (task: string) =>
   queryOptions({
     queryKey: ["task", task, "timeline"],
     queryFn: ({ signal }) => readTimeline(task, signal),
-    refetchInterval: ({ state: { data } }) =>
-      data && isAlive(data.state) && !findPersonWait(data) ? RUNNING_REFRESH_MS : false,
   });
 
 export const evidenceQuery = (task: string) =>
@@ -157,29 +151,6 @@ export const taskBudgetsQuery = (task: string) =>
       unwrap(api.GET("/v1/budgets", { signal, params: { query: { scope_type: "task", scope_id: task } } })),
     retry: false,
   });
-
-/** The whole log of a job, read on from where it ended. */
-export const logQuery = (task: string, job: string, runs: boolean) =>
-  queryOptions({
-    queryKey: ["log", task, job],
-    queryFn: async ({ signal, client, queryKey }) => {
-      const known = client.getQueryData<LogEvents>(queryKey) ?? [];
-      const events = [...known];
-      for (;;) {
-        const from = (events.at(-1)?.number ?? -1) + 1;
-        const query = { from, limit: LOG_EVENTS_PER_REQUEST };
-        const page = await unwrap(api.GET("/v1/jobs/{job}/events", { signal, params: { path: { job }, query } }));
-        events.push(...page.items);
-        if (page.items.length < LOG_EVENTS_PER_REQUEST) return events;
-      }
-    },
-    refetchInterval: runs ? LOG_REFRESH_MS : false,
-    // Lines only ever come at the end: comparing all of them each time is work for nothing.
-    structuralSharing: false,
-  });
-
-type LogEvents = Awaited<ReturnType<typeof readLogPage>>["items"];
-const readLogPage = (job: string) => unwrap(api.GET("/v1/jobs/{job}/events", { params: { path: { job } } }));
 
 export const pullRequestQuery = (task: string, id: string) =>
   queryOptions({

@@ -18,13 +18,17 @@ const INBOX_KINDS = new Set([
   "tool_server.accepted",
   "tool_server.removed",
   "notification.failed",
+  "inbox.viewed",
   "project.deleted",
   "project.archived",
   "project.unarchived",
 ]);
 
 /** Returns the prefixes of the query keys that an event makes old. */
-export function staleKeys(event: Pick<ApiEvent, "kind" | "project_id" | "task_id">): QueryKey[] {
+export function staleKeys(
+  event: Pick<ApiEvent, "kind" | "project_id" | "task_id"> & Partial<Pick<ApiEvent, "data">>,
+): QueryKey[] {
+  if (event.kind === "job.changed") return event.task_id ? staleKeysOfJob(event.task_id, event.data) : [];
   const keys: QueryKey[] = [];
   const area = event.kind.slice(0, event.kind.indexOf("."));
   if (INBOX_KINDS.has(event.kind) || area === "environment") keys.push(["inbox"]);
@@ -46,6 +50,15 @@ export function staleKeys(event: Pick<ApiEvent, "kind" | "project_id" | "task_id
   if (area === "budget") keys.push(["usage"]);
   if (area === "user" || event.kind === "setting.set") keys.push(["me"]);
   return keys;
+}
+
+/** A job changes often: only what shows jobs is read again, and what it left when it succeeded. */
+function staleKeysOfJob(task: string, data: unknown): QueryKey[] {
+  const { state, checks } = (data ?? {}) as { state?: string; checks?: boolean };
+  const parts = ["timeline"];
+  if (checks) parts.push("evidence");
+  else if (state === "succeeded") parts.push("diff", "artifacts");
+  return parts.map((part) => ["task", task, part]);
 }
 
 /** Collects keys and hands each of them over once per turn, so that a burst of events reads each query once. */

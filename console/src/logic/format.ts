@@ -63,6 +63,15 @@ export function formatMebibytes(mebibytes: number): string {
   return mebibytes >= 1024 ? `${(mebibytes / 1024).toFixed(1)} GiB` : `${mebibytes} MiB`;
 }
 
+/** Returns an amount of bytes. */
+export function formatBytes(bytes: number): string {
+  if (bytes < 1024) return `${bytes} B`;
+  const kibibytes = bytes / 1024;
+  return kibibytes < 1024
+    ? `${kibibytes.toFixed(kibibytes < 10 ? 1 : 0)} KiB`
+    : formatMebibytes(Math.round(kibibytes / 1024));
+}
+
 /** Returns the part of an identifier that people compare: its last eight characters, because the first ones are a time. */
 export function shortenId(id: string): string {
   return id.length <= 12 ? id : id.slice(-8);

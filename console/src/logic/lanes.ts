@@ -1,12 +1,19 @@
-/** A timeline as lanes on one axis of time. */
+/** A timeline as lanes, marks and entries on one axis of time. */
 
-import type { Timeline } from "./state";
+import type { Schema } from "../api/client";
+import { formatDuration, shortenId, toWords } from "./format";
+import { STEPS, type Standing, type Timeline } from "./state";
+
+export type Handoff = Pick<
+  Schema["HandoffView"],
+  "handoff_id" | "role" | "kind" | "attempt" | "created_at" | "ended_at"
+>;
 
 export interface Span {
   key: string;
   start: number;
   end: number;
-  kind: "work" | "failed" | "wait" | "person";
+  kind: "work" | "check" | "failed" | "wait" | "person";
   words: string;
 }
 
@@ -15,81 +22,285 @@ export interface Lane {
   spans: Span[];
 }
 
+/** A moment at which a process was replaced and the work went on. */
+export interface RecoveryMark {
+  key: string;
+  at: number;
+  words: string;
+}
+
 export interface Lanes {
   start: number;
   end: number;
   lanes: Lane[];
+  marks: RecoveryMark[];
   /** Money so far, at each step that cost some. */
-  cost: { at: number; micros: number }[];
+  cost: CostPoint[];
 }
 
-/** Places jobs, waits and costs. What is not over yet lasts until now. */
-export function placeLanes(timeline: Timeline, now: number): Lanes {
-  const time = (text: string | null | undefined, other: number) => (text ? new Date(text).getTime() : other);
-  const ended = timeline.state === "completed" || timeline.state === "failed" || timeline.state === "cancelled";
-  const times = [
-    ...timeline.steps.map((step) => time(step.at, now)),
-    ...timeline.jobs.flatMap((job) => [time(job.queued_at, now), time(job.ended_at, ended ? 0 : now)]),
-    ...timeline.waits.flatMap((wait) => [time(wait.opened_at, now), time(wait.resolved_at, ended ? 0 : now)]),
-  ].filter((at) => at > 0);
-  const start = times.length > 0 ? Math.min(...times) : now;
-  const end = Math.max(start + 1, ...times);
+export interface CostPoint {
+  at: number;
+  micros: number;
+}
+
+const BASE_UNIT = "base-check";
+
+function toTime(text: string | null | undefined, other: number): number {
+  return text ? new Date(text).getTime() : other;
+}
+
+function nameUnits(timeline: Timeline): (unit: string) => string {
   const titles = new Map(timeline.units.map((unit) => [unit.key, unit.title]));
+  return (unit) => titles.get(unit) ?? (unit === BASE_UNIT ? "Checks before any change" : unit);
+}
+
+/** Places steps, jobs, waits, restarts and costs. What is not over yet lasts until now. */
+export function placeLanes(timeline: Timeline, now: number, handoffs: readonly Handoff[] = []): Lanes {
+  const ended = timeline.state === "completed" || timeline.state === "failed" || timeline.state === "cancelled";
+  let start = Number.POSITIVE_INFINITY;
+  let last = 0;
+  const cover = (at: number) => {
+    if (at <= 0) return;
+    start = Math.min(start, at);
+    last = Math.max(last, at);
+  };
+  for (const step of timeline.steps) cover(toTime(step.at, now));
+  for (const job of timeline.jobs) {
+    cover(toTime(job.queued_at, now));
+    cover(toTime(job.ended_at, ended ? 0 : now));
+  }
+  for (const wait of timeline.waits) {
+    cover(toTime(wait.opened_at, now));
+    cover(toTime(wait.resolved_at, ended ? 0 : now));
+  }
+  if (!Number.isFinite(start)) start = now;
+  const end = Math.max(start + 1, last);
+  const name = nameUnits(timeline);
   const lanes = new Map<string, Lane>();
-  const lane = (name: string) => {
-    const known = lanes.get(name);
+  const lane = (title: string) => {
+    const known = lanes.get(title);
     if (known) return known;
-    const made: Lane = { name, spans: [] };
-    lanes.set(name, made);
+    const made: Lane = { name: title, spans: [] };
+    lanes.set(title, made);
     return made;
   };
-  for (const wait of timeline.waits) {
-    if (wait.owner !== "person") continue;
-    const span: Span = {
-      key: wait.wait_id,
-      start: time(wait.opened_at, now),
-      end: time(wait.resolved_at, end),
-      kind: "person",
-      words:
-        wait.reason === "paused"
-          ? "was paused"
-          : wait.reason === "approval"
-            ? "waited for a decision"
-            : "waited for an answer",
-    };
-    lane("Waits for you").spans.push(span);
-  }
+  placeSteps(timeline, lane);
+  placeWaits(timeline, end, now, lane);
   for (const job of timeline.jobs) {
-    const target = lane(titles.get(job.unit) ?? (job.unit === "base-check" ? "Checks before any change" : job.unit));
-    const began = time(job.started_at, time(job.ended_at, end));
-    const queued = time(job.queued_at, now);
+    const target = lane(name(job.unit));
+    const began = toTime(job.started_at, toTime(job.ended_at, end));
+    const queued = toTime(job.queued_at, now);
     if (began > queued) {
-      target.spans.push({
-        key: `${job.job_id} queue`,
-        start: queued,
-        end: began,
-        kind: "wait",
-        words: "waited for a node",
-      });
+      const words = "waited for a node";
+      target.spans.push({ key: `${job.job_id} queue`, start: queued, end: began, kind: "wait", words });
     }
     if (job.started_at) {
       target.spans.push({
         key: job.job_id,
         start: began,
-        end: time(job.ended_at, end),
+        end: toTime(job.ended_at, end),
         kind: job.state === "failed" || job.state === "lost" ? "failed" : "work",
         words: `attempt ${job.attempt}, ${job.state}`,
       });
     }
   }
-  let micros = 0;
-  const cost = timeline.steps
-    .filter((step) => step.cost_micros > 0)
-    .map((step) => {
-      micros += step.cost_micros;
-      return { at: time(step.at, now), micros };
+  const marks = findRecoveries(timeline, handoffs);
+  return { start, end, lanes: [...lanes.values()], marks, cost: sumStepCosts(timeline) };
+}
+
+/** One lane for what the workflow itself did: the steps that took time. */
+function placeSteps(timeline: Timeline, lane: (name: string) => Lane): void {
+  for (const step of timeline.steps) {
+    if (step.duration_ms <= 0) continue;
+    const at = toTime(step.at, 0);
+    lane("Steps").spans.push({
+      key: `step ${step.sequence}`,
+      start: at - step.duration_ms,
+      end: at,
+      kind: step.verdict === "fail" ? "failed" : step.node === "verify_step_result" ? "check" : "work",
+      words: `${nameStep(step.node)}, ${step.verdict}`,
     });
-  return { start, end, lanes: [...lanes.values()], cost };
+  }
+}
+
+const WAIT_WORDS: Record<Timeline["waits"][number]["reason"], string> = {
+  job: "waited for work",
+  approval: "waited for a decision",
+  human_input: "waited for an answer",
+  paused: "was paused",
+  retry: "waited for the next attempt",
+  quota: "waited for the quota of a provider",
+  agent: "waited for the project manager",
+};
+
+/** Waits for people and for what is outside. That work takes time shows in the lanes of the units. */
+function placeWaits(timeline: Timeline, end: number, now: number, lane: (name: string) => Lane): void {
+  for (const wait of timeline.waits) {
+    if (wait.owner !== "person" && wait.reason !== "quota" && wait.reason !== "retry") continue;
+    lane(wait.owner === "person" ? "Waits for you" : "Other waits").spans.push({
+      key: wait.wait_id,
+      start: toTime(wait.opened_at, now),
+      end: toTime(wait.resolved_at, end),
+      kind: wait.owner === "person" ? "person" : "wait",
+      words: WAIT_WORDS[wait.reason],
+    });
+  }
+}
+
+/** Returns the words for a step. */
+export function nameStep(node: string): string {
+  return STEPS.find((entry) => entry.node === node)?.words ?? toWords(node);
+}
+
+/**
+ * Returns where a process was lost and the work went on: another runner drove the next step, a node fell silent and its job was given
+ * out again, or a decision was begun anew. Steps that a person made are not driven by a runner.
+ */
+export function findRecoveries(timeline: Timeline, handoffs: readonly Handoff[] = []): RecoveryMark[] {
+  const marks: RecoveryMark[] = [];
+  let driver: string | null = null;
+  for (const step of timeline.steps) {
+    if (step.actor.startsWith("usr_")) continue;
+    if (driver !== null && step.actor !== driver) {
+      const words = `${step.actor} went on here after ${driver}, nothing was lost`;
+      marks.push({ key: `step ${step.sequence}`, at: toTime(step.at, 0) - step.duration_ms, words });
+    }
+    driver = step.actor;
+  }
+  timeline.jobs.forEach((job, index) => {
+    if (job.state !== "lost") return;
+    const again = timeline.jobs.slice(index + 1).some((later) => later.unit === job.unit);
+    const node = job.worker ? `node ${shortenId(job.worker)}` : "the node";
+    const words = `${node} fell silent here; its job ${again ? "was" : "is"} given out again`;
+    marks.push({ key: job.job_id, at: toTime(job.ended_at, toTime(job.started_at, 0)), words });
+  });
+  for (const handoff of handoffs) {
+    if (handoff.attempt < 2) continue;
+    const words = `${toWords(handoff.role).toLowerCase()} restarted here and began “${toWords(handoff.kind).toLowerCase()}” again, nothing was lost`;
+    marks.push({ key: handoff.handoff_id, at: toTime(handoff.ended_at, toTime(handoff.created_at, 0)), words });
+  }
+  return marks.sort((a, b) => a.at - b.at);
+}
+
+function sumStepCosts(timeline: Timeline): CostPoint[] {
+  const costs = timeline.steps
+    .filter((step) => step.cost_micros > 0)
+    .map((step) => ({ at: toTime(step.at, 0), micros: step.cost_micros }));
+  return accumulateCosts(costs);
+}
+
+/** Returns the money spent so far at each of some costs, oldest first. */
+export function accumulateCosts(costs: readonly CostPoint[]): CostPoint[] {
+  let micros = 0;
+  return costs
+    .toSorted((a, b) => a.at - b.at)
+    .map((cost) => {
+      micros += cost.micros;
+      return { at: cost.at, micros };
+    });
+}
+
+/** Returns what was spent at a time. */
+export function costAt(cost: readonly CostPoint[], at: number): number {
+  let low = 0;
+  let high = cost.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((cost[middle]?.at ?? 0) <= at) low = middle + 1;
+    else high = middle;
+  }
+  return cost[low - 1]?.micros ?? 0;
+}
+
+/** Returns what a task will have cost when the rest of its units cost as much as those that are done; null before the first one. */
+export function forecastCost(timeline: Pick<Timeline, "units" | "state">, spent: number): number | null {
+  if (timeline.state !== "running" || spent <= 0) return null;
+  const counted = timeline.units.filter((unit) => unit.state !== "cancelled");
+  const done = counted.filter((unit) => unit.state === "done" || unit.state === "failed").length;
+  if (done === 0 || done === counted.length) return null;
+  return Math.round((spent / done) * counted.length);
+}
+
+export interface TimelineEntry {
+  key: string;
+  at: number;
+  what: string;
+  tone: "ok" | "bad" | "warn" | "muted" | "mark";
+  state: string;
+  unit: string | null;
+  note: string | null;
+  micros: number;
+  job: string | null;
+}
+
+/** Returns everything that happened in one list, oldest first: steps, jobs, questions to people and restarts. */
+export function listEntries(timeline: Timeline, handoffs: readonly Handoff[] = []): TimelineEntry[] {
+  const name = nameUnits(timeline);
+  const entries: TimelineEntry[] = [];
+  for (const step of timeline.steps) {
+    // A wait without words says only that the one before it goes on.
+    if (step.verdict === "wait" && !step.note) continue;
+    const tone = step.verdict === "pass" || step.verdict === "done" ? "ok" : step.verdict === "wait" ? "muted" : "warn";
+    entries.push({
+      key: `step ${step.sequence}`,
+      at: toTime(step.at, 0),
+      what: nameStep(step.node),
+      tone,
+      state: step.verdict,
+      unit: step.unit ? name(step.unit) : null,
+      note: step.note ?? null,
+      micros: step.cost_micros,
+      job: null,
+    });
+  }
+  for (const job of timeline.jobs) {
+    const entry = { unit: name(job.unit), micros: 0, job: job.job_id };
+    if (job.started_at) {
+      const note = `attempt ${job.attempt}${job.worker ? ` on ${shortenId(job.worker)}` : ""}`;
+      const at = toTime(job.started_at, 0);
+      entries.push({ ...entry, key: `${job.job_id} start`, at, what: "Job", tone: "muted", state: "began", note });
+    }
+    if (job.ended_at) {
+      const took = job.started_at ? toTime(job.ended_at, 0) - toTime(job.started_at, 0) : 0;
+      entries.push({
+        ...entry,
+        key: `${job.job_id} end`,
+        at: toTime(job.ended_at, 0),
+        what: "Job",
+        tone: job.state === "succeeded" ? "ok" : "bad",
+        state: job.state,
+        note: `attempt ${job.attempt}, ${formatDuration(took)}`,
+      });
+    }
+  }
+  for (const wait of timeline.waits) {
+    if (wait.owner !== "person") continue;
+    const entry = { what: "You", unit: null, micros: 0, job: null };
+    const at = toTime(wait.opened_at, 0);
+    const asked = { state: "asked", note: wait.question ?? WAIT_WORDS[wait.reason] };
+    entries.push({ ...entry, ...asked, key: `${wait.wait_id} open`, at, tone: "warn" });
+    if (wait.resolved_at) {
+      const answered = { state: wait.resolution ?? "answered", note: wait.answer ?? null };
+      entries.push({ ...entry, ...answered, key: `${wait.wait_id} end`, at: toTime(wait.resolved_at, 0), tone: "ok" });
+    }
+  }
+  for (const mark of findRecoveries(timeline, handoffs)) {
+    const rest = { what: "Recovery", state: "!", unit: null, micros: 0, job: null };
+    entries.push({ ...rest, key: `mark ${mark.key}`, at: mark.at, tone: "mark", note: mark.words });
+  }
+  return entries.sort((a, b) => a.at - b.at);
+}
+
+/** Returns the index of the last entry at or before a time; 0 when there is none. */
+export function entryAt(entries: readonly TimelineEntry[], at: number): number {
+  let low = 0;
+  let high = entries.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((entries[middle]?.at ?? 0) <= at) low = middle + 1;
+    else high = middle;
+  }
+  return Math.max(0, low - 1);
 }
 
 export interface Attempt {
@@ -100,10 +311,12 @@ export interface Attempt {
   state: string | null;
 }
 
-/** Returns the attempts at a unit with how many jobs each had, the work and its checks, and how long they took together. */
-export function groupAttempts(timeline: Timeline, unit: string): Attempt[] {
-  const attempts = new Map<number, Attempt>();
-  for (const job of timeline.jobs.filter((entry) => entry.unit === unit)) {
+/** Returns the attempts at each unit with how many jobs each had, the work and its checks, and how long they took together. */
+export function groupAttempts(timeline: Timeline): Map<string, Attempt[]> {
+  const units = new Map<string, Map<number, Attempt>>();
+  for (const job of timeline.jobs) {
+    const attempts = units.get(job.unit) ?? new Map<number, Attempt>();
+    units.set(job.unit, attempts);
     const attempt = attempts.get(job.attempt) ?? { number: job.attempt, jobs: 0, milliseconds: 0, state: null };
     attempt.jobs += 1;
     if (job.started_at && job.ended_at) {
@@ -112,5 +325,11 @@ export function groupAttempts(timeline: Timeline, unit: string): Attempt[] {
     if (job.state !== "succeeded") attempt.state = job.state;
     attempts.set(job.attempt, attempt);
   }
-  return [...attempts.values()];
+  return new Map([...units].map(([unit, attempts]) => [unit, [...attempts.values()]]));
+}
+
+/** Returns how an attempt stands. An attempt before the last one was not taken, whatever its jobs did. */
+export function standingOfAttempt(attempt: Attempt, isLast: boolean, unit: Standing): Standing {
+  if (isLast) return unit;
+  return attempt.state === "cancelled" ? "cancelled" : "failed";
 }

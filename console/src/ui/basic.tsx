@@ -379,19 +379,33 @@ export function SpendBar({
   spent,
   reserved,
   limit,
+  forecast,
   label,
 }: {
   spent: number;
   reserved: number;
   limit: number | null;
+  /** What it will be in the end, as far as one can tell: a mark. */
+  forecast?: number | null;
   label: string;
 }) {
-  const whole = Math.max(limit ?? 0, spent + reserved, 1);
+  const whole = Math.max(limit ?? 0, spent + reserved, forecast ?? 0, 1);
   const over = limit !== null && spent + reserved > limit * 0.9;
   return (
-    <div role="img" aria-label={label} title={label} className="flex h-2 w-full overflow-hidden rounded-chip bg-line">
+    <div
+      role="img"
+      aria-label={label}
+      title={label}
+      className="relative flex h-2 w-full overflow-hidden rounded-chip bg-line"
+    >
       <div className={over ? "bg-warn" : "bg-accent"} style={{ width: `${(spent / whole) * 100}%` }} />
       <div className="hatched" style={{ width: `${(reserved / whole) * 100}%` }} />
+      {forecast != null && (
+        <div
+          className="absolute inset-y-0 w-0.5 bg-text"
+          style={{ left: `calc(${(forecast / whole) * 100}% - 2px)` }}
+        />
+      )}
     </div>
   );
 }

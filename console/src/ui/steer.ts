@@ -10,7 +10,8 @@ export type Steer =
   | { do: "instruct"; kind: Schema["InstructTask"]["kind"]; text?: string }
   | { do: "cancel" }
   | { do: "unpark" }
-  | { do: "merge"; pullRequest: string }
+  | { do: "merge" | "close"; pullRequest: string }
+  | { do: "review" }
   | { do: "retry"; task: Schema["TaskView"] };
 
 async function send(task: string, steer: Steer): Promise<unknown> {
@@ -32,6 +33,12 @@ async function send(task: string, steer: Steer): Promise<unknown> {
       return unwrap(api.POST("/v1/tasks/{task}/cancel", { params }));
     case "unpark":
       return unwrap(api.DELETE("/v1/tasks/{task}/park", { params }));
+    case "review":
+      return unwrap(api.POST("/v1/reviews", { body: { task_id: task } }));
+    case "close": {
+      const path = { pull_request: steer.pullRequest };
+      return unwrap(api.POST("/v1/pull-requests/{pull_request}/close", { params: { path } }));
+    }
     case "merge": {
       const path = { pull_request: steer.pullRequest };
       return unwrap(api.POST("/v1/pull-requests/{pull_request}/merge", { params: { path } }));

@@ -1,11 +1,12 @@
-import { useQuery } from "@tanstack/react-query";
-import type { Schema } from "../../api/client";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { type Schema, unwrap } from "../../api/client";
+import { pendingApi } from "../../api/pending-task";
 import { evidenceQuery } from "../../api/queries";
 import { formatCount, formatDuration, toWords } from "../../logic/format";
 import type { Standing, Task, Timeline } from "../../logic/state";
 import { groupTests, listTestDoubts } from "../../logic/tests";
 import { describeCommand, stripTerminal } from "../../logic/text";
-import { Age, CopyButton, cx, Empty, Foreign, Loaded, SectionHead, Sign } from "../../ui/basic";
+import { Action, Age, CopyButton, cx, Empty, Foreign, Loaded, ProblemNote, SectionHead, Sign } from "../../ui/basic";
 
 const STATES: Record<Schema["EvidenceState"], Standing> = {
   gathering: "works",
@@ -31,7 +32,8 @@ export function Evidence({ task, timeline }: { task: Task; timeline: Timeline })
           );
         }
         return (
-          <div className="grid gap-6">
+          <div className="grid grid-cols-1 gap-6">
+            <Rerun task={task} evidence={data.evidence} />
             {data.evidence.toReversed().map((entry) => (
               <section key={entry.evidence_id} className={cx("grid gap-1", entry.stale && "text-faint")}>
                 <SectionHead
@@ -93,6 +95,47 @@ export function Evidence({ task, timeline }: { task: Task; timeline: Timeline })
   );
 }
 
+/** Runs the checks once more, from the present commit in a fresh sandbox. */
+function Rerun({ task, evidence }: { task: Task; evidence: readonly Schema["EvidenceView"][] }) {
+  const client = useQueryClient();
+  const rerun = useMutation({
+    mutationFn: () => {
+      const params = { path: { task: task.id } };
+      return unwrap(pendingApi.POST("/v1/tasks/{task}/evidence/rerun", { params }));
+    },
+    onSettled: () => void client.invalidateQueries({ queryKey: ["task", task.id] }),
+  });
+  const gathers = evidence.some((entry) => entry.state === "gathering");
+  const current = evidence.findLast((entry) => !entry.stale);
+  const reason = rerun.isPending
+    ? "It is being sent"
+    : gathers
+      ? "The checks run right now"
+      : current
+        ? null
+        : "There is no commit whose checks could be run again";
+  return (
+    <div className="grid gap-2">
+      <div className="flex flex-wrap items-center gap-3">
+        <Action onPress={() => rerun.mutate()} reason={reason}>
+          Run checks again
+        </Action>
+        <p className="text-meta text-muted">
+          {current?.commit
+            ? `From commit ${current.commit.slice(0, 10)}, in a fresh sandbox; the result becomes new evidence.`
+            : "Checks run from the commit, in a fresh sandbox that no agent has touched."}
+        </p>
+      </div>
+      {rerun.isSuccess && !gathers && (
+        <p role="status" className="border-ok border-l-2 py-1 pl-3">
+          The checks were asked for. Their result appears here.
+        </p>
+      )}
+      {rerun.error && <ProblemNote error={rerun.error} />}
+    </div>
+  );
+}
+
 function CheckRow({ check, isStale }: { check: Schema["CheckResult"]; isStale: boolean }) {
   const command = describeCommand(check.check.argv);
   const groups = check.tests ? groupTests(check.tests) : [];
@@ -102,7 +145,9 @@ function CheckRow({ check, isStale }: { check: Schema["CheckResult"]; isStale: b
       <details>
         <summary className="flex min-h-9 cursor-default flex-wrap items-center gap-x-3 py-1.5 -outline-offset-2 hover:bg-surface">
           <Sign standing={check.tally === "passed" ? "done" : "failed"} word={toWords(check.tally)} />
-          <code className={cx("min-w-0 flex-1 font-mono text-code", isStale && "line-through")}>{command}</code>
+          <code className={cx("min-w-0 flex-1 font-mono text-code", isStale && "line-through")}>
+            <Foreign text={command} />
+          </code>
           <span className="text-meta text-muted">
             {check.exit_code != null && `exit ${check.exit_code} · `}
             {check.milliseconds !== undefined && formatDuration(check.milliseconds)}
@@ -137,6 +182,12 @@ function CheckRow({ check, isStale }: { check: Schema["CheckResult"]; isStale: b
               </pre>
               <CopyButton text={check.excerpt} label="Copy the output" />
             </div>
+          )}
+          {check.sha256 && (
+            <p className="text-meta text-muted">
+              SHA-256 of all it wrote: <code className="font-mono">{check.sha256.slice(0, 16)}</code>{" "}
+              <CopyButton text={check.sha256} label="Copy the digest of the output" />
+            </p>
           )}
           <p className="text-meta text-muted">
             Run it yourself: <code className="font-mono">{command}</code>{" "}

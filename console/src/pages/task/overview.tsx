@@ -1,15 +1,19 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { evidenceQuery, logQuery, reportsQuery } from "../../api/queries";
-import { toWords } from "../../logic/format";
-import { toLogRows } from "../../logic/log";
+import { useMemo } from "react";
+import { useJobLog } from "../../api/job-log";
+import { evidenceQuery, reportsQuery } from "../../api/queries";
+import { artifactsQuery } from "../../api/queries-task";
+import { formatBytes, toWords } from "../../logic/format";
+import { placeOf } from "../../logic/log";
 import { describeSteps, type StepState, type Task, type Timeline } from "../../logic/state";
 import { describeCommand } from "../../logic/text";
-import { Age, cx, Facts, Foreign, Id, Inline, Prose, SectionHead, Sign } from "../../ui/basic";
+import { Age, cx, Facts, Foreign, Id, Inline, ProblemNote, Prose, SectionHead, Sign } from "../../ui/basic";
 import { Criteria, PlanGraph } from "../../ui/plan";
 import { toPlanUnits } from "./units";
 
 export function Overview({ task, timeline }: { task: Task; timeline: Timeline }) {
+  const units = useMemo(() => toPlanUnits(timeline), [timeline]);
   return (
     <div className="grid gap-6">
       <Steps steps={describeSteps(timeline)} />
@@ -20,7 +24,7 @@ export function Overview({ task, timeline }: { task: Task; timeline: Timeline })
           >
             Plan
           </SectionHead>
-          <PlanGraph units={toPlanUnits(timeline)} />
+          <PlanGraph units={units} />
         </section>
       )}
       <div className="grid grid-cols-1 gap-6 medium:grid-cols-2">
@@ -57,8 +61,9 @@ export function Overview({ task, timeline }: { task: Task; timeline: Timeline })
           )}
           {timeline.pull_request && <PullRequest timeline={timeline} />}
           <LastEvidence task={task.id} />
-          <Tail task={task.id} timeline={timeline} />
+          <Tail timeline={timeline} />
           <Reports task={task.id} />
+          <Artifacts task={task.id} />
         </div>
       </div>
     </div>
@@ -122,7 +127,7 @@ function PullRequest({ timeline }: { timeline: Timeline }) {
           search={(previous) => ({ ...previous, tab: "changes" as const })}
           className="text-accent underline"
         >
-          See the changes
+          Review the changes
         </Link>
       </p>
     </section>
@@ -150,21 +155,27 @@ function LastEvidence({ task }: { task: string }) {
 
 const TAIL_ROWS = 8;
 
-function Tail({ task, timeline }: { task: string; timeline: Timeline }) {
+function Tail({ timeline }: { timeline: Timeline }) {
   const job = timeline.jobs.findLast((entry) => entry.state === "running");
-  const log = useQuery({ ...logQuery(task, job?.job_id ?? "", true), enabled: job !== undefined });
-  if (!job || !log.data) return null;
+  const log = useJobLog(job?.job_id ?? null, true);
+  if (!job || log.rows.length === 0) return null;
   return (
     <section className="grid gap-2">
-      <SectionHead aside={job.unit}>Now</SectionHead>
+      <SectionHead
+        aside={
+          <Link to="." search={(previous: object) => ({ ...previous, tab: "logs" as const })} className="underline">
+            {job.setup_step ? `sets up ${job.setup_step}` : job.unit}
+          </Link>
+        }
+      >
+        Now
+      </SectionHead>
       <pre className="overflow-hidden font-mono text-code text-muted">
-        {toLogRows(log.data)
-          .slice(-TAIL_ROWS)
-          .map((row) => (
-            <div key={row.key} className="overflow-hidden text-ellipsis whitespace-pre">
-              <Foreign text={row.text} />
-            </div>
-          ))}
+        {log.rows.slice(-TAIL_ROWS).map((row) => (
+          <div key={placeOf(row)} className="overflow-hidden text-ellipsis whitespace-pre">
+            <Foreign text={row.text} />
+          </div>
+        ))}
       </pre>
     </section>
   );
@@ -183,6 +194,39 @@ function Reports({ task }: { task: string }) {
               {toWords(report.agent_role)} · {toWords(report.kind).toLowerCase()} · <Age at={report.reported_at} ago />
             </p>
             <Foreign text={report.summary} />
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+/** Files that agents left. They are downloaded, never shown: nobody has checked what is in them. */
+function Artifacts({ task }: { task: string }) {
+  const artifacts = useQuery(artifactsQuery(task));
+  if (artifacts.error) return <ProblemNote error={artifacts.error} onRetry={() => void artifacts.refetch()} />;
+  if (!artifacts.data || artifacts.data.length === 0) return null;
+  return (
+    <section className="grid gap-2">
+      <SectionHead aside="left by agents, not checked">Artifacts</SectionHead>
+      <ul>
+        {artifacts.data.map((artifact) => (
+          <li
+            key={artifact.id}
+            className="flex min-h-9 flex-wrap items-center gap-x-3 border-line border-b py-1 text-meta text-muted"
+          >
+            <a
+              href={`/v1/artifacts/${encodeURIComponent(artifact.id)}`}
+              download={artifact.name}
+              className="min-w-0 flex-1 text-body text-accent underline"
+            >
+              <Foreign text={artifact.name} />
+            </a>
+            <span title={artifact.media_type}>{formatBytes(artifact.bytes)}</span>
+            <code className="font-mono" title={`SHA-256 ${artifact.sha256}`}>
+              {artifact.sha256.slice(0, 10)}
+            </code>
+            <Age at={artifact.created_at} ago />
           </li>
         ))}
       </ul>

@@ -6,6 +6,7 @@ import { useState } from "react";
 import type { Schema } from "../../api/client";
 import { meQuery, parkQuery, projectQuery, taskBudgetsQuery, taskQuery, timelineQuery } from "../../api/queries";
 import { formatCost } from "../../logic/format";
+import { forecastCost } from "../../logic/lanes";
 import {
   describeStanding,
   findPersonWait,
@@ -86,7 +87,7 @@ function TaskBody({ tab, task, timeline }: { tab: string; task: Task; timeline: 
     case "plan":
       return <PlanTab task={task} timeline={timeline} />;
     case "timeline":
-      return <TimelineTab timeline={timeline} />;
+      return <TimelineTab task={task} timeline={timeline} />;
     case "logs":
       return <Logs timeline={timeline} />;
     case "changes":
@@ -133,9 +134,29 @@ function TaskHead({ task, timeline }: { task: Task; timeline: Timeline | null })
       {stall?.commands.map((line) => (
         <Command key={line} line={line} />
       ))}
+      {task.unreviewed && <Unreviewed task={task} />}
       <Park task={task} />
       {timeline && <Cost task={task} timeline={timeline} />}
     </header>
+  );
+}
+
+/** A task that an agent wrote is read by a person. */
+function Unreviewed({ task }: { task: Task }) {
+  const steer = useSteer(task.id);
+  return (
+    <div className="flex flex-wrap items-center gap-3 border-warn border-l-2 py-1 pl-3">
+      <p>
+        <span aria-hidden="true" className="mr-1.5 font-mono text-warn">
+          !
+        </span>
+        An agent wrote this task, and no person has reviewed it.
+      </p>
+      <Action onPress={() => steer.mutate({ do: "review" })} reason={steer.isPending ? "It is being sent" : null}>
+        Mark task as reviewed
+      </Action>
+      {steer.error && <ProblemNote error={steer.error} />}
+    </div>
   );
 }
 
@@ -165,53 +186,73 @@ function Cost({ task, timeline }: { task: Task; timeline: Timeline }) {
   const spent = Math.max(timeline.cost_micros, budget?.spent_micros ?? 0);
   const reserved = budget?.reserved_micros ?? 0;
   const limit = budget?.max_cost_micros ?? task.budget.max_cost_micros ?? null;
+  const forecast = forecastCost(timeline, spent);
   const words = [
     `${money(spent)} spent`,
     reserved > 0 ? `${money(reserved)} reserved` : null,
+    forecast === null ? null : `${money(forecast)} forecast`,
     limit === null ? "no limit of its own" : `limit ${money(limit)}`,
   ].filter(Boolean);
   return (
     <div className="flex max-w-[760px] flex-wrap items-center gap-x-3 gap-y-1">
       <div className="w-52 max-small:w-full">
-        <SpendBar spent={spent} reserved={reserved} limit={limit} label={words.join(", ")} />
+        <SpendBar spent={spent} reserved={reserved} limit={limit} forecast={forecast} label={words.join(", ")} />
       </div>
       <span className="text-meta text-muted">{words.join(" · ")}</span>
     </div>
   );
 }
 
-function MergeAction({ task, request }: { task: string; request: Schema["PullRequestEntry"] }) {
+/** What a person does with a pull request: merge it, or close it. */
+function DeliverActions({ task, request }: { task: string; request: Schema["PullRequestEntry"] }) {
   const steer = useSteer(task);
-  const [asks, setAsks] = useState(false);
-  const close = () => {
-    setAsks(false);
+  const [asks, setAsks] = useState<"merge" | "close" | null>(null);
+  const back = () => {
+    setAsks(null);
     steer.reset();
   };
-  const merge = () => steer.mutate({ do: "merge", pullRequest: request.id }, { onSuccess: close });
+  const send = () => {
+    if (asks) steer.mutate({ do: asks, pullRequest: request.id }, { onSuccess: back });
+  };
+  const button = asks === "close" ? "Close pull request" : "Merge pull request";
   return (
-    <>
-      <Action tone="primary" onPress={() => setAsks(true)}>
+    <div className="flex flex-wrap gap-2">
+      <Action tone="primary" onPress={() => setAsks("merge")}>
         Merge pull request…
       </Action>
-      <Layer title={`Merge pull request #${request.number}`} isOpen={asks} onClose={close}>
+      <Action tone="danger" onPress={() => setAsks("close")}>
+        Close pull request…
+      </Action>
+      <Layer title={`${button} #${request.number}`} isOpen={asks !== null} onClose={back}>
         <p>
           <Foreign text={request.title} />
         </p>
-        <p className="text-muted">
-          The commit of <code className="font-mono">{request.branch}</code> becomes part of the base branch. A merge is
-          not taken back here.
-        </p>
+        {asks === "close" ? (
+          <p className="text-muted">
+            Nothing of <code className="font-mono">{request.branch}</code> becomes part of the base branch. The branch
+            stays, and a closed pull request is not opened again.
+          </p>
+        ) : (
+          <p className="text-muted">
+            The commit of <code className="font-mono">{request.branch}</code> becomes part of the base branch. A merge
+            is not taken back here.
+          </p>
+        )}
         {steer.error && <ProblemNote error={steer.error} />}
         <div className="flex gap-2">
-          <Action tone="primary" onPress={merge} reason={steer.isPending ? "It is being merged" : null}>
-            Merge pull request
+          <Action
+            tone={asks === "close" ? "danger" : "primary"}
+            onPress={send}
+            reason={steer.isPending ? "It is being sent" : null}
+          >
+            {button}
           </Action>
-          <Action tone="quiet" onPress={close}>
+          <Action tone="quiet" onPress={back}>
             Back
           </Action>
         </div>
       </Layer>
-    </>
+    </div>
   );
 }
 
@@ -267,7 +308,7 @@ function Steering({ task, timeline }: { task: Task; timeline: Timeline | null })
   if (!isAlive(task.state)) {
     if (task.state === "completed") {
       return timeline?.pull_request?.state === "open" ? (
-        <MergeAction task={task.id} request={timeline.pull_request} />
+        <DeliverActions task={task.id} request={timeline.pull_request} />
       ) : null;
     }
     return (
@@ -323,10 +364,10 @@ function Steering({ task, timeline }: { task: Task; timeline: Timeline | null })
         )}
         {runs && !wait && (
           <>
-            <Action tone="quiet" className="max-medium:hidden" onPress={() => setAsking("expand_scope")}>
+            <Action tone="quiet" onPress={() => setAsking("expand_scope")}>
               Expand…
             </Action>
-            <Action tone="quiet" className="max-medium:hidden" onPress={() => setAsking("reduce_scope")}>
+            <Action tone="quiet" onPress={() => setAsking("reduce_scope")}>
               Reduce…
             </Action>
           </>

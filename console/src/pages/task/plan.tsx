@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
 import { plannedQuery } from "../../api/queries";
 import { formatCount, formatDuration, toWords } from "../../logic/format";
 import { groupAttempts } from "../../logic/lanes";
@@ -15,14 +16,23 @@ export function PlanTab({ task, timeline }: { task: Task; timeline: Timeline }) 
     const units = steps.map((step) => ({ ...step, depends_on: step.depends_on ?? [], standing: "waits" as const }));
     return <PlanGraph units={units} />;
   }
+  return <Units timeline={timeline} />;
+}
+
+function Units({ timeline }: { timeline: Timeline }) {
+  const units = useMemo(() => toPlanUnits(timeline), [timeline]);
+  const attempts = useMemo(() => groupAttempts(timeline), [timeline]);
   return (
-    <div className="grid gap-6">
-      <PlanGraph units={toPlanUnits(timeline)} />
+    <div className="grid grid-cols-1 gap-6">
+      <PlanGraph units={units} />
       <section className="grid gap-1">
         <SectionHead>Units and attempts</SectionHead>
         <ul>
           {timeline.units.map((unit) => (
-            <li key={unit.key} className="grid gap-1.5 border-line border-b py-3">
+            <li
+              key={unit.key}
+              className="grid gap-1.5 border-line border-b py-3 [contain-intrinsic-size:auto_72px] [content-visibility:auto]"
+            >
               <div className="flex flex-wrap items-baseline gap-x-3 gap-y-1">
                 <Sign standing={standingOfUnit(unit)} word />
                 <span className="font-medium">
@@ -31,7 +41,7 @@ export function PlanTab({ task, timeline }: { task: Task; timeline: Timeline }) 
                 <code className="font-mono text-code text-faint">{unit.key}</code>
               </div>
               <ol className="flex flex-wrap gap-1.5 pl-6">
-                {groupAttempts(timeline, unit.key).map((attempt) => (
+                {(attempts.get(unit.key) ?? []).map((attempt) => (
                   <li
                     key={attempt.number}
                     className="rounded-chip border border-line px-1.5 py-0.5 text-meta text-muted"
