@@ -18,11 +18,11 @@ export interface ArtifactView {
 export interface TaskEstimate {
   basis: "project" | "installation" | "unknown";
   samples: number;
-  cost_usd?: { p50: string; p90: string } | null;
+  cost_micros?: { p50: number; p90: number } | null;
   seconds?: { p50: number; p90: number } | null;
 }
 
-/** A rule as `PUT /v1/rules/{name}` takes it, with the name that is proposed. */
+/** A drafted rule. The page of rules reads it; here it is only handed on. */
 export type RuleDraft = Record<string, unknown>;
 
 interface Answer<T> {
@@ -34,7 +34,7 @@ interface PendingTaskPaths {
     get: { parameters: { path: { task: string } }; responses: { 200: Answer<{ items: ArtifactView[] }> } };
   };
   "/v1/tasks/{task}/evidence/rerun": {
-    post: { parameters: { path: { task: string } }; responses: { 202: Answer<unknown> } };
+    post: { parameters: { path: { task: string } }; responses: { 202: Answer<Schema["TaskEvidence"]> } };
   };
   "/v1/tasks/estimate": {
     post: {
@@ -50,7 +50,11 @@ interface PendingTaskPaths {
     };
   };
   "/v1/approvals/{approval}/draft-rule": {
-    post: { parameters: { path: { approval: string } }; responses: { 200: Answer<RuleDraft> } };
+    post: {
+      parameters: { path: { approval: string } };
+      requestBody: { content: { "application/json": { approved: boolean } } };
+      responses: { 200: Answer<RuleDraft> };
+    };
   };
 }
 

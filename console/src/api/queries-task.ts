@@ -86,3 +86,20 @@ export const membersQuery = (project: string) =>
       unwrap(api.GET("/v1/projects/{project}/members", { signal, params: { path: { project } } })),
     retry: false,
   });
+
+/** What a task of a project will cost and how long it will take, from those that are done; null where the server cannot say. */
+export const estimateQuery = (project: string, description: string) =>
+  queryOptions({
+    // The numbers depend on the project alone.
+    queryKey: ["project", project, "estimate"],
+    queryFn: async ({ signal }) => {
+      try {
+        const body = { project_id: project, description: description || "estimate" };
+        return await unwrap(pendingApi.POST("/v1/tasks/estimate", { signal, body }));
+      } catch (error) {
+        if (error instanceof Problem && [403, 404, 405].includes(error.status)) return null;
+        throw error;
+      }
+    },
+    retry: false,
+  });

@@ -11,6 +11,8 @@ export interface ApiEvent {
   kind: string;
   project_id?: string | null;
   task_id?: string | null;
+  actor_id?: string | null;
+  occurred_at?: string;
   data: unknown;
 }
 

@@ -1,15 +1,19 @@
 /** One item of the inbox, whole, with what can be decided about it. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
+import { Link, useNavigate } from "@tanstack/react-router";
 import { type ReactNode, useCallback, useState } from "react";
 import { api, unwrap } from "../api/client";
+import { pendingApi } from "../api/pending-task";
 import { approvalQuery, meQuery, plannedQuery, taskQuery, timelineQuery } from "../api/queries";
+import { estimateQuery } from "../api/queries-task";
 import { formatCost, formatCount, formatTime, toWords } from "../logic/format";
 import type { InboxAction, InboxItem } from "../logic/inbox";
+import { describeEstimate, parseLimit } from "../logic/new-task";
 import { Action, Age, Facts, Foreign, Id, Inline, Loaded, ProblemNote, Prose, SectionHead, useSeen } from "../ui/basic";
 import { Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
+import { Layer } from "../ui/layer";
 import { Criteria, PlanGraph } from "../ui/plan";
 import { useDecideApproval, useSteer } from "../ui/steer";
 
@@ -77,9 +81,21 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
   const steer = useSteer(id);
   const [sendsBack, setSendsBack] = useState(false);
   const [note, setNote] = useState("");
+  const isRead = task.data !== undefined && !timeline.isPending && !planned.isPending;
+  const estimate = useQuery({
+    ...estimateQuery(task.data?.project_id ?? "", task.data?.description ?? ""),
+    enabled: Boolean(task.data),
+  });
+  const [end, isSeen] = useSeenWhole(isRead);
   const wait = item.id;
   const approve = () => steer.mutate({ do: "approve", wait });
-  const waitsFor = timeline.isPending ? "The plan is being read" : steer.isPending ? "It is being sent" : null;
+  const waitsFor = !isRead
+    ? "The plan is being read"
+    : steer.isPending
+      ? "It is being sent"
+      : isSeen
+        ? null
+        : "Read the plan to its end first";
   useKeys({ a: waitsFor ? undefined : approve, d: () => setSendsBack(true), r: () => setSendsBack(true) });
   return (
     <article className="grid gap-4">
@@ -109,6 +125,7 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
                   "Scope",
                   `${toWords(planned.data.scope)} · ${formatCount(planned.data.plan.steps.length, "unit")}`,
                 ],
+                estimate.data && ["Estimate", describeEstimate(estimate.data, me.data?.currency ?? "USD")],
                 [
                   "Limit",
                   data.budget.max_cost_micros != null
@@ -138,6 +155,7 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
                 ],
               ]}
             />
+            <div ref={end} />
           </>
         )}
       </Loaded>
@@ -151,7 +169,9 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
             <Action
               tone="primary"
               onPress={() => steer.mutate({ do: "send_back", wait, note })}
-              reason={note.trim() === "" ? "Write what should be different" : waitsFor}
+              reason={
+                note.trim() === "" ? "Write what should be different" : steer.isPending ? "It is being sent" : null
+              }
             >
               Send back
             </Action>
@@ -167,6 +187,8 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
             <Action hotkey="D" onPress={() => setSendsBack(true)}>
               Send back…
             </Action>
+            <EditLimit task={id} micros={task.data?.budget.max_cost_micros ?? null} />
+            {item.actions.includes("cancel") && <StopTask task={id} />}
           </>
         )}
       </Actions>
@@ -195,20 +217,126 @@ function QuestionDetail({ item, task: id, project }: { item: InboxItem; task: st
         <Action tone="primary" onPress={() => steer.mutate({ do: "answer", wait, text })} reason={reason}>
           Send answer
         </Action>
+        {item.actions.includes("cancel") && <StopTask task={id} />}
       </Actions>
     </article>
   );
 }
 
-function CallDetail({ item, project }: { item: InboxItem; project: string | null }) {
-  const approval = useQuery(approvalQuery(item.id));
-  const decide = useDecideApproval();
+/** Returns a mark for the end of what is decided about, and whether it was in view. */
+function useSeenWhole(isRead: boolean) {
   const [isSeen, setSeen] = useState(false);
   const markSeen = useCallback(() => setSeen(true), []);
-  const end = useSeen(approval.data !== undefined, markSeen);
-  const send = (approved: boolean) => decide.mutate({ approval: item.id, approved });
-  const waitsFor = decide.isPending ? "It is being sent" : isSeen ? null : "Read the call to its end first";
-  useKeys({ a: waitsFor ? undefined : () => send(true), d: () => send(false) });
+  return [useSeen(isRead, markSeen), isSeen] as const;
+}
+
+/** Sets what the model calls of a task may cost together. */
+function EditLimit({ task, micros }: { task: string; micros: number | null }) {
+  const client = useQueryClient();
+  const me = useQuery(meQuery);
+  const [isOpen, setOpen] = useState(false);
+  const [text, setText] = useState("");
+  const limit = parseLimit(text);
+  const set = useMutation({
+    mutationFn: (max_cost_micros: number) =>
+      unwrap(
+        api.PUT("/v1/budgets", { body: { scope_type: "task", scope_id: task, period: "total", max_cost_micros } }),
+      ),
+    onSuccess: () => {
+      setOpen(false);
+      void client.invalidateQueries({ queryKey: ["task", task] });
+    },
+  });
+  const open = () => {
+    setText(micros === null ? "" : String(micros / 1_000_000));
+    set.reset();
+    setOpen(true);
+  };
+  const reason = limit.error ?? (limit.micros === null ? "Write an amount" : set.isPending ? "It is being sent" : null);
+  return (
+    <>
+      <Action tone="quiet" onPress={open}>
+        Edit limit…
+      </Action>
+      <Layer title="Edit the limit of the task" isOpen={isOpen} onClose={() => setOpen(false)}>
+        <Field
+          label={`Limit in ${me.data?.currency ?? "USD"}`}
+          value={text}
+          onChange={setText}
+          inputMode="decimal"
+          error={limit.error}
+          autoFocus
+          description="What the model calls of the task may cost together."
+        />
+        {set.error && <ProblemNote error={set.error} />}
+        <div className="flex gap-2">
+          <Action tone="primary" onPress={() => limit.micros !== null && set.mutate(limit.micros)} reason={reason}>
+            Set limit
+          </Action>
+          <Action tone="quiet" onPress={() => setOpen(false)}>
+            Back
+          </Action>
+        </div>
+      </Layer>
+    </>
+  );
+}
+
+function StopTask({ task }: { task: string }) {
+  const steer = useSteer(task);
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <>
+      <Action tone="danger" className="small:ml-auto" onPress={() => setOpen(true)}>
+        Stop task…
+      </Action>
+      <Layer title="Stop the task" isOpen={isOpen} onClose={() => setOpen(false)}>
+        <p className="text-muted">
+          Its sandboxes end, what was not delivered is lost, and the tasks that depend on it are cancelled too. It
+          cannot be undone.
+        </p>
+        {steer.error && <ProblemNote error={steer.error} />}
+        <div className="flex gap-2">
+          <Action
+            tone="danger"
+            onPress={() => steer.mutate({ do: "cancel" }, { onSuccess: () => setOpen(false) })}
+            reason={steer.isPending ? "It is being sent" : null}
+          >
+            Stop task
+          </Action>
+          <Action tone="quiet" onPress={() => setOpen(false)}>
+            Back
+          </Action>
+        </div>
+      </Layer>
+    </>
+  );
+}
+
+function CallDetail({ item, project }: { item: InboxItem; project: string | null }) {
+  const approval = useQuery(approvalQuery(item.id));
+  const client = useQueryClient();
+  const navigate = useNavigate();
+  const decide = useDecideApproval();
+  const [draftsRule, setDraftsRule] = useState(false);
+  const [end, isSeen] = useSeenWhole(approval.data !== undefined);
+  // The arguments are erased when the call is decided: the rule is drafted before.
+  const draft = useMutation({
+    mutationFn: async (approved: boolean) => {
+      const params = { path: { approval: item.id } };
+      const body = { approved };
+      const rule = await unwrap(pendingApi.POST("/v1/approvals/{approval}/draft-rule", { params, body }));
+      client.setQueryData(["rule-draft", item.id, String(approved)], rule);
+      await decide.mutateAsync({ approval: item.id, approved });
+      // The address of the rules page has these from the change that adds the drafts to it.
+      await navigate({ to: "/tools/rules", search: { approval: item.id, approved } as never });
+    },
+  });
+  const send = (approved: boolean) =>
+    draftsRule ? draft.mutate(approved) : decide.mutate({ approval: item.id, approved });
+  const busy = decide.isPending || draft.isPending ? "It is being sent" : null;
+  const waitsFor = busy ?? (isSeen ? null : "Read the call to its end first");
+  useKeys({ a: waitsFor ? undefined : () => send(true), d: busy ? undefined : () => send(false) });
   return (
     <article className="grid gap-4">
       <Head item={item} project={project} title="May this call be made?" />
@@ -242,12 +370,27 @@ function CallDetail({ item, project }: { item: InboxItem; project: string | null
           </>
         )}
       </Loaded>
-      {decide.error && <ProblemNote error={decide.error} />}
+      {(draft.error ?? decide.error) && <ProblemNote error={draft.error ?? decide.error} />}
+      <label className="flex min-h-8 items-start gap-2">
+        <input
+          type="checkbox"
+          checked={draftsRule}
+          onChange={(event) => setDraftsRule(event.target.checked)}
+          className="mt-0.5 size-4 accent-accent"
+        />
+        <span>
+          Decide like this next time
+          <span className="block text-meta text-muted">
+            Drafts a rule and opens it. In shadow mode a rule only marks calls; nothing is decided by it until you
+            enable it.
+          </span>
+        </span>
+      </label>
       <Actions>
         <Action tone="primary" hotkey="A" onPress={() => send(true)} reason={waitsFor}>
           Approve call
         </Action>
-        <Action hotkey="D" onPress={() => send(false)} reason={decide.isPending ? "It is being sent" : null}>
+        <Action hotkey="D" onPress={() => send(false)} reason={busy}>
           Deny call
         </Action>
       </Actions>

@@ -3,10 +3,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { ArrowLeft } from "lucide-react";
-import { useEffect, useMemo, useRef } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { inboxQuery, projectsQuery } from "../api/queries";
+import { useDecisions } from "../events/decisions";
 import { formatCount } from "../logic/format";
-import { type InboxItem, type InboxKind, type InboxView, KIND_WORDS } from "../logic/inbox";
+import { findDecision, type InboxItem, type InboxKind, type InboxView, KIND_WORDS } from "../logic/inbox";
 import { firstLine, writeOutHidden } from "../logic/text";
 import { Age, cx, Empty, Foreign, Loaded, Page } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
@@ -14,6 +15,7 @@ import { useKeys } from "../ui/keys";
 import { TabBar } from "../ui/tabs";
 import { WelcomeLink } from "../ui/welcome-state";
 import { InboxDetail } from "./inbox-detail";
+import { DecidedItem, Presence } from "./inbox-live";
 
 export function InboxPage() {
   usePageCommand("cynork inbox", "/v1/inbox");
@@ -36,8 +38,16 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: InboxView
   );
   const shown = items.filter((item) => kind === undefined || item.kind === kind);
   const isWide = window.matchMedia("(min-width: 1200px)").matches;
-  const chosen = shown.find((item) => item.id === chosenId) ?? (isWide && !chosenId ? shown[0] : undefined);
-  const gone = chosenId !== undefined && !items.some((item) => item.id === chosenId);
+  // What is shown beside the list stays when it is decided elsewhere: the next item never slips below a finger.
+  const [first, setFirst] = useState(shown[0]?.id);
+  const wantedId = chosenId ?? (isWide ? (first ?? shown[0]?.id) : undefined);
+  const opened = useRef<InboxItem | null>(null);
+  const listed = items.find((item) => item.id === wantedId);
+  if (listed) opened.current = listed;
+  const chosen = listed ?? (opened.current && opened.current.id === wantedId ? opened.current : undefined);
+  const decision = findDecided(chosen, useDecisions());
+  const isDecided = chosen !== undefined && !listed;
+  const gone = chosenId !== undefined && !chosen;
   const tabs = [
     { id: "all", name: "All", count: counts.total },
     ...(Object.keys(KIND_WORDS) as InboxKind[])
@@ -46,14 +56,19 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: InboxView
   ];
 
   const move = (by: number) => {
+    setFirst(undefined);
     const index = shown.findIndex((item) => item.id === chosen?.id);
     const next = shown[Math.min(Math.max(index + by, 0), shown.length - 1)];
     if (next) void navigate({ search: (previous) => ({ ...previous, item: next.id }), replace: true });
   };
-  const close = () => void navigate({ search: (previous) => ({ ...previous, item: undefined }) });
+  const close = () => {
+    opened.current = null;
+    setFirst(undefined);
+    void navigate({ search: (previous) => ({ ...previous, item: undefined }) });
+  };
   useKeys({ j: () => move(1), k: () => move(-1), Escape: chosenId ? close : undefined });
 
-  if (items.length === 0) {
+  if (items.length === 0 && !chosen) {
     return (
       <>
         <h1 className="text-title">Inbox</h1>
@@ -78,7 +93,7 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: InboxView
         <h1 className="text-title">
           Inbox{" "}
           <span className="font-normal text-lead text-muted">
-            {counts.total === 1 ? "1 needs" : `${counts.total} need`} you
+            {counts.total === 0 ? "nothing needs" : counts.total === 1 ? "1 needs" : `${counts.total} need`} you
           </span>
         </h1>
         {tabs.length > 2 && <TabBar label="Kinds" parameter="kind" value={kind ?? "all"} tabs={tabs} />}
@@ -107,16 +122,27 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: InboxView
             >
               <ArrowLeft size={15} aria-hidden="true" /> Inbox
             </button>
-            <InboxDetail
-              key={chosen.id}
-              item={chosen}
-              project={chosen.project_slug ?? names.get(chosen.project_id ?? "") ?? null}
-            />
+            {isDecided ? (
+              <DecidedItem item={chosen} decision={decision} />
+            ) : (
+              <div className="grid grid-cols-1 gap-3">
+                <Presence key={chosen.id} item={chosen} />
+                <InboxDetail
+                  key={chosen.id}
+                  item={chosen}
+                  project={chosen.project_slug ?? names.get(chosen.project_id ?? "") ?? null}
+                />
+              </div>
+            )}
           </div>
         )}
       </div>
     </div>
   );
+}
+
+function findDecided(item: InboxItem | null | undefined, decisions: ReturnType<typeof useDecisions>) {
+  return item ? findDecision(item, decisions) : null;
 }
 
 /** An item in the address that is not in the inbox any more. */

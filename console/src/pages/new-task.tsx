@@ -6,7 +6,8 @@ import { useEffect, useState } from "react";
 import { Form } from "react-aria-components";
 import { api, makeKey, unwrap } from "../api/client";
 import { meQuery, projectsQuery, readinessQuery } from "../api/queries";
-import { parseCriteria, parseLimit } from "../logic/new-task";
+import { estimateQuery } from "../api/queries-task";
+import { describeEstimate, parseCriteria, parseLimit } from "../logic/new-task";
 import { quoteShell } from "../logic/text";
 import { Action, Command, Empty, Foreign, Loaded, Page, PageHead, ProblemNote } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
@@ -41,6 +42,7 @@ export function NewTaskPage() {
   const readiness = useQuery(readinessQuery);
   const [draft, setDraft] = useState(readDraft);
   const project = draft.project || search.project || projects.data?.items[0]?.id || "";
+  const estimate = useQuery({ ...estimateQuery(project, draft.description.trim()), enabled: project !== "" });
   const criteria = parseCriteria(draft.criteria);
   const limit = parseLimit(draft.limit);
   const change = (part: Partial<Draft>) => setDraft((previous) => ({ ...previous, ...part, key: makeKey() }));
@@ -165,6 +167,12 @@ export function NewTaskPage() {
                     )}
                   </p>
                 ))}
+                {estimate.data && (
+                  <section aria-label="Estimate" aria-live="polite">
+                    <h2 className="text-body">Estimate</h2>
+                    <p className="text-muted">{describeEstimate(estimate.data, me.data?.currency ?? "USD")}</p>
+                  </section>
+                )}
                 {create.error && <ProblemNote error={create.error} />}
                 <div className="sticky bottom-0 flex items-center gap-3 border-line border-t bg-bg py-3">
                   <Action type="submit" tone="primary" reason={reason}>

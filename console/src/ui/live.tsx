@@ -2,8 +2,9 @@
 
 import { useQueryClient } from "@tanstack/react-query";
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useState } from "react";
+import { recordDecision } from "../events/decisions";
 import { InvalidationBatch, staleKeys } from "../events/invalidate";
-import { browserEnvironment, followEvents, type LinkState } from "../events/stream";
+import { type ApiEvent, browserEnvironment, followEvents, type LinkState } from "../events/stream";
 
 interface Live {
   state: LinkState;
@@ -28,7 +29,10 @@ export function LiveProvider({ session, children }: { session: string | null; ch
       for (const queryKey of keys) void client.invalidateQueries({ queryKey });
     });
     const listener = {
-      onEvent: (event: Parameters<typeof staleKeys>[0]) => batch.add(staleKeys(event)),
+      onEvent: (event: ApiEvent) => {
+        recordDecision(event);
+        batch.add(staleKeys(event));
+      },
       onLink: (state: LinkState, at: number) => {
         // While the connection is tried again, the data stays as old as the end of the last live stream.
         setLive((previous) => ({ state, at: state === "live" || previous.state === "live" ? at : previous.at }));

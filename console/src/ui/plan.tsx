@@ -153,6 +153,7 @@ function usePlanWindow(scroller: RefObject<HTMLElement | null>, layout: PlanLayo
 }
 
 const MAP_WIDTH = 168;
+const MIN_MAP_HEIGHT = 48;
 const MAX_MAP_HEIGHT = 112;
 
 /** The whole plan, small, with a frame around what is in view. A press moves the view. */
@@ -160,7 +161,7 @@ function PlanMap({ layout, scroller }: { layout: PlanLayout<PlanUnit>; scroller:
   const frame = useRef<SVGRectElement>(null);
   const width = layout.columns * STEP_X;
   const height = layout.rows * STEP_Y;
-  const scale = Math.min(MAP_WIDTH / width, MAX_MAP_HEIGHT / height);
+  const mapHeight = Math.min(Math.max(MIN_MAP_HEIGHT, (MAP_WIDTH / width) * height), MAX_MAP_HEIGHT);
   const cells = useMemo(
     () =>
       layout.nodes.map(({ node, column, row }) => (
@@ -199,19 +200,20 @@ function PlanMap({ layout, scroller }: { layout: PlanLayout<PlanUnit>; scroller:
     const box = event.currentTarget.getBoundingClientRect();
     const element = scroller.current;
     element?.scrollTo({
-      left: (event.clientX - box.left) / scale - element.clientWidth / 2,
-      top: (event.clientY - box.top) / scale - element.clientHeight / 2,
+      left: ((event.clientX - box.left) / MAP_WIDTH) * width - element.clientWidth / 2,
+      top: ((event.clientY - box.top) / mapHeight) * height - element.clientHeight / 2,
     });
   };
   return (
     <svg
       aria-hidden="true"
       viewBox={`0 0 ${width} ${height}`}
-      width={width * scale}
-      height={height * scale}
+      preserveAspectRatio="none"
+      width={MAP_WIDTH}
+      height={mapHeight}
       onPointerDown={move}
       onPointerMove={move}
-      className="absolute right-3 bottom-3 touch-none rounded-chip border border-line bg-raised shadow-float"
+      className="absolute right-5 bottom-5 touch-none rounded-chip border border-line bg-raised shadow-float"
     >
       {cells}
       <rect ref={frame} className="fill-none stroke-text" strokeWidth={2} vectorEffect="non-scaling-stroke" />

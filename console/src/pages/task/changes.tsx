@@ -442,7 +442,7 @@ function DiffLine({
   return (
     <div
       className={cx(
-        "group absolute left-0 flex h-5 w-full min-w-full whitespace-pre",
+        "absolute left-0 flex h-5 w-full min-w-full leading-5 whitespace-pre",
         DIFF_TONES[row.kind],
         isActive && "outline outline-accent -outline-offset-1",
       )}
@@ -457,9 +457,9 @@ function DiffLine({
           tabIndex={-1}
           aria-label={`Remark on line ${row.after ?? row.before ?? ""}`}
           onClick={onWrite}
-          className="w-11 shrink-0 pr-2 text-right text-faint select-none hover:bg-accent hover:text-on-accent"
+          className="w-11 shrink-0 pr-2 text-right leading-5 text-faint select-none hover:bg-accent hover:text-on-accent"
         >
-          {row.after ?? row.before ?? ""}
+          {row.after ?? <span className="small:sr-only">{row.before}</span>}
         </button>
       ) : (
         <span className="w-11 shrink-0" />

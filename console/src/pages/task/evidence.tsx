@@ -3,7 +3,7 @@ import { type Schema, unwrap } from "../../api/client";
 import { pendingApi } from "../../api/pending-task";
 import { evidenceQuery } from "../../api/queries";
 import { formatCount, formatDuration, toWords } from "../../logic/format";
-import type { Standing, Task, Timeline } from "../../logic/state";
+import { isAlive, type Standing, type Task, type Timeline } from "../../logic/state";
 import { groupTests, listTestDoubts } from "../../logic/tests";
 import { describeCommand, stripTerminal } from "../../logic/text";
 import { Action, Age, CopyButton, cx, Empty, Foreign, Loaded, ProblemNote, SectionHead, Sign } from "../../ui/basic";
@@ -48,7 +48,13 @@ export function Evidence({ task, timeline }: { task: Task; timeline: Timeline })
                     <Foreign text={titles.get(entry.unit) ?? entry.unit} />, attempt {entry.attempt}
                   </span>{" "}
                   <Sign standing={STATES[entry.state]} word={toWords(entry.state)} />
-                  {entry.stale && <span className="font-normal text-faint"> a later commit made it void</span>}
+                  {entry.stale && (
+                    <span className="font-normal text-faint">
+                      {data.evidence.some((it) => !it.stale && it.commit === entry.commit)
+                        ? " was run again later"
+                        : " a later commit made it void"}
+                    </span>
+                  )}
                 </SectionHead>
                 {entry.error && (
                   <p className="text-bad">
@@ -111,9 +117,11 @@ function Rerun({ task, evidence }: { task: Task; evidence: readonly Schema["Evid
     ? "It is being sent"
     : gathers
       ? "The checks run right now"
-      : current
-        ? null
-        : "There is no commit whose checks could be run again";
+      : isAlive(task.state)
+        ? "The task goes by its checks until it has ended; then they can be run again"
+        : current
+          ? null
+          : "There is no commit whose checks could be run again";
   return (
     <div className="grid gap-2">
       <div className="flex flex-wrap items-center gap-3">

@@ -15,10 +15,10 @@ import { toPlanUnits } from "./units";
 export function Overview({ task, timeline }: { task: Task; timeline: Timeline }) {
   const units = useMemo(() => toPlanUnits(timeline), [timeline]);
   return (
-    <div className="grid gap-6">
+    <div className="grid grid-cols-1 gap-6">
       <Steps steps={describeSteps(timeline)} />
       {timeline.units.length > 0 && (
-        <section className="grid gap-3">
+        <section className="grid grid-cols-1 gap-3">
           <SectionHead
             aside={`${timeline.units.filter((unit) => unit.state === "done").length} of ${timeline.units.length} done`}
           >

@@ -447,7 +447,7 @@ const Entries = memo(function Entries({
         ref={scroller}
         tabIndex={0}
         aria-label="What happened"
-        className="max-h-[60vh] overflow-y-auto"
+        className="max-h-[60vh] overflow-y-auto pr-2"
         onPointerLeave={() => cursor.move(null)}
       >
         <ol className="relative" style={{ height: virtual.getTotalSize() }}>
