@@ -45,7 +45,8 @@ import { TimelineTab } from "./timeline";
 
 export function TaskPage() {
   const { task: id } = useParams({ from: "/tasks/$task" });
-  const { tab = "overview" } = useSearch({ from: "/tasks/$task" });
+  // Only the tab: a file, a line or a moment in the address concerns a tab alone.
+  const tab = useSearch({ from: "/tasks/$task", select: (search) => search.tab ?? "overview" });
   const task = useQuery(taskQuery(id));
   const timeline = useQuery(timelineQuery(id));
   usePageCommand(`cynork task show ${id}`, `/v1/tasks/${id}/timeline`);

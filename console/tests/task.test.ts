@@ -1,0 +1,304 @@
+import { describe, expect, it } from "vitest";
+import { staleKeys } from "../src/events/invalidate";
+import { toTreeRows } from "../src/logic/file-tree";
+import { colourLine, patternOf } from "../src/logic/highlight";
+import { type Decision, describeDecision, describeViewers, findDecision, type InboxItem } from "../src/logic/inbox";
+import { accumulateCosts, costAt, findRecoveries, forecastCost, groupAttempts, listEntries } from "../src/logic/lanes";
+import { findRow, listFoldable, selectRows, toLogRows, toRawLog } from "../src/logic/log";
+import { describeEstimate } from "../src/logic/new-task";
+import { cullPlan, layoutPlan } from "../src/logic/plan";
+import { chooseRecipient, type Remark, toComments, toInstruction } from "../src/logic/remarks";
+import type { Timeline } from "../src/logic/state";
+
+const at = (second: number) => new Date(Date.UTC(2026, 0, 1) + second * 1000).toISOString();
+const time = (second: number) => Date.UTC(2026, 0, 1) + second * 1000;
+
+const timeline = (part: Partial<Timeline>): Timeline => ({
+  task_id: "tsk_1",
+  run_id: "run_1",
+  trace_id: "",
+  state: "running",
+  standing: "",
+  retries_used: 0,
+  cost_micros: 0,
+  mermaid: "",
+  plan_mermaid: "",
+  steps: [],
+  waits: [],
+  units: [],
+  jobs: [],
+  ...part,
+});
+
+const step = (sequence: number, part: Partial<Timeline["steps"][number]> = {}) => ({
+  sequence,
+  node: "plan_steps",
+  verdict: "pass",
+  attempt: 1,
+  actor: "runner-1",
+  duration_ms: 0,
+  cost_micros: 0,
+  at: at(sequence),
+  ...part,
+});
+
+const job = (id: string, part: Partial<Timeline["jobs"][number]> = {}) => ({
+  job_id: id,
+  unit: "a",
+  attempt: 1,
+  state: "succeeded",
+  queued_at: at(1),
+  started_at: at(2),
+  ended_at: at(5),
+  ...part,
+});
+
+const unit = (key: string, state: Timeline["units"][number]["state"]) => ({
+  key,
+  title: key,
+  depends_on: [],
+  attempts: 1,
+  findings: [],
+  state,
+});
+
+describe("recoveries", () => {
+  it("are found where another runner drove on, a node fell silent or a decision was begun again", () => {
+    const story = timeline({
+      steps: [step(1), step(2, { actor: "usr_1" }), step(3), step(4, { actor: "runner-2" })],
+      jobs: [job("job_1", { state: "lost", worker: "nod_12345678901234567890" }), job("job_2")],
+    });
+    const handoff = {
+      handoff_id: "hof_1",
+      role: "project_manager",
+      kind: "plan",
+      attempt: 2,
+      created_at: at(6),
+    } as const;
+    expect(findRecoveries(story, [handoff]).map((mark) => [mark.at, mark.words])).toEqual([
+      [time(4), "runner-2 went on here after runner-1, nothing was lost"],
+      [time(5), "node 34567890 fell silent here; its job was given out again"],
+      [time(6), "project manager restarted here and began “plan” again, nothing was lost"],
+    ]);
+  });
+});
+
+describe("the entries of a timeline", () => {
+  it("have steps, jobs and questions in the order of time, without waits that say nothing", () => {
+    const story = timeline({
+      units: [unit("a", "done")],
+      steps: [step(3), step(4, { verdict: "wait" })],
+      jobs: [job("job_1")],
+      waits: [{ wait_id: "wai_1", reason: "human_input", owner: "person", question: "Which?", opened_at: at(1) }],
+    });
+    expect(listEntries(story).map((entry) => [entry.at, entry.what, entry.state, entry.note])).toEqual([
+      [time(1), "You", "asked", "Which?"],
+      [time(2), "Job", "began", "attempt 1"],
+      [time(3), "Plan", "pass", null],
+      [time(5), "Job", "succeeded", "attempt 1, 3 s"],
+    ]);
+  });
+});
+
+describe("the cost of a task", () => {
+  it("is known at each moment, whatever the order of the calls", () => {
+    const cost = accumulateCosts([
+      { at: 30, micros: 5 },
+      { at: 10, micros: 2 },
+    ]);
+    expect(cost).toEqual([
+      { at: 10, micros: 2 },
+      { at: 30, micros: 7 },
+    ]);
+    expect([5, 10, 29, 30].map((moment) => costAt(cost, moment))).toEqual([0, 2, 2, 7]);
+  });
+
+  it("is forecast from the units that are done, and not before the first or after the last", () => {
+    const units = [unit("a", "done"), unit("b", "dispatched"), unit("c", "pending"), unit("d", "cancelled")];
+    expect(forecastCost({ state: "running", units }, 100)).toBe(300);
+    expect(forecastCost({ state: "running", units: units.slice(1) }, 100)).toBeNull();
+    expect(forecastCost({ state: "running", units: units.slice(0, 1) }, 100)).toBeNull();
+    expect(forecastCost({ state: "completed", units }, 100)).toBeNull();
+  });
+});
+
+describe("attempts", () => {
+  it("are grouped by unit with the time of their jobs", () => {
+    const story = timeline({ jobs: [job("job_1"), job("job_2", { state: "failed" }), job("job_3", { attempt: 2 })] });
+    expect(groupAttempts(story)).toEqual(
+      new Map([
+        [
+          "a",
+          [
+            { number: 1, jobs: 2, milliseconds: 6000, state: "failed" },
+            { number: 2, jobs: 1, milliseconds: 3000, state: null },
+          ],
+        ],
+      ]),
+    );
+  });
+});
+
+describe("a large plan", () => {
+  it("keeps a chain in its lane and draws what is in view, with the edges that cross it", () => {
+    const layout = layoutPlan([
+      { key: "a", depends_on: [] },
+      { key: "b", depends_on: [] },
+      { key: "c", depends_on: ["b"] },
+      { key: "d", depends_on: ["c"] },
+    ]);
+    expect(layout.nodes.map((it) => [it.node.key, it.column, it.row])).toEqual([
+      ["a", 0, 0],
+      ["b", 0, 1],
+      ["c", 1, 1],
+      ["d", 2, 1],
+    ]);
+    const drawn = cullPlan(layout, { firstColumn: 1, lastColumn: 1, firstRow: 1, lastRow: 1 });
+    expect(drawn.nodes.map((it) => it.node.key)).toEqual(["c"]);
+    expect(drawn.edges.map((it) => `${it.from.node.key}${it.to.node.key}`)).toEqual(["bc", "cd"]);
+  });
+});
+
+describe("a log", () => {
+  const event = (number: number, name: string, data: unknown) =>
+    ({ number, at: "", at_ms: number, event: name, data }) as never;
+  const rows = toLogRows([
+    event(0, "tool", { call: "1", title: "npm test", status: "failed" }),
+    event(1, "output", { stream: "stderr", text: "\u001b[31mno\u001b[0m\nBad (x)\n" }),
+    event(2, "message", { text: "I look." }),
+  ]);
+
+  it("folds what a command wrote, and finds words and errors", () => {
+    expect(listFoldable(rows)).toEqual([0]);
+    expect(selectRows(rows, new Set(), "")).toBeNull();
+    expect(selectRows(rows, new Set([0]), "")).toEqual([0, 3]);
+    expect(selectRows(rows, new Set([0]), "bad (X)")).toEqual([2]);
+    expect(selectRows(rows, new Set(), "", true)).toEqual([0, 1, 2]);
+  });
+
+  it("has a place for each line and is copied as it was written", () => {
+    expect(["1-1", "2-0", "9-0"].map((place) => findRow(rows, place))).toEqual([2, 3, -1]);
+    expect(toRawLog(rows)).toBe("npm test\n\u001b[31mno\u001b[0m\nBad (x)\nI look.");
+  });
+});
+
+describe("remarks", () => {
+  const remarks: Remark[] = [
+    { id: "1", path: "a.ts", line: 3, quote: "x", isRemoved: false, body: " Why? " },
+    { id: "2", path: "b.ts", line: null, quote: " old()", isRemoved: true, body: "Keep it" },
+  ];
+
+  it("become the comments of one review, or one instruction", () => {
+    expect(toComments(remarks)).toEqual([
+      { path: "a.ts", line: 3, body: "Why?" },
+      { path: "b.ts", body: "About the removed line `old()`: Keep it" },
+    ]);
+    expect(toInstruction(remarks)).toBe(
+      "Remarks of a person on the changes so far:\n- a.ts:3: Why?\n- b.ts: About the removed line `old()`: Keep it",
+    );
+  });
+
+  it("go to the open pull request, else to the task that runs, else nowhere with the reason", () => {
+    const request = { id: "pul_1", state: "open", commit: "c" } as const;
+    expect(chooseRecipient("completed", request)).toEqual({ to: "review", pullRequest: "pul_1", commit: "c" });
+    expect(chooseRecipient("running", null)).toEqual({ to: "task" });
+    expect(chooseRecipient("completed", { ...request, state: "merged" })).toEqual({
+      to: null,
+      reason: "The pull request is merged: ask for a new task",
+    });
+  });
+});
+
+describe("changed files", () => {
+  it("are a tree whose lonely directories are one row", () => {
+    const rows = toTreeRows([{ path: "src/a/b/x.ts" }, { path: "src/a/b/y.ts" }, { path: "README.md" }]);
+    expect(rows.map((row) => `${" ".repeat(row.depth)}${row.name}`)).toEqual([
+      "src/a/b",
+      " x.ts",
+      " y.ts",
+      "README.md",
+    ]);
+  });
+
+  it("have colours for comments, strings and words of the language, and none where nothing is known", () => {
+    expect(colourLine('let a = "if"; // if', patternOf("x.rs"))).toEqual([
+      { text: "let", tone: "keyword" },
+      { text: " a = ", tone: "plain" },
+      { text: '"if"', tone: "string" },
+      { text: "; ", tone: "plain" },
+      { text: "// if", tone: "comment" },
+    ]);
+    expect(colourLine("if # x", patternOf("README.md"))).toEqual([{ text: "if # x", tone: "plain" }]);
+  });
+});
+
+describe("the inbox", () => {
+  const item: InboxItem = {
+    id: "apr_1",
+    kind: "call",
+    title: "",
+    text: "",
+    since: at(10),
+    actions: [],
+    blocked_tasks: 0,
+    blocked_units: 0,
+    task_id: "tsk_1",
+    project_id: "prj_1",
+  };
+  const decision = (part: Partial<Decision>): Decision => ({
+    kind: "approval.decided",
+    actor: "usr_2",
+    at: at(11),
+    project: null,
+    task: null,
+    data: { approval_id: "apr_1", approved: false },
+    ...part,
+  });
+
+  it("finds who decided an item, and not who decided another one or earlier", () => {
+    const own = decision({});
+    expect(findDecision(item, [own, decision({ data: { approval_id: "apr_2" } })])).toBe(own);
+    expect(findDecision(item, [decision({ at: at(9) })])).toBeNull();
+    const plan = { ...item, id: "wai_1", kind: "plan" as const };
+    const approved = decision({ kind: "task.instructed", task: "tsk_1", data: { kind: "approved" } });
+    expect(findDecision(plan, [decision({}), approved])).toBe(approved);
+    expect([own, approved].map(describeDecision)).toEqual(["denied this call", "approved this plan"]);
+  });
+
+  it("says who else looks", () => {
+    expect([[], ["Ada"], ["Ada", "Ben", "Cy"]].map(describeViewers)).toEqual([
+      null,
+      "Ada looks at this too.",
+      "Ada, Ben and Cy look at this too.",
+    ]);
+  });
+});
+
+describe("an estimate", () => {
+  it("says from how many tasks it comes, or that nothing is known", () => {
+    const range = { p50: 420_000, p90: 1_900_000 };
+    const known = { basis: "project", samples: 12, cost_micros: range, seconds: { p50: 340, p90: 1800 } } as const;
+    expect(describeEstimate(known, "USD")).toBe(
+      "About $0.42 and 5 m 40 s; nine of ten stay below $1.90 and 30 m. From 12 tasks of this project.",
+    );
+    expect(describeEstimate({ basis: "unknown", samples: 1 }, "USD")).toBe(
+      "Unknown: fewer than three tasks have been done.",
+    );
+  });
+});
+
+describe("an event of a job", () => {
+  it("makes only what shows jobs old, and what a job left when it succeeded", () => {
+    const event = { kind: "job.changed", task_id: "tsk_1" };
+    expect(staleKeys({ ...event, data: { state: "running", checks: false } })).toEqual([["task", "tsk_1", "timeline"]]);
+    expect(staleKeys({ ...event, data: { state: "failed", checks: true } })).toEqual([
+      ["task", "tsk_1", "timeline"],
+      ["task", "tsk_1", "evidence"],
+    ]);
+    expect(staleKeys({ ...event, data: { state: "succeeded", checks: false } })).toEqual([
+      ["task", "tsk_1", "timeline"],
+      ["task", "tsk_1", "diff"],
+      ["task", "tsk_1", "artifacts"],
+    ]);
+  });
+});
