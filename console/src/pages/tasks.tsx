@@ -47,7 +47,7 @@ export function TasksPage() {
   });
   return (
     <Page wide>
-      <div className="flex items-start justify-between gap-4">
+      <div className="flex items-start justify-between gap-4 max-small:pb-2">
         <PageHead title="Tasks" />
         <Link
           to="/tasks/new"

@@ -41,9 +41,15 @@ export function PlanGraph({ units }: { units: readonly PlanUnit[] }) {
   const height = layout.rows * STEP_Y - GAP_Y;
   return (
     <>
-      <div className="small:hidden">
-        <PlanList units={units} />
-      </div>
+      {units.length > MAX_UNITS_WITHOUT_MAP ? (
+        <section tabIndex={0} aria-label="Units of the plan" className="max-h-[60vh] overflow-y-auto small:hidden">
+          <PlanList units={units} />
+        </section>
+      ) : (
+        <div className="small:hidden">
+          <PlanList units={units} />
+        </div>
+      )}
       <div className="relative max-small:hidden">
         <section
           ref={scroller}
