@@ -1,0 +1,169 @@
+/**
+ * This browser as a witness: it keeps the last signed head of each chain that it saw, and believes a newer one only with a proof that
+ * nothing was removed or changed since. A head that contradicts what was seen never replaces it.
+ */
+
+import { type Checkpoint, verifyCheckpoint } from "./audit";
+import { fromHex, verifyConsistency } from "./merkle";
+
+export interface SeenHead extends Checkpoint {
+  /** When this browser saw it. */
+  seen_at: string;
+}
+
+export interface Witness {
+  /** The public key that signed the first head that was seen. */
+  public_key: string | null;
+  chains: Record<string, SeenHead>;
+}
+
+export type HeadState =
+  /** Seen for the first time: there is nothing to compare with. */
+  | "first"
+  /** The same as last time. */
+  | "same"
+  /** Longer than last time, and proven to begin with what was seen. */
+  | "grown"
+  /** Removed by retention, as the server says: its records are gone, its head was seen. */
+  | "pruned"
+  /** Shorter than what was seen, or gone. */
+  | "cut_off"
+  /** As long or longer, but not with the records that were seen. */
+  | "rewritten"
+  /** The signature does not fit. */
+  | "forged"
+  /** Another key than the one that was seen signs now. */
+  | "other_key"
+  /** The server gave no proof, so nothing is known. */
+  | "unproven";
+
+export interface HeadVerdict {
+  chain: string;
+  state: HeadState;
+  /** In plain words. */
+  words: string;
+  seen: SeenHead | null;
+  offered: Checkpoint | null;
+}
+
+/** States in which somebody has to act: the log is not what it was. */
+export const ALARMS: ReadonlySet<HeadState> = new Set(["cut_off", "rewritten", "forged", "other_key"]);
+
+/** Chains that are kept at most; beyond that, the oldest ones that are closed are forgotten first. */
+const MAX_CHAINS = 1000;
+
+export const EMPTY_WITNESS: Witness = { public_key: null, chains: {} };
+
+/** Reads what was kept. What is not whole is treated as never seen. */
+export function parseWitness(text: string | null): Witness {
+  try {
+    const value = JSON.parse(text ?? "null") as Partial<Witness> | null;
+    if (value === null || typeof value !== "object" || typeof value.chains !== "object" || value.chains === null) {
+      return EMPTY_WITNESS;
+    }
+    const chains = Object.entries(value.chains).filter(([chain, head]) => isHead(head) && head.chain === chain);
+    return {
+      public_key: typeof value.public_key === "string" ? value.public_key : null,
+      chains: Object.fromEntries(chains),
+    };
+  } catch {
+    return EMPTY_WITNESS;
+  }
+}
+
+function isHead(value: unknown): value is SeenHead {
+  if (typeof value !== "object" || value === null) return false;
+  const head = value as Record<string, unknown>;
+  return (
+    ["chain", "root", "head", "at", "signature", "seen_at"].every((name) => typeof head[name] === "string") &&
+    Number.isSafeInteger(head.size) &&
+    typeof head.closed === "boolean"
+  );
+}
+
+/** Asks for the hashes that lead from one size of a chain to a later one. */
+export type ProveGrowth = (chain: string, from: number, to: number) => Promise<string[]>;
+
+/** Judges a head that the server offers against the one that was seen. */
+export async function judgeHead(
+  seen: SeenHead | null,
+  offered: Checkpoint,
+  publicKey: string,
+  prove: ProveGrowth,
+): Promise<HeadVerdict> {
+  const verdict = (state: HeadState, words: string): HeadVerdict => ({
+    chain: offered.chain,
+    state,
+    words,
+    seen,
+    offered,
+  });
+  if (!(await verifyCheckpoint(offered, publicKey).catch(() => false))) {
+    return verdict("forged", "The signature under this head does not fit the installation's key.");
+  }
+  if (seen === null) return verdict("first", "This browser sees this chain for the first time.");
+  const count = (size: number) => `${size.toLocaleString("en-US")} record${size === 1 ? "" : "s"}`;
+  if (offered.size < seen.size) {
+    const words = `This chain had ${count(seen.size)} when this browser last looked, and the server now shows ${count(offered.size)}. Records were cut off at its end.`;
+    return verdict("cut_off", words);
+  }
+  if (offered.size === seen.size) {
+    return offered.root === seen.root && offered.head === seen.head
+      ? verdict("same", "The same as when this browser last looked.")
+      : verdict(
+          "rewritten",
+          `The ${count(seen.size)} of this chain are not those that this browser saw. Records were changed.`,
+        );
+  }
+  if (seen.closed) {
+    return verdict("rewritten", "This chain was closed with a signature, and records were added after that.");
+  }
+  let path: string[];
+  try {
+    path = await prove(offered.chain, seen.size, offered.size);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    return verdict("unproven", `The server gave no proof that this chain only grew: ${why}`);
+  }
+  const earlier = { size: seen.size, root: fromHex(seen.root, 32) };
+  const later = { size: offered.size, root: fromHex(offered.root, 32) };
+  const grew = await readPath(path).then(
+    (hashes) => verifyConsistency(earlier, later, hashes),
+    () => false,
+  );
+  return grew
+    ? verdict(
+        "grown",
+        `${count(offered.size - seen.size)} more than when this browser last looked; nothing before them was changed.`,
+      )
+    : verdict(
+        "rewritten",
+        `The first ${count(seen.size)} of this chain are not those that this browser saw. Records were changed or removed.`,
+      );
+}
+
+async function readPath(path: readonly string[]): Promise<Uint8Array[]> {
+  return path.map((hash) => fromHex(hash, 32));
+}
+
+/** A chain that was seen and that the server does not list any more. */
+export function judgeMissing(seen: SeenHead, isPruned: boolean): HeadVerdict {
+  const words = isPruned
+    ? "Its records were removed because their time was over (audit.retention_days)."
+    : `This browser saw this chain with ${seen.size.toLocaleString("en-US")} records. The server does not have it any more: it was removed as a whole.`;
+  return { chain: seen.chain, state: isPruned ? "pruned" : "cut_off", words, seen, offered: null };
+}
+
+/** Returns what to keep after looking: heads that were proven take the place of older ones, and nothing else changes. */
+export function keepHeads(witness: Witness, verdicts: readonly HeadVerdict[], publicKey: string, now: string): Witness {
+  const chains = { ...witness.chains };
+  for (const { chain, state, offered } of verdicts) {
+    if (offered && (state === "first" || state === "grown")) chains[chain] = { ...offered, seen_at: now };
+    if (state === "pruned") delete chains[chain];
+  }
+  const byAge = Object.values(chains).sort((one, other) => (one.at < other.at ? -1 : 1));
+  for (const head of byAge.filter((it) => it.closed).slice(0, Math.max(0, byAge.length - MAX_CHAINS))) {
+    delete chains[head.chain];
+  }
+  return { public_key: witness.public_key ?? publicKey, chains };
+}
