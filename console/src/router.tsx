@@ -187,24 +187,76 @@ const images = createRoute({
   component: lazyRouteComponent(() => import("./pages/images"), "ImagesPage"),
 });
 
+export interface RulesSearch {
+  rule?: string | undefined;
+  /** A rule that is not stored yet. */
+  new?: true | undefined;
+  /** The call whose decision the new rule is drafted from, and that decision. */
+  approval?: string | undefined;
+  approved?: boolean | undefined;
+}
+
 const rules = createRoute({
   getParentRoute: () => root,
   path: "/tools/rules",
-  validateSearch: (search: Record<string, unknown>): { rule?: string | undefined } => ({ rule: text(search.rule) }),
+  validateSearch: (search: Record<string, unknown>): RulesSearch => ({
+    rule: text(search.rule),
+    new: search.new === true ? true : undefined,
+    approval: text(search.approval),
+    approved: typeof search.approved === "boolean" ? search.approved : undefined,
+  }),
   component: lazyRouteComponent(() => import("./pages/rules"), "RulesPage"),
 });
+
+export interface ExplainSearch {
+  call?: string | undefined;
+  project?: string | undefined;
+  agent?: string | undefined;
+  tool?: string | undefined;
+  /** JSON, as it was typed. */
+  arguments?: string | undefined;
+  /** A rule that is taken as put into force, or as deleted when it is in force. */
+  assume?: string | undefined;
+}
 
 const explain = createRoute({
   getParentRoute: () => root,
   path: "/tools/explain",
-  validateSearch: (search: Record<string, unknown>): { call?: string | undefined } => ({ call: text(search.call) }),
+  validateSearch: (search: Record<string, unknown>): ExplainSearch => ({
+    call: text(search.call),
+    project: text(search.project),
+    agent: text(search.agent),
+    tool: text(search.tool),
+    arguments: text(search.arguments),
+    assume: text(search.assume),
+  }),
   component: lazyRouteComponent(() => import("./pages/explain"), "ExplainPage"),
 });
+
+export interface AuditSearch {
+  call?: string | undefined;
+  tool?: string | undefined;
+  decision?: string | undefined;
+  project?: string | undefined;
+  task?: string | undefined;
+  role?: string | undefined;
+  since?: string | undefined;
+  until?: string | undefined;
+}
 
 const audit = createRoute({
   getParentRoute: () => root,
   path: "/audit",
-  validateSearch: (search: Record<string, unknown>): { call?: string | undefined } => ({ call: text(search.call) }),
+  validateSearch: (search: Record<string, unknown>): AuditSearch => ({
+    call: text(search.call),
+    tool: text(search.tool),
+    decision: text(search.decision),
+    project: text(search.project),
+    task: text(search.task),
+    role: text(search.role),
+    since: text(search.since),
+    until: text(search.until),
+  }),
   component: lazyRouteComponent(() => import("./pages/audit"), "AuditPage"),
 });
 

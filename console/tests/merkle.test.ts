@@ -11,7 +11,17 @@ import {
   verifyProof,
 } from "../src/logic/audit";
 import { fromHex, hashLeaf, toHex, verifyConsistency, verifyInclusion } from "../src/logic/merkle";
-import { EMPTY_WITNESS, judgeHead, judgeMissing, keepHeads, parseWitness, type SeenHead } from "../src/logic/witness";
+import {
+  EMPTY_WITNESS,
+  type HeadVerdict,
+  judgeHead,
+  judgeMissing,
+  judgeRegistry,
+  keepHeads,
+  parseWitness,
+  type SeenHead,
+  type Witness,
+} from "../src/logic/witness";
 
 // RFC 6962, section 2.1, word for word and with another implementation of SHA-256.
 const hash = (...parts: Buffer[]) => createHash("sha256").update(Buffer.concat(parts)).digest();
@@ -326,11 +336,16 @@ describe("this browser as a witness", () => {
   const judge = async (offered: Checkpoint, list = leaves, before: SeenHead | null = seen) =>
     (await judgeHead(before, offered, KEY, proves(list))).state;
 
+  const REGISTRY = `2:${"ab".repeat(32)}`;
+  const witness: Witness = { public_key: KEY, registry: REGISTRY, chains: { [CHAIN]: seen } };
+  const look = (verdict: HeadVerdict) => ({ public_key: KEY, registry: REGISTRY, verdicts: [verdict] });
+
   it("keeps the first head that it sees", async () => {
     const verdict = await judgeHead(null, seen, KEY, proves(leaves));
     expect(verdict.state).toBe("first");
-    expect(keepHeads(EMPTY_WITNESS, [verdict], KEY, NOW)).toEqual({
+    expect(keepHeads(EMPTY_WITNESS, look(verdict), NOW)).toEqual({
       public_key: KEY,
+      registry: REGISTRY,
       chains: { [CHAIN]: { ...seen, seen_at: NOW } },
     });
   });
@@ -342,17 +357,20 @@ describe("this browser as a witness", () => {
       "grown",
       "6 records more than when this browser last looked; nothing before them was changed.",
     ]);
-    expect(keepHeads({ public_key: KEY, chains: { [CHAIN]: seen } }, [verdict], KEY, NOW).chains[CHAIN]).toEqual({
-      ...offered,
-      seen_at: NOW,
-    });
+    expect(keepHeads(witness, look(verdict), NOW).chains[CHAIN]).toEqual({ ...offered, seen_at: NOW });
     expect(await judge(headOf(leaves.slice(0, 5), { at: "2026-01-02T09:00:00Z" }))).toBe("same");
+  });
+
+  it("does not go back to a shorter head when another tab has seen a longer one", async () => {
+    const longer = { ...witness, chains: { [CHAIN]: { ...headOf(leaves), seen_at: NOW } } };
+    const verdict = await judgeHead(seen, headOf(leaves.slice(0, 8)), KEY, proves(leaves.slice(0, 8)));
+    expect(verdict.state).toBe("grown");
+    expect(keepHeads(longer, look(verdict), NOW)).toEqual(longer);
   });
 
   it("keeps the old head of a chain that was cut off, rewritten, forged, reopened or removed", async () => {
     const changed = leaves.with(1, hash(Buffer.from("another")));
     const stranger = generateKeyPairSync("ed25519").privateKey;
-    const witness = { public_key: KEY, chains: { [CHAIN]: seen } };
     const verdicts = [
       await judgeHead(seen, headOf(leaves.slice(0, 4)), KEY, proves(leaves)),
       await judgeHead(seen, headOf(changed.slice(0, 5)), KEY, proves(changed)),
@@ -362,7 +380,8 @@ describe("this browser as a witness", () => {
       await judgeHead({ ...seen, closed: true }, headOf(leaves), KEY, proves(leaves)),
       await judgeHead(seen, headOf(leaves), KEY, async () => ["not a hash"]),
       await judgeHead(seen, headOf(leaves), KEY, () => Promise.reject(new Error("the server does not answer"))),
-      judgeMissing(seen, false),
+      judgeMissing(seen, null),
+      judgeMissing(seen, NOW),
     ];
     expect(verdicts.map((verdict) => verdict.state)).toEqual([
       "cut_off",
@@ -374,8 +393,9 @@ describe("this browser as a witness", () => {
       "rewritten",
       "unproven",
       "cut_off",
+      "pruned",
     ]);
-    for (const verdict of verdicts) expect(keepHeads(witness, [verdict], KEY, NOW)).toEqual(witness);
+    for (const verdict of verdicts) expect(keepHeads(witness, look(verdict), NOW)).toEqual(witness);
   });
 
   it("says how many records are gone", async () => {
@@ -385,16 +405,33 @@ describe("this browser as a witness", () => {
     );
   });
 
-  it("forgets a chain whose time was over, and keeps the first key for ever", () => {
-    const witness = { public_key: KEY, chains: { [CHAIN]: seen } };
-    expect(keepHeads(witness, [judgeMissing(seen, true)], "another key", NOW)).toEqual({ public_key: KEY, chains: {} });
+  it("keeps everything when another key signs", async () => {
+    const offered = headOf(leaves);
+    const verdict = await judgeHead(seen, offered, KEY, proves(leaves));
+    expect(keepHeads(witness, { ...look(verdict), public_key: "00".repeat(32) }, NOW)).toEqual(witness);
+  });
+
+  it("finds that the newest chains were removed or replaced, and keeps the list that it saw", () => {
+    const [less, other, more] = [`1:${"cd".repeat(32)}`, `2:${"cd".repeat(32)}`, `3:${"cd".repeat(32)}`];
+    expect([null, REGISTRY, more].map((text) => judgeRegistry(text, more))).toEqual([null, null, null]);
+    expect([less, other, ""].map((text) => judgeRegistry(REGISTRY, text))).toEqual([
+      "There were 2 chains when this browser last looked, and the server now shows 1. The newest chains were removed as a whole.",
+      "The newest chain is another one than the one that this browser saw. The list of chains was rewritten.",
+      "There were 2 chains when this browser last looked, and the server now shows 0. The newest chains were removed as a whole.",
+    ]);
+    const registryAfter = (registry: string) => keepHeads(witness, { public_key: KEY, registry, verdicts: [] }, NOW);
+    expect([less, other, "", more].map((text) => registryAfter(text).registry)).toEqual([
+      REGISTRY,
+      REGISTRY,
+      REGISTRY,
+      more,
+    ]);
   });
 
   it("reads back what it kept, and takes nothing that is not whole", () => {
-    const witness = { public_key: KEY, chains: { [CHAIN]: seen } };
     expect(parseWitness(JSON.stringify(witness))).toEqual(witness);
     for (const text of [null, "", "{", "[]", '{"chains":3}']) expect(parseWitness(text)).toEqual(EMPTY_WITNESS);
-    const damaged = { public_key: KEY, chains: { [CHAIN]: { ...seen, root: 5 }, other: seen } };
-    expect(parseWitness(JSON.stringify(damaged))).toEqual({ public_key: KEY, chains: {} });
+    const damaged = { ...witness, chains: { [CHAIN]: { ...seen, root: 5 }, other: seen } };
+    expect(parseWitness(JSON.stringify(damaged))).toEqual({ ...witness, chains: {} });
   });
 });

@@ -45,6 +45,7 @@ export function staleKeys(
   if (area === "tool" || area === "tool_server") keys.push(["tools"]);
   if (area === "agent_token") keys.push(["agent-tokens"]);
   if (area === "images") keys.push(["images"]);
+  if (area === "rule" || area === "tool" || area === "tool_server") keys.push(["rules"]);
   if (area === "node" || area === "join_token") keys.push(["nodes"], ["readiness"]);
   if (area === "provider" || area === "provider_key" || area === "model") keys.push(["models"], ["readiness"]);
   if (area === "budget") keys.push(["usage"]);

@@ -14,6 +14,8 @@ export interface SeenHead extends Checkpoint {
 export interface Witness {
   /** The public key that signed the first head that was seen. */
   public_key: string | null;
+  /** Number and link hash of the newest chain, as the server writes it: `12:ab…`. */
+  registry: string | null;
   chains: Record<string, SeenHead>;
 }
 
@@ -24,7 +26,7 @@ export type HeadState =
   | "same"
   /** Longer than last time, and proven to begin with what was seen. */
   | "grown"
-  /** Removed by retention, as the server says: its records are gone, its head was seen. */
+  /** The server says that its records were removed because their time was over. */
   | "pruned"
   /** Shorter than what was seen, or gone. */
   | "cut_off"
@@ -52,7 +54,7 @@ export const ALARMS: ReadonlySet<HeadState> = new Set(["cut_off", "rewritten", "
 /** Chains that are kept at most; beyond that, the oldest ones that are closed are forgotten first. */
 const MAX_CHAINS = 1000;
 
-export const EMPTY_WITNESS: Witness = { public_key: null, chains: {} };
+export const EMPTY_WITNESS: Witness = { public_key: null, registry: null, chains: {} };
 
 /** Reads what was kept. What is not whole is treated as never seen. */
 export function parseWitness(text: string | null): Witness {
@@ -64,6 +66,7 @@ export function parseWitness(text: string | null): Witness {
     const chains = Object.entries(value.chains).filter(([chain, head]) => isHead(head) && head.chain === chain);
     return {
       public_key: typeof value.public_key === "string" ? value.public_key : null,
+      registry: typeof value.registry === "string" ? value.registry : null,
       chains: Object.fromEntries(chains),
     };
   } catch {
@@ -146,24 +149,57 @@ async function readPath(path: readonly string[]): Promise<Uint8Array[]> {
   return path.map((hash) => fromHex(hash, 32));
 }
 
-/** A chain that was seen and that the server does not list any more. */
-export function judgeMissing(seen: SeenHead, isPruned: boolean): HeadVerdict {
-  const words = isPruned
-    ? "Its records were removed because their time was over (audit.retention_days)."
-    : `This browser saw this chain with ${seen.size.toLocaleString("en-US")} records. The server does not have it any more: it was removed as a whole.`;
-  return { chain: seen.chain, state: isPruned ? "pruned" : "cut_off", words, seen, offered: null };
+/** A chain that was seen and of which the server shows no head any more. */
+export function judgeMissing(seen: SeenHead, prunedAt: string | null): HeadVerdict {
+  const count = seen.size.toLocaleString("en-US");
+  const words =
+    prunedAt === null
+      ? `This browser saw this chain with ${count} records. The server does not have it any more: it was removed as a whole.`
+      : `The server says that the ${count} records of this chain were removed when their time was over (audit.retention_days).`;
+  return { chain: seen.chain, state: prunedAt === null ? "cut_off" : "pruned", words, seen, offered: null };
 }
 
-/** Returns what to keep after looking: heads that were proven take the place of older ones, and nothing else changes. */
-export function keepHeads(witness: Witness, verdicts: readonly HeadVerdict[], publicKey: string, now: string): Witness {
+/** Returns what is wrong with the list of chains, in words; null when nothing is. Each new chain is linked to the one before it. */
+export function judgeRegistry(seen: string | null, offered: string): string | null {
+  if (seen === null || seen === offered) return null;
+  const [before, now] = [parseRegistry(seen), parseRegistry(offered)];
+  if (before === null) return null;
+  if (now === null || now.number < before.number) {
+    return `There were ${before.number} chains when this browser last looked, and the server now shows ${now?.number ?? 0}. The newest chains were removed as a whole.`;
+  }
+  if (now.number === before.number && now.link !== before.link) {
+    return `The newest chain is another one than the one that this browser saw. The list of chains was rewritten.`;
+  }
+  return null;
+}
+
+function parseRegistry(text: string): { number: number; link: string } | null {
+  const match = /^(\d+):([0-9a-f]+)$/.exec(text);
+  return match?.[1] && match[2] ? { number: Number(match[1]), link: match[2] } : null;
+}
+
+/** What looking at the heads of the server showed. */
+export interface Look {
+  public_key: string;
+  registry: string;
+  verdicts: readonly HeadVerdict[];
+}
+
+/**
+ * Returns what to keep after looking: heads that were proven take the place of shorter ones, and nothing else changes. Another tab may
+ * have looked further meanwhile, so `witness` is read anew just before.
+ */
+export function keepHeads(witness: Witness, look: Look, now: string): Witness {
+  if (witness.public_key !== null && witness.public_key !== look.public_key) return witness;
   const chains = { ...witness.chains };
-  for (const { chain, state, offered } of verdicts) {
-    if (offered && (state === "first" || state === "grown")) chains[chain] = { ...offered, seen_at: now };
-    if (state === "pruned") delete chains[chain];
+  for (const { chain, state, offered } of look.verdicts) {
+    const isProven = state === "first" || state === "grown" || state === "same";
+    if (offered && isProven && offered.size >= (chains[chain]?.size ?? 0)) chains[chain] = { ...offered, seen_at: now };
   }
   const byAge = Object.values(chains).sort((one, other) => (one.at < other.at ? -1 : 1));
   for (const head of byAge.filter((it) => it.closed).slice(0, Math.max(0, byAge.length - MAX_CHAINS))) {
     delete chains[head.chain];
   }
-  return { public_key: witness.public_key ?? publicKey, chains };
+  const isListKept = judgeRegistry(witness.registry, look.registry) !== null || parseRegistry(look.registry) === null;
+  return { public_key: look.public_key, registry: isListKept ? witness.registry : look.registry, chains };
 }

@@ -1,0 +1,208 @@
+/** Looks at the signed heads of the audit log, judges them, and keeps in this browser what was proven. */
+
+import { queryOptions } from "@tanstack/react-query";
+import { type CheckedProof, type Checkpoint, findMissingCrypto, verifyProof } from "../logic/audit";
+import { fromHex, verifyConsistency } from "../logic/merkle";
+import {
+  ALARMS,
+  EMPTY_WITNESS,
+  type HeadVerdict,
+  judgeHead,
+  judgeMissing,
+  judgeRegistry,
+  keepHeads,
+  parseWitness,
+  type SeenHead,
+  type Witness,
+} from "../logic/witness";
+import { unwrap } from "./client";
+import { type AuditHeads, type ChainHead, policyApi } from "./pending-policy";
+import { Problem } from "./problem";
+import { auditHeadsQuery, proofQuery } from "./queries-policy";
+
+const STORAGE_KEY = "cynode.audit.witness";
+/** Chains beyond the list of the server that are asked for one by one. */
+const MAX_SINGLE_CHAINS = 50;
+
+export function readWitness(): Witness {
+  try {
+    return parseWitness(localStorage.getItem(STORAGE_KEY));
+  } catch {
+    return EMPTY_WITNESS;
+  }
+}
+
+/** Returns whether it was kept: a browser may store nothing. */
+function writeWitness(witness: Witness): boolean {
+  try {
+    localStorage.setItem(STORAGE_KEY, JSON.stringify(witness));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export function forgetWitness(): void {
+  try {
+    localStorage.removeItem(STORAGE_KEY);
+  } catch {
+    // Nothing was kept.
+  }
+}
+
+export interface WitnessReport {
+  /** Why nothing can be checked here; null when it can. */
+  unable: string | null;
+  /** What is wrong with the list of chains or its key. */
+  alarms: string[];
+  verdicts: HeadVerdict[];
+  heads: ChainHead[];
+  /** When this browser had looked before. */
+  before: string | null;
+  /** What was kept before, for whoever has to find out what happened. */
+  witness: Witness;
+  isKept: boolean;
+}
+
+async function proveGrowth(chain: string, from: number, to: number): Promise<string[]> {
+  const query = { chain: toChainId(chain), from, to };
+  const proof = await unwrap(policyApi.GET("/v1/audit/consistency", { params: { query } }));
+  return proof.path;
+}
+
+/** Returns the id of a chain as the interface writes it, from the form in which it is signed. */
+function toChainId(chain: string): string {
+  return `chn_${chain.replaceAll("-", "")}`;
+}
+
+async function lookAtHeads(answer: AuditHeads): Promise<WitnessReport> {
+  const witness = readWitness();
+  const report: WitnessReport = {
+    unable: await findMissingCrypto(),
+    alarms: [],
+    verdicts: [],
+    heads: answer.heads,
+    before: Object.values(witness.chains).reduce<string | null>(
+      (last, head) => (last === null || head.seen_at > last ? head.seen_at : last),
+      null,
+    ),
+    witness,
+    isKept: true,
+  };
+  if (report.unable) return report;
+  if (witness.public_key !== null && witness.public_key !== answer.public_key) {
+    report.alarms.push(
+      "Another key signs the log than the one that this browser knows. Whoever holds the new key can have rewritten everything.",
+    );
+    return report;
+  }
+  const registry = judgeRegistry(witness.registry, answer.registry_head);
+  if (registry) report.alarms.push(registry);
+  const listed = new Set<string>();
+  for (const head of answer.heads) {
+    const verdict = await judgeChain(head, witness, answer.public_key);
+    if (verdict) report.verdicts.push(verdict);
+    listed.add(head.chain_id);
+  }
+  const unlisted = Object.values(witness.chains).filter((seen) => !listed.has(toChainId(seen.chain)));
+  report.verdicts.push(...(await judgeUnlisted(unlisted, answer)));
+  const look = { public_key: answer.public_key, registry: answer.registry_head, verdicts: report.verdicts };
+  report.isKept = writeWitness(keepHeads(readWitness(), look, new Date().toISOString()));
+  return report;
+}
+
+async function judgeChain(head: ChainHead, witness: Witness, publicKey: string): Promise<HeadVerdict | null> {
+  const { checkpoint, pruned_at: prunedAt = null } = head;
+  const seen = Object.values(witness.chains).find((it) => toChainId(it.chain) === head.chain_id) ?? null;
+  if (!checkpoint) return seen ? judgeMissing(seen, prunedAt) : null;
+  if (toChainId(checkpoint.chain) !== head.chain_id) {
+    const words = "The server shows the head of another chain here.";
+    return { chain: checkpoint.chain, state: "forged", words, seen, offered: checkpoint };
+  }
+  const verdict = await judgeHead(seen, checkpoint, publicKey, proveGrowth);
+  if (prunedAt && seen && !ALARMS.has(verdict.state)) return judgeMissing(seen, prunedAt);
+  return verdict;
+}
+
+/** Chains that were seen and are not in the list: gone, or too old for a list that has an end. */
+async function judgeUnlisted(chains: readonly SeenHead[], answer: AuditHeads): Promise<HeadVerdict[]> {
+  if (answer.complete) return chains.map((seen) => judgeMissing(seen, null));
+  const verdicts: HeadVerdict[] = [];
+  for (const seen of chains.slice(-MAX_SINGLE_CHAINS)) {
+    try {
+      const query = { chain: toChainId(seen.chain) };
+      const single = await unwrap(policyApi.GET("/v1/audit/head", { params: { query } }));
+      const head = single.heads[0];
+      const witness = { ...EMPTY_WITNESS, chains: { [seen.chain]: seen } };
+      const verdict = head ? await judgeChain(head, witness, answer.public_key) : judgeMissing(seen, null);
+      if (verdict) verdicts.push(verdict);
+    } catch (error) {
+      if (!(error instanceof Problem) || error.status !== 404) throw error;
+      verdicts.push(judgeMissing(seen, null));
+    }
+  }
+  return verdicts;
+}
+
+/** Every look may replace a head by a longer one, so it is done when the page is opened and when somebody asks for it. */
+export const witnessQuery = queryOptions({
+  queryKey: ["audit", "witness"],
+  queryFn: async ({ client }) => lookAtHeads(await client.fetchQuery({ ...auditHeadsQuery, staleTime: 0 })),
+  retry: false,
+  staleTime: 0,
+  structuralSharing: false,
+});
+
+export interface VerifiedCall {
+  unable: string | null;
+  proofs: (CheckedProof & { relation: Relation })[];
+}
+
+/** How the head of a proof stands to the last head of its chain that this browser saw. */
+export interface Relation {
+  passed: boolean;
+  words: string;
+  seen: SeenHead | null;
+}
+
+async function relate(checkpoint: Checkpoint): Promise<Relation> {
+  const witness = readWitness();
+  const seen = witness.chains[checkpoint.chain] ?? null;
+  if (!seen) return { passed: true, words: "This browser has not seen a head of this chain before.", seen };
+  if (checkpoint.size > seen.size) {
+    const key = witness.public_key ?? "";
+    const verdict = await judgeHead(seen, checkpoint, key, proveGrowth);
+    return { passed: verdict.state === "grown", words: verdict.words, seen };
+  }
+  const path = checkpoint.size === seen.size ? [] : await proveGrowth(checkpoint.chain, checkpoint.size, seen.size);
+  const earlier = { size: checkpoint.size, root: fromHex(checkpoint.root, 32) };
+  const later = { size: seen.size, root: fromHex(seen.root, 32) };
+  const hashes = path.map((hash) => fromHex(hash, 32));
+  return (await verifyConsistency(earlier, later, hashes))
+    ? { passed: true, words: "The head of this proof is part of the last head that this browser saw.", seen }
+    : { passed: false, words: "The head of this proof contradicts the last head that this browser saw.", seen };
+}
+
+/** Reads the proof of a call and checks all of it here. */
+export const verifiedCallQuery = (call: string) =>
+  queryOptions({
+    queryKey: ["audit", "verified", call],
+    queryFn: async ({ client }): Promise<VerifiedCall> => {
+      const proofs = await client.fetchQuery({ ...proofQuery(call), staleTime: 0 });
+      const unable = await findMissingCrypto();
+      if (unable) return { unable, proofs: [] };
+      const key = readWitness().public_key;
+      const checked = proofs.map(async (proof) => ({
+        ...(await verifyProof(proof, key ?? proof.public_key)),
+        relation: await relate(proof.checkpoint).catch((error: unknown) => ({
+          passed: false,
+          words: `The server gave no proof that this head and the last one seen belong together: ${error instanceof Error ? error.message : String(error)}`,
+          seen: null,
+        })),
+      }));
+      return { unable, proofs: await Promise.all(checked) };
+    },
+    retry: false,
+    staleTime: 0,
+    structuralSharing: false,
+  });
