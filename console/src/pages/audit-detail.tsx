@@ -220,7 +220,7 @@ function ProofSteps({ proof: checked }: { proof: VerifiedCall["proofs"][number] 
     ),
     place: (
       <>
-        {formatCount(inclusion.path.length, "hash").replace(/hashs$/, "hashes")} lead to the root{" "}
+        {inclusion.path.length} {inclusion.path.length === 1 ? "hash leads" : "hashes lead"} to the root{" "}
         <Hash value={checkpoint.root} />
         {inclusion.path.length > 0 && (
           <details>
