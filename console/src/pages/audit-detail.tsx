@@ -160,7 +160,7 @@ function ProofPanel({ call }: { call: string }) {
       ) : verified.data ? (
         <Proofs data={verified.data} />
       ) : (
-        <p role="status" className="text-muted">
+        <p role="status" aria-busy="true" className="text-muted">
           ◌ Checking hashes and the signature
         </p>
       )}

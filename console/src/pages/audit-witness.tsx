@@ -28,7 +28,7 @@ export function WitnessPanel() {
   if (look.error && !look.data) return <ProblemNote error={look.error} onRetry={() => void look.refetch()} />;
   if (!look.data) {
     return (
-      <p role="status" className="text-muted">
+      <p role="status" aria-busy="true" className="text-muted">
         ◌ Comparing the signed heads with what this browser saw
       </p>
     );

@@ -36,7 +36,8 @@ type Rule = Schema["RuleView"];
 const TYPING_MS = 400;
 
 export function ExplainPage() {
-  const { call } = useSearch({ from: "/tools/explain" });
+  const { call, agent, tool } = useSearch({ from: "/tools/explain" });
+  const isAsked = Boolean(call || (agent && tool));
   return (
     <Page wide>
       <ToolsNav />
@@ -49,7 +50,9 @@ export function ExplainPage() {
           <CallForm />
           <Hypothesis />
         </div>
-        <div className="min-w-0">{call ? <RecordedCall key={call} call={call} /> : <AssumedCall />}</div>
+        <div className={cx("min-w-0", isAsked && "max-split:order-first")}>
+          {call ? <RecordedCall key={call} call={call} /> : <AssumedCall />}
+        </div>
       </div>
     </Page>
   );

@@ -17,7 +17,7 @@ import {
   STARTERS,
   toMode,
 } from "../logic/rules";
-import { Action, Age, Command, cx, Facts, Foreign, Loaded, ProblemNote, SectionHead } from "../ui/basic";
+import { Action, Age, cx, Facts, Foreign, Loaded, ProblemNote, SectionHead } from "../ui/basic";
 import { Choice, Field } from "../ui/fields";
 import { Layer } from "../ui/layer";
 import { RuleEditor } from "../ui/rule-editor";
@@ -272,18 +272,13 @@ export function RuleDetail({
             Discard changes
           </Action>
         )}
-        {rule && (
-          <span className="ml-auto">
-            <Action tone="danger" onPress={() => setDeletes(true)} reason={mayChange ? null : blocker}>
-              Delete rule…
-            </Action>
-          </span>
-        )}
       </div>
       {(rule || wanted) && (
         <History
           name={rule?.name ?? wanted}
           current={rule}
+          onDelete={rule ? () => setDeletes(true) : null}
+          mayChange={mayChange}
           onTake={(version) =>
             setDraft((before) => ({
               ...before,
@@ -508,10 +503,14 @@ function BacktestResult({ test, days }: { test: Backtest; days: number }) {
 function History({
   name,
   current,
+  onDelete,
+  mayChange,
   onTake,
 }: {
   name: string;
   current: Rule | null;
+  onDelete: (() => void) | null;
+  mayChange: boolean;
   onTake: (version: RuleVersion) => void;
 }) {
   const history = useQuery(ruleHistoryQuery(name));
@@ -521,7 +520,7 @@ function History({
       <SectionHead>History</SectionHead>
       <Loaded query={history} lines={2}>
         {(data) => (
-          <ol aria-label="Versions, newest first" className="border-line border-t">
+          <ol aria-label="Versions, newest first" className="-mt-3">
             {data.items.map((version) => {
               const mode = MODES[toMode(version.mode ?? "")];
               return (
@@ -561,7 +560,17 @@ function History({
           </ol>
         )}
       </Loaded>
-      <Command line={`cynork rule history ${name}`} />
+      {onDelete && (
+        <div>
+          <Action
+            tone="danger"
+            onPress={onDelete}
+            reason={mayChange ? null : "Only admins of the installation change rules"}
+          >
+            Delete rule…
+          </Action>
+        </div>
+      )}
     </section>
   );
 }
