@@ -142,7 +142,7 @@ describe("rules in words", () => {
   it("says what a rule would have hit, and does not claim what the records do not tell", () => {
     expect(describeBacktest(TEST, 7)).toBe("Would have hit 14 of 3,120 calls of the last 7 days.");
     expect(describeBacktest({ ...TEST, hits: 0, undecidable: 20 }, 1)).toBe(
-      "Certainly hit 0 of 3,120 calls of the last day, and possibly up to 20.",
+      "Would certainly have hit 0 of 3,120 calls of the last day, and possibly up to 20.",
     );
     expect(describeBacktest({ ...TEST, calls: 0, hits: 0 }, 30)).toBe("No call was recorded in the last 30 days.");
   });

@@ -34,7 +34,7 @@ export function describeBacktest(test: Backtest, days: number): string {
   if (test.calls === 0) return `No call was recorded in ${time}.`;
   const unsure = test.undecidable > 0;
   const hits = test.hits.toLocaleString("en-US");
-  const sure = `${unsure ? "Certainly" : "Would have"} hit ${hits} of ${calls} of ${time}`;
+  const sure = `Would ${unsure ? "certainly " : ""}have hit ${hits} of ${calls} of ${time}`;
   if (!unsure) return `${sure}.`;
   const most = (test.hits + test.undecidable).toLocaleString("en-US");
   return `${sure}, and possibly up to ${most}.`;

@@ -214,7 +214,7 @@ function ProofSteps({ proof: checked }: { proof: VerifiedCall["proofs"][number] 
   const details: Record<CheckName, ReactNode> = {
     record: (
       <>
-        record {record.seq} of chain {shortenId(record.chain)} hashes to <Hash value={record.hash} />, leaf{" "}
+        record {record.seq} of chain {shortenId(record.chain)} hashes to <Hash value={record.hash} /> and as a leaf to{" "}
         <Hash value={checked.leaf} />
       </>
     ),
