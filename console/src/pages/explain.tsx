@@ -277,7 +277,7 @@ function RecordedCall({ call }: { call: string }) {
   const [given, setGiven] = useState<Record<string, unknown> | null>(null);
   const explanation = useQuery(callExplanationQuery(call, given));
   const parsed = parseArguments(typed);
-  usePageCommand(`cynork tool explain --call ${call}`, "/v1/policy/explain-call");
+  usePageCommand(`cynork tool explain-call ${call}`, "/v1/policy/explain-call");
   return (
     <Loaded query={explanation} lines={10}>
       {(data) => {

@@ -119,8 +119,11 @@ export function RuleDetail({
     },
   });
   const save = useMutation({
-    mutationFn: (mode: RuleMode) =>
-      unwrap(api.PUT("/v1/rules/{name}", { params: { path: { name: draft.name } }, body: { mode, text: draft.text } })),
+    // A draft that narrows a rule takes its place when it is put into force; beside it, it would change nothing.
+    mutationFn: (mode: RuleMode) => {
+      const name = mode === "shadow" ? draft.name : (drafted?.replaces ?? draft.name);
+      return unwrap(api.PUT("/v1/rules/{name}", { params: { path: { name } }, body: { mode, text: draft.text } }));
+    },
     onSuccess: async (saved) => {
       sessionStorage.removeItem(`cynode.rule.${rule?.name ?? drafted?.name ?? `new ${wanted}`}`);
       setDraft(toDraft(saved, "", undefined));
@@ -357,6 +360,12 @@ function Head({ rule, drafted }: { rule: Rule | null; drafted: RuleDraft | undef
           {drafted.omitted_arguments.length > 0 && (
             <li>
               Not looked at: <Foreign text={drafted.omitted_arguments.join(", ")} />
+            </li>
+          )}
+          {drafted.replaces && (
+            <li>
+              Put into force, it replaces the rule <Foreign text={drafted.replaces} />. As shadow it stands beside it
+              and records what would still be asked.
             </li>
           )}
           {drafted.notes.map((note) => (
