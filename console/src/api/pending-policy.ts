@@ -85,7 +85,9 @@ export interface BacktestSample {
   agent_token_id?: string | null;
   project_id?: string | null;
   task_id?: string | null;
-  result: "hit" | "undecidable" | "released";
+  result: string;
+  /** Calls that it stands for. */
+  calls?: number;
   then: string;
   reason_then: string;
   now?: string | null;

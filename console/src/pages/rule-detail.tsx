@@ -125,8 +125,8 @@ export function RuleDetail({
       return unwrap(api.PUT("/v1/rules/{name}", { params: { path: { name } }, body: { mode, text: draft.text } }));
     },
     onSuccess: async (saved) => {
-      sessionStorage.removeItem(`cynode.rule.${rule?.name ?? drafted?.name ?? `new ${wanted}`}`);
-      setDraft(toDraft(saved, "", undefined));
+      // What was typed is stored now: the next new rule begins empty.
+      setDraft(rule ? toDraft(saved, "", undefined) : initial);
       await client.invalidateQueries({ queryKey: ["rules"] });
       void navigate({ search: { rule: saved.name } });
     },
@@ -495,6 +495,7 @@ function BacktestResult({ test, days }: { test: Backtest; days: number }) {
                     <Foreign text={sample.tool} />
                   </span>
                   {sample.agent_role && <span className="text-muted">{sample.agent_role}</span>}
+                  {(sample.calls ?? 1) > 1 && <span className="text-muted">one of {sample.calls} alike</span>}
                   <span className={describeDecision(sample.now ?? "").tone}>
                     {sample.now ? describeChange(sample.then, sample.now) : "not decidable"}
                   </span>
