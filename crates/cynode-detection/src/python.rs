@@ -495,7 +495,7 @@ impl<'repo> PythonProject<'repo> {
             command.push_str(&quote_word(requirement));
         }
         if self.is_installable() {
-            command = self.add_own_install(command, &wanted.extras);
+            command = self.add_own_install(&command, &wanted.extras);
         }
         draft.add_lock_file(manifest);
         if !command.ends_with("install") && !command.ends_with("constraints.txt") {
@@ -510,7 +510,7 @@ impl<'repo> PythonProject<'repo> {
 
     /// Adds the project itself to a command that installs packages. Building its metadata takes most of the time, so it is not built
     /// again by a set-up that starts from an earlier one with the same metadata: then only its requirements are installed.
-    fn add_own_install(&self, command: String, extras: &BTreeSet<String>) -> String {
+    fn add_own_install(&self, command: &str, extras: &BTreeSet<String>) -> String {
         let extras: Vec<&str> = extras.iter().map(String::as_str).collect();
         let extras =
             if extras.is_empty() { String::new() } else { format!("[{}]", extras.join(",")) };

@@ -257,7 +257,7 @@ impl<'de> Deserialize<'de> for BoundedText {
 
 struct BoundedTextVisitor;
 
-impl<'de> Visitor<'de> for BoundedTextVisitor {
+impl Visitor<'_> for BoundedTextVisitor {
     type Value = BoundedText;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
