@@ -56,7 +56,7 @@ const PLACES: Place[] = [
   { to: "/tools", name: "Tools", icon: Wrench, key: "o", cynork: "tool list" },
   { to: "/audit", name: "Audit", icon: ScrollText, key: "a", cynork: "audit search" },
   { to: "/spend", name: "Spend", icon: ChartNoAxesColumn, key: "s", cynork: "usage sum" },
-  { to: "/settings", name: "Settings", icon: Settings, key: "e", cynork: "setting list" },
+  { to: "/settings", name: "Settings", icon: Settings, key: "e", cynork: "settings list" },
 ];
 
 /** Pages outside of the navigation. */

@@ -1,7 +1,7 @@
 /** The palette: everything that the console can do, by name. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useNavigate } from "@tanstack/react-router";
+import { useNavigate, useParams, useRouter } from "@tanstack/react-router";
 import {
   Autocomplete,
   Collection,
@@ -18,6 +18,7 @@ import {
 } from "react-aria-components";
 import { api, unwrap } from "../api/client";
 import { projectsQuery, tasksQuery } from "../api/queries";
+import { addressOf, OPERATION_COMMANDS } from "../logic/operations";
 import { SIGNS, standingOf } from "../logic/state";
 
 export interface PaletteCommand {
@@ -64,6 +65,17 @@ function PaletteContent({ onClose, commands }: { onClose: () => void; commands: 
     placeholderData: filter.placeholderData,
   });
   const projects = useQuery(projectsQuery);
+  const router = useRouter();
+  const open = useParams({ strict: false });
+  const offered = new Set(commands.map((command) => command.cynork));
+  const operationCommands: PaletteCommand[] = OPERATION_COMMANDS.filter((entry) => !offered.has(entry.cynork)).map(
+    (entry) => ({
+      id: `operation:${entry.cynork}`,
+      name: entry.cynork,
+      cynork: entry.cynork,
+      run: () => router.history.push(addressOf(entry, open)),
+    }),
+  );
   const taskCommands: PaletteCommand[] = (tasks.data?.items ?? []).map((task) => ({
     id: task.id,
     name: task.name,
@@ -80,6 +92,7 @@ function PaletteContent({ onClose, commands }: { onClose: () => void; commands: 
     { id: "do", title: "Do", items: commands },
     { id: "tasks", title: "Tasks", items: taskCommands },
     { id: "projects", title: "Projects", items: projectCommands },
+    { id: "operations", title: "Operations", items: operationCommands },
   ].filter((section) => section.items.length > 0);
   const all = new Map(sections.flatMap((section) => section.items).map((command) => [command.id, command]));
   return (

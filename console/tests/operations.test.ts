@@ -1,0 +1,218 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { addressOf, OPERATION_COMMANDS, OPERATIONS, TERMINAL_COMMANDS } from "../src/logic/operations";
+import { makeRouter } from "../src/router";
+
+const METHODS = ["get", "put", "post", "delete", "patch"] as const;
+
+interface Document {
+  paths: Record<string, Partial<Record<(typeof METHODS)[number], { operationId: string }>>>;
+}
+interface Contract {
+  commands: { command: string; hidden: boolean; operations: string[] }[];
+}
+
+const readJson = <T>(path: string) => JSON.parse(readFileSync(new URL(path, import.meta.url), "utf8")) as T;
+const contract = readJson<Contract>("../../docs/cynork.json");
+const operations = Object.entries(readJson<Document>("../../docs/openapi.json").paths).flatMap(([path, methods]) =>
+  METHODS.flatMap((method) => {
+    const id = methods[method]?.operationId;
+    return id ? [{ id, method: method.toUpperCase(), path }] : [];
+  }),
+);
+const ids = operations.map((operation) => operation.id);
+
+/** A line for the table, to paste. */
+function suggest(id: string): string {
+  const commands = contract.commands.filter((entry) => entry.operations.includes(id)).map((entry) => entry.command);
+  return `${id}: { place: "/", cynork: ${JSON.stringify(commands)} },`;
+}
+
+/** Operations that no page needs to call, and why. */
+const NOT_NEEDED: Record<string, string> = {
+  get_environment: "The list of environments shows each of them whole.",
+};
+
+/** Operations whose page does not offer them yet. Only ever delete lines here; the goal is an empty list. */
+const NOT_OFFERED_YET: readonly string[] = [
+  "accept_tools",
+  "accepted_environment",
+  "add_provider_key",
+  "allow_image",
+  "annotate_tool",
+  "archive_project",
+  "bootstrap",
+  "comment_pull_request",
+  "create_api_key",
+  "create_channel",
+  "create_group",
+  "create_project",
+  "create_schedule",
+  "create_skill",
+  "create_user",
+  "delete_budget",
+  "delete_channel",
+  "delete_model",
+  "delete_node",
+  "delete_policy",
+  "delete_preference",
+  "delete_project",
+  "delete_provider",
+  "delete_provider_key",
+  "delete_remote",
+  "delete_rule",
+  "delete_schedule",
+  "delete_secret",
+  "delete_setting",
+  "delete_skill",
+  "diff_pull_request",
+  "disallow_image",
+  "effective_policies",
+  "effective_preferences",
+  "explain",
+  "explain_models",
+  "get_channel",
+  "get_node",
+  "get_preference",
+  "get_prompt",
+  "get_remote",
+  "get_schedule",
+  "get_server",
+  "get_setting",
+  "get_skill",
+  "get_user",
+  "import_repository",
+  "install_server",
+  "issue_agent_token",
+  "issue_join_token",
+  "list_agent_tokens",
+  "list_allowlists",
+  "list_api_keys",
+  "list_approvals",
+  "list_calls",
+  "list_channels",
+  "list_groups",
+  "list_images",
+  "list_issues",
+  "list_members",
+  "list_messages",
+  "list_notifications",
+  "list_packages",
+  "list_policies",
+  "list_preferences",
+  "list_pull_requests",
+  "list_rules",
+  "list_schedules",
+  "list_secrets",
+  "list_servers",
+  "list_settings",
+  "list_skills",
+  "list_threads",
+  "list_tools",
+  "list_users",
+  "preference_history",
+  "propose_environment",
+  "prove_call",
+  "pull_request_files",
+  "refresh_server",
+  "remove_member",
+  "replay_notification",
+  "review_content",
+  "review_pull_request",
+  "revoke_agent_token",
+  "revoke_api_key",
+  "run_schedule",
+  "search_audit",
+  "set_budget",
+  "set_group_role",
+  "set_member",
+  "set_model",
+  "set_policy",
+  "set_preference",
+  "set_provider",
+  "set_remote",
+  "set_rule",
+  "set_secret",
+  "set_setting",
+  "set_tool",
+  "setting_history",
+  "test_channel",
+  "try_environment",
+  "unarchive_project",
+  "uninstall_server",
+  "update_channel",
+  "update_group",
+  "update_node",
+  "update_project",
+  "update_schedule",
+  "update_server",
+  "update_skill",
+  "update_user",
+  "usage_series",
+  "verify_audit",
+];
+
+describe("operations", () => {
+  it("has a place or a written reason for each operation of the interface, and no more", () => {
+    expect(ids.filter((id) => !(id in OPERATIONS)).map(suggest)).toEqual([]);
+    expect(Object.keys(OPERATIONS).filter((id) => !ids.includes(id))).toEqual([]);
+  });
+
+  it("names only places that are routes", () => {
+    const routes = Object.keys(makeRouter().routesByPath);
+    const places = Object.entries(OPERATIONS).flatMap(([id, entry]) => ("place" in entry ? [[id, entry.place]] : []));
+    expect(places.filter(([, place]) => !routes.includes(place ?? ""))).toEqual([]);
+  });
+
+  it("writes each reason as a sentence", () => {
+    const reasons = [
+      ...Object.values(OPERATIONS).flatMap((entry) => ("reason" in entry ? [entry.reason] : [])),
+      ...Object.values(TERMINAL_COMMANDS),
+      ...Object.values(NOT_NEEDED),
+    ];
+    expect(reasons.filter((reason) => !/^[A-Z].{15,}\.$/.test(reason))).toEqual([]);
+  });
+
+  it("finds a place by each command of cynork, once, or says why there is none", () => {
+    const meant = contract.commands.filter((entry) => !entry.hidden).map((entry) => entry.command);
+    const named = [...OPERATION_COMMANDS.map((entry) => entry.cynork), ...Object.keys(TERMINAL_COMMANDS)];
+    expect(named.toSorted()).toEqual(meant.toSorted());
+  });
+
+  it("names commands that do the operation", () => {
+    const wrong = Object.entries(OPERATIONS).flatMap(([id, entry]) =>
+      "place" in entry
+        ? entry.cynork.filter(
+            (name) => !contract.commands.find((command) => command.command === name)?.operations.includes(id),
+          )
+        : [],
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it("is called by a page wherever it has a place", () => {
+    const folder = new URL("../src/", import.meta.url);
+    const source = readdirSync(folder, { recursive: true, encoding: "utf8" })
+      .filter((file) => /\.tsx?$/.test(file) && !file.endsWith(".gen.ts"))
+      .map((file) => readFileSync(new URL(file, folder), "utf8"))
+      .join("\n");
+    // A path in quotes after the method, or the path alone for what is not read by the typed client.
+    const isCalled = ({ method, path }: { method: string; path: string }) =>
+      new RegExp(`\\.${method}\\(\\s*"${path.replaceAll(/[{}/.]/g, "\\$&")}"`).test(source) ||
+      (method === "GET" && source.includes(`fetch("${path}"`));
+    const uncalled = operations.filter(({ id }) => "place" in (OPERATIONS[id] ?? {})).filter((it) => !isCalled(it));
+    const excused = [...Object.keys(NOT_NEEDED), ...NOT_OFFERED_YET];
+    expect(uncalled.map(({ id }) => id).filter((id) => !excused.includes(id))).toEqual([]);
+    // What is offered by now is deleted from the lists.
+    expect(excused.filter((id) => !uncalled.some((it) => it.id === id))).toEqual([]);
+  });
+
+  it("opens the page of the task or project at hand, and otherwise the list", () => {
+    const evidence = { place: "/tasks/$task", tab: "evidence" } as const;
+    expect(addressOf(evidence, { task: "tsk_1" })).toBe("/tasks/tsk_1?tab=evidence");
+    expect(addressOf(evidence, { project: "prj_1" })).toBe("/tasks");
+    expect(addressOf({ place: "/projects/$project", tab: undefined }, { project: "prj_1" })).toBe("/projects/prj_1");
+    expect(addressOf({ place: "/projects/$project", tab: undefined }, {})).toBe("/projects");
+    expect(addressOf({ place: "/tools", tab: undefined }, { task: "tsk_1" })).toBe("/tools");
+  });
+});
