@@ -24,11 +24,19 @@ const client = new QueryClient({
 });
 
 // A session that ended shows at any request: then the question who is logged in is asked again.
-client.getQueryCache().subscribe((change) => {
-  if (change.type !== "updated" || change.action.type !== "error" || change.query.queryKey[0] === "me") return;
-  if (change.action.error instanceof Problem && change.action.error.status === 401) {
+function askWhoIsLoggedIn(error: unknown): void {
+  if (error instanceof Problem && error.status === 401) {
     void client.invalidateQueries({ queryKey: meQuery.queryKey });
   }
+}
+client.getQueryCache().subscribe((change) => {
+  if (change.type !== "updated" || change.action.type !== "error" || change.query.queryKey[0] === "me") return;
+  askWhoIsLoggedIn(change.action.error);
+});
+client.getMutationCache().subscribe((change) => {
+  // A login that failed is no session that ended.
+  if (client.getQueryData(meQuery.queryKey) === undefined) return;
+  if (change.type === "updated" && change.action.type === "error") askWhoIsLoggedIn(change.action.error);
 });
 
 const root = document.getElementById("root");

@@ -1,0 +1,45 @@
+// Calls of agents through the gateway.
+import { check, until } from "./harness.mjs";
+import { startTask } from "./tasks.mjs";
+
+const PROTOCOL = { Accept: "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18" };
+
+/** An agent's token for a task of the web project. */
+export async function makeAgent(world) {
+  if (world.agent) return world.agent;
+  const facts = await world.setUp();
+  const task = await startTask(world, "web", { description: "Make the greeting friendlier." });
+  world.agent = await world.api.ask("POST", "/v1/agent-tokens", {
+    role: "developer",
+    project_id: facts.web,
+    task_id: task.id,
+    network: true,
+    expires_in_seconds: 36_000,
+  });
+  return world.agent;
+}
+
+/** What the gateway answers to a call of an agent. */
+export async function callTool(world, name, input) {
+  const agent = await makeAgent(world);
+  const body = { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: input } };
+  const { status, text } = await world.api.send("POST", "/mcp", body, {
+    base: world.internal,
+    token: agent.token,
+    headers: PROTOCOL,
+  });
+  check(status === 200, `the gateway answers ${status}: ${text.slice(0, 300)}`);
+  const data = text.startsWith("{") ? text : text.split("\n").findLast((line) => line.startsWith("data: ")).slice(6);
+  return JSON.parse(data);
+}
+
+/** A call that a rule of the set-up wants a person to see; returns its approval. */
+export async function askForCall(world, text) {
+  const before = new Set((await world.api.ask("GET", "/v1/approvals")).items.map((it) => it.approval_id));
+  const body = `invoice ${Math.random()}: ${text}`;
+  await callTool(world, "api__call", { method: "POST", url: "https://billing.example.org/v1/refunds", body });
+  return until("the approval", async () => {
+    const { items } = await world.api.ask("GET", "/v1/approvals");
+    return items.find((it) => !before.has(it.approval_id));
+  });
+}
