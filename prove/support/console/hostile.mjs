@@ -37,7 +37,15 @@ function worker(file) {
   };
 }
 
-export async function makeHostileWorld(world) {
+const FINDING = { description: TEXT, file_location: "a:1", how_to_fix: TEXT };
+const REVIEW = { critical_issues: [], major_issues: [], minor_issues: [FINDING], summary: TEXT };
+const REVIEWER = {
+  kind: "scripted",
+  moves: [{ move: "tool", name: "pm.report", arguments: { kind: "review_approved", summary: TEXT, details: REVIEW } }],
+};
+
+/** With `soon`, the task is still being worked on. */
+export async function makeHostileWorld(world, { soon = false } = {}) {
   if (world.hostile) return world.hostile;
   await world.setUp();
   const { api } = world;
@@ -83,6 +91,7 @@ export async function makeHostileWorld(world) {
   }
   const scope = `scope_type=project&scope_id=${project}`;
   await api.ask("PUT", `/v1/preferences/agents.project_manager.workers.developer?${scope}`, { value: worker(file), expected_version: 0 });
+  await api.ask("PUT", `/v1/preferences/agents.project_manager.workers.reviewer?${scope}`, { value: REVIEWER, expected_version: 0 });
   await api.ask("PUT", `/v1/preferences/workflow.approve_plan?${scope}`, { value: true, expected_version: 0 });
 
   const tools = await serveTools([{ name: "hostile", description: TERMINAL, title: TEXT }]);
@@ -94,9 +103,10 @@ export async function makeHostileWorld(world) {
   });
   const wait = await waitFor(world, task, "approval");
   await api.ask("POST", `/v1/tasks/${task}/approve`, { approved: true, wait_id: wait.wait_id });
-  const timeline = await until("a log with hostile text", async () => {
+  const timeline = await until("the end of the hostile task", async () => {
     const now = await api.ask("GET", `/v1/tasks/${task}/timeline`);
-    return now.state === "completed" || now.state === "failed" || now.jobs?.some((job) => job.ended_at) ? now : null;
+    if (soon && now.jobs?.some((job) => job.ended_at)) return now;
+    return now.state === "running" || now.state === "queued" ? null : now;
   }, 60_000);
   const { items } = await api.ask("GET", "/v1/inbox");
   world.hostile = {

@@ -25,7 +25,7 @@ function inspect() {
 }
 
 export async function run({ world, makePerson, quick }) {
-  const made = await makeHostileWorld(world);
+  const made = await makeHostileWorld(world, { soon: quick });
   const person = await makePerson();
   const addresses = [
     ...TASK_TABS.map((tab) => `/tasks/${made.task}?tab=${tab}`),
@@ -55,10 +55,10 @@ export async function run({ world, makePerson, quick }) {
   for (const address of quick ? addresses.filter((_, index) => index % 2 === 0) : addresses) {
     await person.open(address);
     for (const bad of await person.page.evaluate(inspect)) found.push(`${address}: ${bad}`);
-    if ((await person.page.locator("body").innerText()).includes("attacker.example")) seen += 1;
+    if (/attacker\.example|onerror/.test(await person.page.locator("body").innerText())) seen += 1;
   }
   check(found.length === 0, found.join("\n      "));
-  check(seen >= 4, `the hostile text was on ${seen} pages only, so little was shown`);
+  check(seen >= (quick ? 3 : 6), `the hostile text was on ${seen} pages only, so little was shown`);
   console.log(`figure: pages_with_hostile_text ${seen} pages`);
   // The palette lists names of tasks and projects, too.
   await person.page.keyboard.press("Control+k");
