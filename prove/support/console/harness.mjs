@@ -145,7 +145,8 @@ export class Person {
   }
 
   field(name, within = this.page) {
-    return within.getByRole("textbox", { name: oneOf(name) }).or(within.getByLabel(oneOf(name))).first();
+    // A password field has no role.
+    return within.getByLabel(oneOf(name)).and(within.locator("input, textarea, [contenteditable=true]")).first();
   }
 
   heading(name) {

@@ -22,7 +22,8 @@ export async function run({ world, makePerson, variant }) {
   const refused = await call();
   check(!refused.includes("did x"), `a tool with a changed definition answers: ${refused}`);
   const accept = person.button(/^Accept 1 definition/);
-  await accept.first().scrollIntoViewIfNeeded();
+  await person.text("seen to its end").scrollIntoViewIfNeeded();
+  await until("the button", async () => !(await accept.first().getAttribute("aria-disabled")));
   await person.press(accept);
   await until("the accepted tool", async () => (await call()).includes("did x"));
 }
