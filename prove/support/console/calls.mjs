@@ -23,10 +23,11 @@ export async function makeAgent(world) {
 export async function callTool(world, name, input) {
   const agent = await makeAgent(world);
   const body = { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: input } };
-  const { status, text } = await world.api.send("POST", "/mcp", body, {
-    base: world.internal,
-    token: agent.token,
-    headers: PROTOCOL,
+  const options = { base: world.internal, token: agent.token, headers: PROTOCOL };
+  const { status, text } = await until(`an answer of the gateway to ${name}`, async () => {
+    const answer = await world.api.send("POST", "/mcp", body, options);
+    // On a busy machine the gateway may not know its policy for a moment, and says so.
+    return answer.status === 503 ? null : answer;
   });
   check(status === 200, `the gateway answers ${status}: ${text.slice(0, 300)}`);
   const data = text.startsWith("{") ? text : text.split("\n").findLast((line) => line.startsWith("data: ")).slice(6);
