@@ -25,6 +25,15 @@ gen:
     cargo run --quiet --bin cynode -- reference docs/reference
     cargo run --quiet --bin cynork -- contract --table | sed -i -e '/^<!-- commands -->$/,/^<!-- end of commands -->$/{//!d}' -e '/^<!-- commands -->$/r /dev/stdin' docs/reference/cynork.md
 
+# Builds the web console into console/dist, which the next build of the server embeds.
+console:
+    scripts/build-console
+
+# Pictures of every page of the console at four widths in both themes: just console-screens URL NAME PASSWORD_FILE DIRECTORY
+[positional-arguments]
+console-screens *args:
+    cd console && node --experimental-websocket scripts/screens.mjs "$@"
+
 # One promise, shown: just prove api-load
 prove *args:
     prove/run {{args}}

@@ -34,6 +34,8 @@ remove_machines() {
 # The release build, unless CYNODE_BIN names a program.
 if [ -z "${CYNODE_BIN:-}" ]; then
     scripts/install
+    # The server embeds the console when it is compiled.
+    [ -f console/dist/index.html ] || scripts/build-console
     cargo build --release --workspace --quiet
     CYNODE_BIN=${CARGO_TARGET_DIR:-target}/release/cynode
 fi

@@ -1,9 +1,12 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # common.sh sets what it reads, proofs read what it sets
 # Shared by the proofs about the console; source it after common.sh. Installs what drives a browser, and starts everything by `cynode up`.
 
+. scripts/node.sh
+
 # browser_tools: the packages that drive a browser and look for barriers, by their lockfile. Sets $modules.
 browser_tools() {
     command -v chromium >/dev/null || { echo "chromium is not installed: run scripts/install" >&2; return 1; }
+    use_recent_node
     modules=${XDG_CACHE_HOME:-$HOME/.cache}/cynode-prove/console
     cmp -s prove/support/console/package-lock.json "$modules/complete" && return
     rm -rf "$modules"
