@@ -1,25 +1,52 @@
 // Smoke test and pictures of an installation that serves the console, with Chromium and nothing else.
 //
 //   node --experimental-websocket scripts/screens.mjs URL NAME PASSWORD_FILE DIRECTORY [PATH...]
+//   node --experimental-websocket scripts/screens.mjs --docs URL NAME PASSWORD_FILE [DIRECTORY]
 //
-// Logs in through the form, opens each path at 390 and 1440 px in both themes, writes a picture of each, and fails when a page logs an
-// error, breaks the content security policy, or is wider than the window.
+// Logs in through the form, opens each path at four widths in both themes, writes a picture of each, and fails when a page logs an error,
+// breaks the content security policy, or is wider than the window. Without paths it goes through every route of src/router.tsx, with the
+// newest task and the newest project. WIDTHS and THEMES choose others. `--docs` writes the twelve pictures of the documentation as small
+// WebP files, to docs/pictures unless a directory is given.
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-const [base, name, passwordFile, directory, ...wanted] = process.argv.slice(2);
-if (!directory) {
-  console.error("screens.mjs URL NAME PASSWORD_FILE DIRECTORY [PATH...]");
+const isForDocs = process.argv[2] === "--docs";
+const [base, name, passwordFile, givenDirectory, ...wanted] = process.argv.slice(isForDocs ? 3 : 2);
+const directory = givenDirectory ?? (isForDocs ? join(import.meta.dirname, "../../docs/pictures") : undefined);
+if (!directory || !passwordFile) {
+  console.error("screens.mjs [--docs] URL NAME PASSWORD_FILE DIRECTORY [PATH...]");
   process.exit(2);
 }
-const WIDTHS = (process.env.WIDTHS ?? "390,1440").split(",").map(Number);
+const WIDTHS = (process.env.WIDTHS ?? "390,768,1280,1920").split(",").map(Number);
 const THEMES = (process.env.THEMES ?? "light,dark").split(",");
 const HEIGHT = 900;
 const TIMEOUT_MS = 15_000;
-const paths = wanted.length > 0 ? wanted : ["/", "/tasks", "/tasks/new", "/projects", "/nodes", "/models", "/spend"];
+const TASK_TABS = ["overview", "plan", "timeline", "logs", "changes", "evidence", "decisions"];
+/** The pictures of the documentation: name, path, width and theme. */
+const DOCS_PICTURES = [
+  ["inbox", "/", 1280, "light"],
+  ["inbox-dark", "/", 1280, "dark"],
+  ["inbox-phone", "/", 390, "light"],
+  ["task", "/tasks/$task", 1280, "light"],
+  ["task-timeline", "/tasks/$task?tab=timeline", 1280, "dark"],
+  ["task-changes", "/tasks/$task?tab=changes", 1280, "light"],
+  ["task-evidence", "/tasks/$task?tab=evidence", 1280, "light"],
+  ["tools", "/tools", 1280, "light"],
+  ["rules", "/tools/rules", 1280, "dark"],
+  ["audit", "/audit", 1280, "light"],
+  ["spend", "/spend", 1280, "light"],
+  ["chat", "/chat", 1280, "dark"],
+];
 const problems = [];
+
+/** Every route, with an address for each tab of a task. */
+function readPaths() {
+  const router = readFileSync(join(import.meta.dirname, "../src/router.tsx"), "utf8");
+  const routes = [...router.matchAll(/^ {2}path: "([^"]+)"/gm)].map((found) => found[1]);
+  return routes.flatMap((path) => (path === "/tasks/$task" ? TASK_TABS.map((tab) => `${path}?tab=${tab}`) : [path]));
+}
 
 const profile = mkdtempSync(join(tmpdir(), "console-screens-"));
 const browser = spawn(
@@ -87,6 +114,7 @@ async function until(expression, what) {
   }
 }
 let place = "login";
+let taken = 0;
 listeners.add(({ method, params }) => {
   if (method === "Runtime.exceptionThrown")
     problems.push(`${place}: ${params.exceptionDetails.exception?.description ?? params.exceptionDetails.text}`);
@@ -107,7 +135,8 @@ async function open(path) {
   await until(settled, path);
 }
 async function picture(file) {
-  const { data } = await page("Page.captureScreenshot", { format: "png" });
+  const format = file.endsWith(".webp") ? { format: "webp", quality: 70 } : { format: "png" };
+  const { data } = await page("Page.captureScreenshot", format);
   writeFileSync(join(directory, file), Buffer.from(data, "base64"));
 }
 
@@ -121,7 +150,7 @@ try {
   });
   await open("/");
   await until("document.querySelector('input[type=password]') !== null", "login form");
-  await picture("login.png");
+  if (!isForDocs) await picture("login.png");
   const type = async (selector, text) => {
     await evaluate(`document.querySelector(${JSON.stringify(selector)}).focus()`);
     await page("Input.insertText", { text });
@@ -131,22 +160,32 @@ try {
   await evaluate("document.querySelector('form').requestSubmit()");
   await until("document.querySelector('main') !== null", "the frame after the login");
   await until("document.body.innerText.includes('live')", "the event stream");
-  for (const theme of THEMES) {
+  const newest = (list) =>
+    evaluate(`fetch("/v1/${list}?limit=1").then((it) => it.json()).then((it) => it.items[0]?.id)`);
+  const [task, project] = [await newest("tasks"), await newest("projects")];
+  const fill = (path) => path.replace("$task", task).replace("$project", project);
+  const shots = isForDocs
+    ? DOCS_PICTURES.map(([title, path, width, theme]) => ({ file: `${title}.webp`, path: fill(path), width, theme }))
+    : THEMES.flatMap((theme) =>
+        WIDTHS.flatMap((width) =>
+          (wanted.length > 0 ? wanted : readPaths()).map((path) => {
+            const title = path.replaceAll(/[^a-z0-9]+/gi, "-").replace(/^-|-$/g, "") || "inbox";
+            return { file: `${title}-${width}-${theme}.png`, path: fill(path), width, theme };
+          }),
+        ),
+      );
+  for (const { file, path, width, theme } of shots) {
     await page("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: theme }] });
-    for (const width of WIDTHS) {
-      const metrics = { width, height: width < 640 ? 844 : HEIGHT, deviceScaleFactor: 1, mobile: width < 640 };
-      await page("Emulation.setDeviceMetricsOverride", metrics);
-      for (const path of paths) {
-        place = `${path} at ${width} px, ${theme}`;
-        await open(path);
-        const wide = await evaluate(
-          "Math.max(document.documentElement.scrollWidth, document.querySelector('main').scrollWidth)",
-        );
-        if (wide > width) problems.push(`${place}: ${wide} px wide`);
-        const file = `${path.replaceAll(/[^a-z0-9]+/gi, "-").replace(/^-|-$/g, "") || "inbox"}-${width}-${theme}.png`;
-        await picture(file);
-      }
-    }
+    const metrics = { width, height: width < 640 ? 844 : HEIGHT, deviceScaleFactor: 1, mobile: width < 640 };
+    await page("Emulation.setDeviceMetricsOverride", metrics);
+    place = `${path} at ${width} px, ${theme}`;
+    await open(path);
+    const wide = await evaluate(
+      "Math.max(document.documentElement.scrollWidth, document.querySelector('main').scrollWidth)",
+    );
+    if (wide > width) problems.push(`${place}: ${wide} px wide`);
+    await picture(file);
+    taken += 1;
   }
 } catch (error) {
   problems.push(`${place}: ${error.message}`);
@@ -158,5 +197,5 @@ try {
   rmSync(profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
 }
 for (const problem of problems) console.error(`! ${problem}`);
-console.log(`${paths.length} pages, ${WIDTHS.length} widths, ${THEMES.length} themes: ${problems.length} problems`);
+console.log(`${taken} pictures, ${problems.length} problems`);
 process.exitCode = problems.length > 0 ? 1 : 0;

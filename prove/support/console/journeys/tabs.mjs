@@ -19,7 +19,7 @@ export async function run({ world, makePerson }) {
   }
   await Promise.all(pages.map((page) => page.goto(`${world.url}/projects`)));
   for (const page of pages) await person.isLive(page);
-  check(streams.size === 1, `${streams.size} tabs read events of their own`);
+  check(streams.size === 1, `S004-147: events reach the console by one stream, but ${streams.size} tabs read events of their own`);
 
   const show = async (title) => {
     const slug = title.toLowerCase().replaceAll(" ", "-");

@@ -16,11 +16,17 @@ export async function run({ world, makePerson, variant }) {
   const person = await makePerson();
   await person.open(`/tools?tool=${encodeURIComponent(name)}`);
   const toggle = person.page.getByRole("switch", { name: new RegExp(`^${name.replaceAll(".", "\\.")}`) }).filter({ visible: true });
-  check(await toggle.first().isChecked(), "the tool is not on");
+  check(await toggle.first().isChecked(), "S003-27: the console shows that the tool is on");
   await person.toggle(toggle);
   await person.sees(/refused (everywhere )?after/);
   const refused = await call();
-  check(!refused.includes("did x"), `a tool that is off answers: ${refused}`);
+  check(!refused.includes("did x"), `S003-27: a tool that is turned off in the console answers: ${refused}`);
   await person.press(person.button("Undo"));
   await until("the tool again", async () => (await call()).includes("did x"));
+
+  // Whom it is for is changed in the same place.
+  const scope = person.page.getByRole("combobox", { name: new RegExp(`scope|${name.replaceAll(".", "\\.")}`, "i") }).filter({ visible: true });
+  await person.choose(scope, "pm");
+  const isChanged = async () => (await world.api.ask("GET", "/v1/tools")).items.find((tool) => tool.name === name).scope === "pm";
+  check(await until("the scope", isChanged), "S003-35: the console changes whom a tool is for");
 }
