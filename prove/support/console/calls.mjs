@@ -4,19 +4,22 @@ import { startTask } from "./tasks.mjs";
 
 const PROTOCOL = { Accept: "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18" };
 
-/** An agent's token for a task of the web project. */
-export async function makeAgent(world) {
-  if (world.agent) return world.agent;
+/** An agent's token for a task of the web project; the same for all journeys. */
+export function makeAgent(world) {
+  world.agent ??= issueToken(world);
+  return world.agent;
+}
+
+async function issueToken(world) {
   const facts = await world.setUp();
   const task = await startTask(world, "web", { description: "Make the greeting friendlier." });
-  world.agent = await world.api.ask("POST", "/v1/agent-tokens", {
+  return world.api.ask("POST", "/v1/agent-tokens", {
     role: "developer",
     project_id: facts.web,
     task_id: task.id,
     network: true,
     expires_in_seconds: 36_000,
   });
-  return world.agent;
 }
 
 /** What the gateway answers to a call of an agent. */

@@ -246,7 +246,10 @@ export class Browser {
 
   /** A person who is logged in already, unless `anonymous`. */
   async person(variant, { anonymous = false } = {}) {
-    if (!anonymous && !this.state) await this.logInOnce();
+    if (!anonymous) {
+      this.login ??= this.logInOnce();
+      await this.login;
+    }
     const context = await this.context(variant);
     if (anonymous) await context.clearCookies();
     const page = await context.newPage();

@@ -50,8 +50,11 @@ export async function makeWorld(options, { withoutAdmin = false } = {}) {
       execFileSync(options.cynork, ["login", options.url, "--handle", world.handle, "--password-stdin"], { env, input });
     },
     /** The sample's project, and things that wait for a decision; made once. */
-    async setUp() {
-      if (world.facts) return world.facts;
+    setUp() {
+      world.facts ??= world.setUpOnce();
+      return world.facts;
+    },
+    async setUpOnce() {
       const file = join(options.work, "facts.json");
       if (!existsSync(file)) {
         if (!existsSync(join(world.data, "slug"))) world.cynork("sample", join(world.data, "slug"));
@@ -60,11 +63,11 @@ export async function makeWorld(options, { withoutAdmin = false } = {}) {
       }
       const { items } = await world.api.ask("GET", "/v1/projects");
       const idOf = (slug) => items.find((project) => project.slug === slug)?.id;
-      world.facts = { ...JSON.parse(readFileSync(file, "utf8")), slug: idOf("slug"), web: idOf("web") };
+      const facts = { ...JSON.parse(readFileSync(file, "utf8")), slug: idOf("slug"), web: idOf("web") };
       // The journeys spend more than the terminal screen does.
-      const budget = { scope_type: "project", scope_id: world.facts.web, period: "total", max_cost_micros: 100_000_000, max_tokens: null };
+      const budget = { scope_type: "project", scope_id: facts.web, period: "total", max_cost_micros: 100_000_000, max_tokens: null };
       await world.api.ask("PUT", "/v1/budgets", budget);
-      return world.facts;
+      return facts;
     },
   };
   // An installation that is there already is logged in to.

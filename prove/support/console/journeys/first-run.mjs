@@ -4,6 +4,7 @@ import { check } from "../harness.mjs";
 export const promise = "from the link of the first start, a person becomes the admin, is led through the first steps, and merges a first task";
 export const needs = "new installation";
 export const once = true;
+export const alone = "first";
 
 const SLOW_MS = 90_000;
 

@@ -4,6 +4,7 @@ import { check, until } from "../harness.mjs";
 
 export const promise = "when processes are killed, the page says what it knows, goes on by itself and loses no input";
 export const once = true;
+export const alone = "last";
 
 const RECOVERY_MS = 60_000;
 

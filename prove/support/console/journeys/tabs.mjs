@@ -2,6 +2,7 @@ import { check } from "../harness.mjs";
 
 export const promise = "eight tabs at once are live over HTTP/1.1 with one event stream, and stay so when the one that reads it closes";
 export const once = true;
+export const alone = "last";
 
 const TABS = 8;
 
