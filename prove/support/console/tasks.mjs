@@ -3,12 +3,12 @@ import { until } from "./harness.mjs";
 
 let counter = 0;
 
-/** A task of the sample's project; with `asks`, until its plan waits for a decision. */
+/** A task of a project of the set-up, or of one by its id; with `asks`, until its plan waits for a decision. */
 export async function startTask(world, project, { asks = false, description, name } = {}) {
   const facts = await world.setUp();
   counter += 1;
   const { id } = await world.api.ask("POST", "/v1/tasks", {
-    project_id: facts[project],
+    project_id: facts[project] ?? project,
     name: name ?? `journey-${Date.now().toString(36)}-${counter}`,
     description: description ?? "Add an option --max LENGTH to slug: no name is longer, and names are cut between words.",
     acceptance_criteria: [{ text: "its tests pass", check: { argv: ["sh", "tests/max_test.sh"] } }],
