@@ -161,12 +161,15 @@ export class Person {
     return this.page.getByRole("dialog");
   }
 
-  /** Brings the focus to an element by the Tab key alone. */
-  async reach(locator) {
+  /** Brings the focus to an element by the Tab key alone; unless `itself`, to anything in it. */
+  async reach(locator, { itself = false } = {}) {
     const element = locator.first();
     await element.waitFor();
     const isFocused = () =>
-      element.evaluate((node) => node === document.activeElement || node.contains(document.activeElement));
+      element.evaluate(
+        (node, only) => node === document.activeElement || (!only && node.contains(document.activeElement)),
+        itself,
+      );
     for (let presses = 0; presses < 250; presses += 1) {
       if (await isFocused()) return;
       await this.page.keyboard.press("Tab");

@@ -21,7 +21,7 @@ export async function run({ world, makePerson, variant }) {
   await person.press(person.button("Remark on the file"));
   await person.fill(person.field("Remark on the file"), "Say in a comment why the name is cut there.");
   if (person.usesKeyboard) {
-    await person.reach(person.page.getByLabel(/arrow keys choose a line/));
+    await person.reach(person.page.getByLabel(/arrow keys choose a line/), { itself: true });
     for (const key of ["ArrowDown", "ArrowDown", "Enter"]) await person.page.keyboard.press(key);
   } else {
     await person.page.getByRole("button", { name: /^Remark on line/ }).first().click();
