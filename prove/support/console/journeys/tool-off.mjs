@@ -19,7 +19,7 @@ export async function run({ world, makePerson, variant }) {
   const toggle = person.page.getByRole("switch", { name: new RegExp(`^${name.replaceAll(".", "\\.")}`) }).filter({ visible: true });
   check(await toggle.first().isChecked(), "S003-27: the console shows that the tool is on");
   await person.toggle(toggle);
-  await person.sees(/refused (everywhere )?after/);
+  await person.sees(/is (off|refused)( everywhere)? after/);
   const refused = await call();
   check(!refused.includes("did x"), `S003-27: a tool that is turned off in the console answers: ${refused}`);
   await person.press(person.button("Undo"));
