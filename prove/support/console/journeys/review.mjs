@@ -3,6 +3,8 @@ import { check, until } from "../harness.mjs";
 import { startTask } from "../tasks.mjs";
 
 export const promise = "remarks on lines are drafts that survive a reload, and go to the fixer together as one follow-up";
+// The sample brings its own script of the model, which the other journeys must not get.
+export const alone = "last";
 
 const SLOW_MS = 90_000;
 
