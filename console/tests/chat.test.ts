@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { BuildWatch } from "../src/api/build";
 import { ChatRun, type Question } from "../src/api/chat";
-import { toDoctorCheck } from "../src/api/pending-doctor";
+import { toDoctorCheck } from "../src/api/doctor";
 import { staleKeys } from "../src/events/invalidate";
 import {
   buildMessages,

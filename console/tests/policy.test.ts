@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { Backtest, RuleVocabulary } from "../src/api/pending-policy";
 import { toTime } from "../src/api/queries-policy";
+import type { Backtest, RuleVocabulary } from "../src/api/types";
 import { staleKeys } from "../src/events/invalidate";
 import { readBundle } from "../src/logic/audit-bundle";
 import { completeCedar, markErrors, namedTools, tokenizeCedar, toRange } from "../src/logic/cedar";
@@ -14,7 +14,7 @@ const VOCABULARY: RuleVocabulary = {
   servers: [{ id: "native", name: "CyNode" }],
   fields: [
     { path: "context.agent.kind", kind: "String", summary: "kind of agent", values: ["sandbox", "manager"] },
-    { path: "context.agent.network", kind: "Boolean", summary: "may use the network" },
+    { path: "context.agent.network", kind: "Boolean", summary: "may use the network", values: [] },
   ],
   operators: [{ name: "like", example: "", summary: "matches a pattern" }],
   tools: [

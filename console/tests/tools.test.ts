@@ -255,8 +255,8 @@ describe("definitions", () => {
 describe("events", () => {
   it("renews the pages about tools by the events that change them", () => {
     const keys = (kind: string) => staleKeys({ kind, project_id: null, task_id: null });
-    expect(keys("tool.set")).toEqual([["tools"]]);
-    expect(keys("tool_server.accepted")).toEqual([["inbox"], ["tools"]]);
+    expect(keys("tool.set")).toEqual([["tools"], ["rules"]]);
+    expect(keys("tool_server.accepted")).toEqual([["inbox"], ["tools"], ["rules"]]);
     expect(keys("agent_token.revoked")).toEqual([["agent-tokens"]]);
     expect(keys("images.changed")).toEqual([["images"]]);
   });

@@ -2,7 +2,7 @@
 
 import { queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "./client";
-import { readDoctor } from "./pending-doctor";
+import { readDoctor } from "./doctor";
 
 const MAX_THREADS = 100;
 const MAX_HANDOFFS = 200;

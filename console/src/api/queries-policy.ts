@@ -3,7 +3,6 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import type { CallProof } from "../logic/audit";
 import { api, type Schema, unwrap } from "./client";
-import { policyApi } from "./pending-policy";
 
 const RECORDS_PER_PAGE = 50;
 /** Records that the list of rules counts hits in. */
@@ -30,14 +29,14 @@ export const ruleHitsQuery = queryOptions({
 
 export const vocabularyQuery = queryOptions({
   queryKey: ["rules", "vocabulary"],
-  queryFn: ({ signal }) => unwrap(policyApi.GET("/v1/rules/vocabulary", { signal })),
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/rules/vocabulary", { signal })),
   staleTime: Number.POSITIVE_INFINITY,
 });
 
 export const ruleHistoryQuery = (name: string) =>
   queryOptions({
     queryKey: ["rules", "history", name],
-    queryFn: ({ signal }) => unwrap(policyApi.GET("/v1/rules/{name}/history", { signal, params: { path: { name } } })),
+    queryFn: ({ signal }) => unwrap(api.GET("/v1/rules/{name}/history", { signal, params: { path: { name } } })),
     retry: false,
   });
 
@@ -46,7 +45,7 @@ export const ruleCheckQuery = (name: string, mode: string, text: string) =>
   queryOptions({
     queryKey: ["rules", "check", name, mode, text],
     queryFn: ({ signal }) =>
-      unwrap(policyApi.POST("/v1/rules/check", { signal, body: { ...(name ? { name } : {}), mode, text } })),
+      unwrap(api.POST("/v1/rules/check", { signal, body: { ...(name ? { name } : {}), mode, text } })),
     placeholderData: keepPreviousData,
     gcTime: 60_000,
   });
@@ -57,7 +56,7 @@ export const ruleDraftQuery = (approval: string, approved: boolean) =>
     queryKey: ["rule-draft", approval, String(approved)],
     queryFn: ({ signal }) =>
       unwrap(
-        policyApi.POST("/v1/approvals/{approval}/draft-rule", {
+        api.POST("/v1/approvals/{approval}/draft-rule", {
           signal,
           params: { path: { approval } },
           body: { approved },
@@ -94,9 +93,12 @@ export const callExplanationQuery = (call: string, values: Record<string, unknow
     queryKey: ["rules", "explain", call, JSON.stringify(values)],
     queryFn: ({ signal }) =>
       unwrap(
-        policyApi.POST("/v1/policy/explain-call", {
+        api.POST("/v1/policy/explain-call", {
           signal,
-          body: { call_id: call, ...(values ? { arguments: values } : {}) },
+          body: {
+            call_id: call,
+            ...(values ? { arguments: values as NonNullable<Schema["ExplainRecordedCall"]["arguments"]> } : {}),
+          },
         }),
       ),
     retry: false,
@@ -180,7 +182,7 @@ export const proofQuery = (call: string) =>
 
 export const auditHeadsQuery = queryOptions({
   queryKey: ["audit", "heads"],
-  queryFn: ({ signal }) => unwrap(policyApi.GET("/v1/audit/head", { signal, params: { query: { limit: MAX_HEADS } } })),
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/audit/head", { signal, params: { query: { limit: MAX_HEADS } } })),
   retry: false,
 });
 

@@ -2,7 +2,6 @@
 
 import { queryOptions } from "@tanstack/react-query";
 import { api, type Schema, unwrap } from "./client";
-import { pendingApi } from "./pending-task";
 import { Problem } from "./problem";
 
 const CALLS_PER_PAGE = 200;
@@ -56,7 +55,7 @@ export const artifactsQuery = (task: string) =>
     queryFn: async ({ signal }) => {
       try {
         const path = { task };
-        return (await unwrap(pendingApi.GET("/v1/tasks/{task}/artifacts", { signal, params: { path } }))).items;
+        return (await unwrap(api.GET("/v1/tasks/{task}/artifacts", { signal, params: { path } }))).items;
       } catch (error) {
         if (error instanceof Problem && error.status === 404) return [];
         throw error;
@@ -95,7 +94,7 @@ export const estimateQuery = (project: string, description: string) =>
     queryFn: async ({ signal }) => {
       try {
         const body = { project_id: project, description: description || "estimate" };
-        return await unwrap(pendingApi.POST("/v1/tasks/estimate", { signal, body }));
+        return await unwrap(api.POST("/v1/task-estimates", { signal, body }));
       } catch (error) {
         if (error instanceof Problem && [403, 404, 405].includes(error.status)) return null;
         throw error;

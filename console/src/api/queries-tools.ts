@@ -2,7 +2,6 @@
 
 import { queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "./client";
-import { pendingApi } from "./pending-tools";
 
 /** The most records that one request gives. */
 const AUDIT_RECORDS = 1000;
@@ -88,7 +87,7 @@ export const approvalsQuery = (decided: boolean) =>
   queryOptions({
     queryKey: ["approvals", decided ? "decided" : "waiting"],
     queryFn: ({ signal }) =>
-      unwrap(pendingApi.GET("/v1/approvals", { signal, params: { query: decided ? { decided } : {} } })),
+      unwrap(api.GET("/v1/approvals", { signal, params: { query: decided ? { decided } : {} } })),
   });
 
 export const imagesQuery = queryOptions({

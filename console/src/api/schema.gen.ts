@@ -203,7 +203,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Lists the calls that wait for your approval. */
+        /** Lists the calls that wait for your approval, or those that were decided. */
         get: operations["list_approvals"];
         put?: never;
         post?: never;
@@ -231,6 +231,43 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/approvals/{approval}/draft-rule": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Drafts a policy rule in shadow mode from a call that waits or waited for approval, so that such calls are decided alike. Nothing is
+         *     stored. The arguments of the call are known only until it is decided.
+         */
+        post: operations["draft_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/artifacts/{artifact}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the bytes of an artifact, as a download that no browser interprets. One range of bytes can be asked for. */
+        get: operations["get_artifact"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/audit": {
         parameters: {
             query?: never;
@@ -240,6 +277,63 @@ export interface paths {
         };
         /** Lists audit records of tool calls, newest first. They contain no arguments and no results. */
         get: operations["search_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit/consistency": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Proves that a chain of audit records was only appended to since an earlier head (RFC 6962). A chain that is shorter than the head is
+         *     refused with `chain_truncated`.
+         */
+        get: operations["audit_consistency"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Exports audit records with the signed heads and the proofs that cover them, one JSON object per line. A reader with the public key
+         *     can check them without the installation.
+         */
+        get: operations["export_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit/head": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the chains of audit records, newest first, each with its newest signed head. */
+        get: operations["audit_heads"];
         put?: never;
         post?: never;
         delete?: never;
@@ -363,6 +457,23 @@ export interface paths {
         };
         /** Lists the messages of one of your conversations, oldest first. */
         get: operations["list_messages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/doctor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Diagnoses the installation: what the server can check by itself, each with what to do about it. For admins. */
+        get: operations["diagnose"];
         put?: never;
         post?: never;
         delete?: never;
@@ -523,11 +634,31 @@ export interface paths {
          * Lists what waits for a decision of yours. Those items come first because of which most stands still.
          * @description These events change it: `task.waiting`, `task.instructed`, `task.cancelled`, `task.completed`, `task.failed`,
          *     `task.parked`, `task.unparked`, `approval.requested`, `approval.decided`, `agent_token.revoked`,
-         *     `environment.proposed`, `environment.accepted`, `environment.rejected`, `tool_server.*`, `pull_request.*` and changes
-         *     of your roles.
+         *     `environment.proposed`, `environment.accepted`, `environment.rejected`, `tool_server.*`, `pull_request.*`, `inbox.viewed`
+         *     and changes of your roles.
          */
         get: operations["list_inbox"];
         put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/inbox/{item}/presence": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Says that you look at an item of your inbox; others see your name with it. Repeat it while you look: it ends after 30 seconds.
+         *     The event `inbox.viewed` says that somebody began to look.
+         */
+        put: operations["view_inbox_item"];
         post?: never;
         delete?: never;
         options?: never;
@@ -544,6 +675,28 @@ export interface paths {
         };
         /** Lists the events of a job in order: messages and actions of its agent, and output of programs. */
         get: operations["job_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{job}/events/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Streams the events of a job as server-sent events of the kind `job.event`: those so far, then new ones. A client that reconnects with
+         *     `Last-Event-ID` misses nothing.
+         *     When the job has ended, the last event is `job.ended` with the state of the job. A failure ends the stream with the event
+         *     `stream.failed`, whose data is a problem. Neither has an id. The stream counts as an event stream of the account.
+         */
+        get: operations["follow_job_events"];
         put?: never;
         post?: never;
         delete?: never;
@@ -808,6 +961,26 @@ export interface paths {
         put?: never;
         /** Explains the policy decision about a call. Nothing is called and nothing is recorded. */
         post: operations["explain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/policy/explain-call": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Explains the policy decision about a recorded call, as it was recorded and as it would be now. Nothing is called and nothing is
+         *     recorded.
+         */
+        post: operations["explain_recorded_call"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1541,6 +1714,60 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/rules/backtest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Tries a policy rule on the recorded calls of the last days. Records hold no arguments: a rule that needs them is undecidable for the
+         *     calls that nothing else rules out. Nothing is stored.
+         */
+        post: operations["backtest_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rules/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Checks a policy rule as setting it does, and names the place of each error. Nothing is stored. */
+        post: operations["check_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rules/vocabulary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists all that a policy rule can speak of: tools with their arguments, roles, groups, servers and facts. */
+        get: operations["rule_vocabulary"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/rules/{name}": {
         parameters: {
             query?: never;
@@ -1554,6 +1781,23 @@ export interface paths {
         post?: never;
         /** Deletes a policy rule. */
         delete: operations["delete_rule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rules/{name}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the versions of a policy rule, newest first. */
+        get: operations["rule_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1743,6 +1987,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/task-estimates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Estimates the cost and the duration of a task from completed tasks of its project, or of all projects. Nothing is created. */
+        post: operations["estimate_task"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks": {
         parameters: {
             query?: never;
@@ -1812,6 +2073,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/{task}/artifacts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the artifacts of a task, oldest first. */
+        get: operations["list_artifacts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/{task}/cancel": {
         parameters: {
             query?: never;
@@ -1857,6 +2135,26 @@ export interface paths {
         get: operations["task_evidence"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tasks/{task}/evidence/rerun": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Runs the checks of an ended task again, on the commits that it left and in fresh sandboxes. The evidence so far becomes stale. Refused
+         *     while the task runs its checks, and before it has ended: until then its run goes by them.
+         */
+        post: operations["rerun_evidence"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2326,6 +2624,13 @@ export interface components {
             asked_at: string;
             /**
              * Format: date-time
+             * @description When it was approved or denied.
+             */
+            decided_at?: string | null;
+            /** @description Who approved or denied it. */
+            decided_by?: string | null;
+            /**
+             * Format: date-time
              * @description When it is too late.
              */
             expires_at: string;
@@ -2351,6 +2656,33 @@ export interface components {
             /** @description Which wait it is meant for; without it, the one that is open. When another one is open by then, nothing is answered. */
             wait_id?: string | null;
         };
+        /** @description A stored file. */
+        ArtifactView: {
+            /**
+             * Format: int64
+             * @description Number of bytes.
+             */
+            bytes: number;
+            /**
+             * Format: date-time
+             * @description When it was stored.
+             */
+            created_at: string;
+            /** @description Unique id of the artifact. */
+            id: string;
+            /** @description Job that stored it. */
+            job_id?: string | null;
+            /** @description Media type, as the job or the agent gave it. The file is always served as `application/octet-stream`. */
+            media_type: string;
+            /** @description Name of the file, as the job or the agent gave it. */
+            name: string;
+            /** @description Project that it belongs to. */
+            project_id: string;
+            /** @description SHA-256 of the bytes, in hexadecimal. */
+            sha256: string;
+            /** @description Task that it belongs to. */
+            task_id?: string | null;
+        };
         /** @description One attempt to tell somebody. */
         AttemptView: {
             /** @description What the other side said, or why nobody said anything. */
@@ -2373,6 +2705,107 @@ export interface components {
          * @enum {string}
          */
         AudienceView: "everybody" | "project" | "user";
+        /** @description A line of an export of the audit log. */
+        AuditBundleLine: {
+            /**
+             * Format: date-time
+             * @description The time of the export.
+             */
+            exported_at: string;
+            /** @description The search that the records are the result of. */
+            filter: unknown;
+            /** @description The public key of the installation, Ed25519, hex. */
+            public_key: string;
+            /** @enum {string} */
+            type: "bundle";
+            /**
+             * Format: int32
+             * @description The version of this form: 1.
+             */
+            version: number;
+        } | {
+            /** @description The head. */
+            checkpoint: components["schemas"]["CheckpointView"];
+            /** @enum {string} */
+            type: "checkpoint";
+        } | {
+            /** @description The inclusion proof of RFC 6962; absent while no signed head covers the record. */
+            inclusion?: unknown;
+            /** @description The record, as it was hashed. */
+            record: unknown;
+            /** @enum {string} */
+            type: "record";
+        } | {
+            /** @description Whether these are all records that were searched for. */
+            complete: boolean;
+            /**
+             * Format: int64
+             * @description How many of them have a proof.
+             */
+            proven: number;
+            /**
+             * Format: int64
+             * @description How many records there are.
+             */
+            records: number;
+            /** @enum {string} */
+            type: "end";
+        };
+        /** @description A proof that a chain was only appended to. */
+        AuditConsistency: {
+            /** @description The chain. */
+            chain_id: string;
+            /** @description The later head, signed. */
+            checkpoint: components["schemas"]["CheckpointView"];
+            /**
+             * Format: int64
+             * @description The size of the earlier head.
+             */
+            from: number;
+            /** @description The consistency proof of RFC 6962, hex. */
+            path: string[];
+            /** @description The public key of the installation, Ed25519, hex. */
+            public_key: string;
+            /**
+             * Format: int64
+             * @description The size of the later head.
+             */
+            to: number;
+        };
+        /** @description A chain and its newest signed head. */
+        AuditHead: {
+            /** @description The chain. */
+            chain_id: string;
+            checkpoint?: components["schemas"]["CheckpointView"] | null;
+            /**
+             * Format: int64
+             * @description Its number among the chains of the installation.
+             */
+            number: number;
+            /**
+             * Format: date-time
+             * @description The time at which its records were removed, after their retention.
+             */
+            pruned_at?: string | null;
+            /**
+             * Format: date-time
+             * @description The time of its first record.
+             */
+            started_at: string;
+            /** @description The process that writes it. */
+            writer: string;
+        };
+        /** @description The newest signed heads of the audit log. */
+        AuditHeads: {
+            /** @description Whether these are all chains. */
+            complete: boolean;
+            /** @description The chains, newest first. */
+            heads: components["schemas"]["AuditHead"][];
+            /** @description The public key of the installation, Ed25519, hex. */
+            public_key: string;
+            /** @description Number and hash of the newest chain: keep it elsewhere, and a later list that lacks a chain is found out. */
+            registry_head: string;
+        };
         /** @description Records of tool calls, newest first. */
         AuditPage: {
             /** @description The records. */
@@ -2503,6 +2936,154 @@ export interface components {
             backend: components["schemas"]["SandboxBackend"];
             /** @description Its version. */
             version: string;
+        };
+        /** @description Calls by the effect of a rule. */
+        BacktestEffects: {
+            /**
+             * Format: int64
+             * @description Calls that would wait for a person.
+             */
+            approve: number;
+            /**
+             * Format: int64
+             * @description Calls that would be refused.
+             */
+            refuse: number;
+            /**
+             * Format: int64
+             * @description Calls whose record would name the rule.
+             */
+            shadow: number;
+        };
+        /** @description What a rule would have done to recorded calls. `calls` is the sum of `hits`, `misses`, `not_reached` and `undecidable`. */
+        BacktestReport: {
+            /** @description The calls by tool, most hits first, at most 100. */
+            by_tool: components["schemas"]["BacktestTool"][];
+            /**
+             * Format: int64
+             * @description How many recorded calls were looked at.
+             */
+            calls: number;
+            /** @description Whether all calls of that time were looked at. */
+            complete: boolean;
+            /** @description Hits and released calls, by the decision of then and now. */
+            decisions: components["schemas"]["DecisionChange"][];
+            /** @description The hits, by the effect of the rule. */
+            effects: components["schemas"]["BacktestEffects"];
+            /**
+             * Format: int64
+             * @description Calls that the rule applies to.
+             */
+            hits: number;
+            /**
+             * Format: int64
+             * @description Calls that the rule does not apply to.
+             */
+            misses: number;
+            /**
+             * Format: int64
+             * @description Calls that were refused before rules are asked.
+             */
+            not_reached: number;
+            /**
+             * Format: int64
+             * @description Calls that only the present rule of this name stopped and that this one does not apply to.
+             */
+            released: number;
+            /** @description Up to 20 of the calls. */
+            samples: components["schemas"]["BacktestSample"][];
+            /**
+             * Format: date-time
+             * @description The beginning of the time that was looked at.
+             */
+            since: string;
+            /**
+             * Format: int64
+             * @description Calls whose record does not hold enough to decide.
+             */
+            undecidable: number;
+            /** @description What the records of undecidable calls lack. */
+            undecidable_reasons: components["schemas"]["UndecidableCalls"][];
+            /**
+             * Format: date-time
+             * @description Its end.
+             */
+            until: string;
+        };
+        /** @description Tries a rule on recorded calls. Nothing is stored. */
+        BacktestRule: {
+            /**
+             * Format: int32
+             * @description How many days back, 1 to 30; 7 when it is left out.
+             */
+            days?: number | null;
+            /**
+             * @description What it does when it applies: `refuse`, `approve` or `shadow`.
+             * @example refuse
+             */
+            mode: string;
+            /** @description The rule that this one would replace. */
+            name?: string | null;
+            /** @description Only calls of this project; required unless you may see the whole installation. */
+            project_id?: string | null;
+            /**
+             * @description One Cedar `forbid`.
+             * @example forbid (principal, action in Action::"git.*", resource);
+             */
+            text: string;
+        };
+        /** @description A recorded call that stands for others like it. */
+        BacktestSample: {
+            /** @description The role of the agent. */
+            agent_role?: string | null;
+            /** @description The token of the agent. */
+            agent_token_id?: string | null;
+            /**
+             * Format: date-time
+             * @description The time of the call.
+             */
+            at: string;
+            /** @description The call. */
+            call_id: string;
+            /**
+             * Format: int64
+             * @description How many calls are like this one.
+             */
+            calls: number;
+            /** @description The decision with the rule; absent when it cannot be decided. */
+            now?: string | null;
+            /** @description The project of the agent. */
+            project_id?: string | null;
+            /** @description The recorded reason. */
+            reason_then: string;
+            /** @description `hit`, `released` or `undecidable`. */
+            result: string;
+            /** @description The task of the agent. */
+            task_id?: string | null;
+            /** @description The recorded decision. */
+            then: string;
+            /** @description The tool. */
+            tool: string;
+        };
+        /** @description Calls of one tool. */
+        BacktestTool: {
+            /**
+             * Format: int64
+             * @description How many calls were looked at.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description How many the rule applies to.
+             */
+            hits: number;
+            /** @description The tool; empty for calls of tools that do not exist. */
+            tool: string;
+            /**
+             * Format: int64
+             * @description How many cannot be decided.
+             */
+            undecidable: number;
         };
         /** @description What a check came to on the base commit. */
         BaseCheckResult: {
@@ -2656,6 +3237,22 @@ export interface components {
              */
             max_tokens?: number | null;
         };
+        /** @description The decision about a recorded call, then and now. */
+        CallExplanation: {
+            /** @description Whether decision or reason have changed. */
+            changed: boolean;
+            now?: components["schemas"]["PolicyExplanation"] | null;
+            /** @description The reason why `now` is absent. */
+            now_missing?: string | null;
+            /** @description The record of the decision. */
+            record: components["schemas"]["AuditView"];
+            /** @description Whether the catalogue of tools is that of then. */
+            same_catalogue: boolean;
+            /** @description Whether the policy is that of then. */
+            same_policy: boolean;
+            /** @description The decision as it was recorded. */
+            then: components["schemas"]["PolicyExplanation"];
+        };
         /** @description Changes what people decide about a node. */
         ChangeNode: {
             /**
@@ -2801,6 +3398,8 @@ export interface components {
         Check: {
             /** @description Program and arguments; no shell reads them. */
             argv: string[];
+            /** @description File below the workspace that says which lines its tests ran: lcov, Cobertura XML, JSON of coverage.py or Istanbul, or a profile of go. */
+            coverage?: string | null;
             /**
              * Format: int32
              * @description The exit code that is expected; 0 when it is left out.
@@ -2849,6 +3448,44 @@ export interface components {
             /** @description What its runs amount to: `again`, `passed`, `flaky` or `failed`. */
             tally: string;
             tests?: components["schemas"]["TestRunComparison"] | null;
+        };
+        /** @description Checks a rule. Nothing is stored. */
+        CheckRule: {
+            /**
+             * @description What it does when it applies: `refuse`, `approve` or `shadow`.
+             * @example refuse
+             */
+            mode: string;
+            /** @description The name that it is to have. */
+            name?: string | null;
+            /**
+             * @description One Cedar `forbid`.
+             * @example forbid (principal, action in Action::"git.*", resource);
+             */
+            text: string;
+        };
+        /** @description A signed head of a chain: the state of the chain at one moment. */
+        CheckpointView: {
+            /**
+             * Format: date-time
+             * @description The time of the signature, in whole microseconds.
+             */
+            at: string;
+            /** @description The chain, as a UUID. */
+            chain: string;
+            /** @description Whether no record follows. */
+            closed: boolean;
+            /** @description The hash of the last of them, hex. */
+            head: string;
+            /** @description The Merkle root over the hashes of these records, hex. */
+            root: string;
+            /** @description The Ed25519 signature over all of this, hex. */
+            signature: string;
+            /**
+             * Format: int64
+             * @description How many records it covers.
+             */
+            size: number;
         };
         /** @description One command of a job. */
         CommandStep: {
@@ -3060,6 +3697,18 @@ export interface components {
              */
             note: string | null;
         };
+        /** @description Calls by the decision of then and now. */
+        DecisionChange: {
+            /**
+             * Format: int64
+             * @description How many calls there are.
+             */
+            calls: number;
+            /** @description The decision with the rule. */
+            now: string;
+            /** @description The recorded decision: `allow`, `deny` or `needs_approval`. */
+            then: string;
+        };
         /** @description One commit that was delivered. */
         DeliveryView: {
             /** @description The commit; none while it is under way. */
@@ -3089,6 +3738,33 @@ export interface components {
              */
             devcontainer: boolean;
         };
+        /** @description What the server found out about its installation. */
+        Diagnosis: {
+            /** @description What was checked. A name may occur several times, once for each node or provider. */
+            checks: components["schemas"]["DiagnosisCheck"][];
+            /** @description The worst state of a check. A check that could not be made does not count. */
+            state: components["schemas"]["DiagnosisState"];
+        };
+        /** @description One check of a diagnosis. */
+        DiagnosisCheck: {
+            /** @description Whether no task can be done while it fails. */
+            blocks_work?: boolean;
+            /** @description What to type, in this order. */
+            commands?: string[];
+            /** @description What was seen. */
+            detail: string;
+            /** @description What to do about it. */
+            fix?: string | null;
+            /** @description Name of the check. */
+            name: string;
+            /** @description Result of the check. */
+            state: components["schemas"]["DiagnosisState"];
+        };
+        /**
+         * @description Result of a check.
+         * @enum {string}
+         */
+        DiagnosisState: "unknown" | "ok" | "warn" | "fail";
         /** @description What is different, as text. */
         DiffView: {
             /** @description From this commit. */
@@ -3170,6 +3846,8 @@ export interface components {
         EnvironmentCheck: {
             /** @description Shell command, run in the workspace. */
             command: string;
+            /** @description File below the workspace that says which lines its tests ran: lcov, Cobertura XML, JSON of coverage.py or Istanbul, or a profile of go. */
+            coverage?: string | null;
             /** @description Purpose of the command. */
             kind: components["schemas"]["EnvironmentCheckKind"];
             report?: components["schemas"]["TestReportSource"] | null;
@@ -3356,6 +4034,24 @@ export interface components {
             /** @description What a person should look at. */
             warnings?: string[];
         };
+        /**
+         * @description Tasks that an estimate is made from.
+         * @enum {string}
+         */
+        EstimateBasis: "project" | "installation" | "unknown";
+        /** @description The expected range of a number. */
+        EstimateRange: {
+            /**
+             * Format: int64
+             * @description Half of the tasks stayed below it.
+             */
+            p50: number;
+            /**
+             * Format: int64
+             * @description Nine of ten tasks stayed below it.
+             */
+            p90: number;
+        };
         /** @description Something that happened. */
         EventView: {
             /** @description Who did it. */
@@ -3446,6 +4142,13 @@ export interface components {
             /** @description Why the result was taken though a check did not hold. */
             waived?: string | null;
         };
+        /** @description Asks for the decision about a recorded call, then and now. Nothing is called and nothing is recorded. */
+        ExplainRecordedCall: {
+            /** @description The arguments of the call, if you know them: records do not hold them. */
+            arguments?: Record<string, never> | null;
+            /** @description The call. */
+            call_id: string;
+        };
         /** @description Asks why a call would be allowed or refused. Nothing is called and nothing is recorded. */
         ExplainRequest: {
             /** @description The token of the agent. */
@@ -3461,7 +4164,10 @@ export interface components {
         };
         /** @description One question of the gate. */
         ExplainedStep: {
-            /** @description `passed`, `refused`, `not_reached`, or `at_the_call` for what only a real call can answer. */
+            /**
+             * @description `passed`, `refused`, `not_reached`, `at_the_call` for what only a real call can answer, or `not_recorded` for what depends on
+             *     arguments that are not known.
+             */
             result: string;
             /** @description The question. */
             step: string;
@@ -3863,6 +4569,8 @@ export interface components {
              * @description Version of the environment.
              */
             version?: number | null;
+            /** @description Display names of other people who look at it now. */
+            viewers?: string[];
         };
         /**
          * @description Kind of an item of the inbox.
@@ -4107,6 +4815,19 @@ export interface components {
          * @enum {string}
          */
         JobState: "queued" | "running" | "succeeded" | "failed" | "lost" | "cancelled";
+        /** @description How many of the changed lines that can run were run by tests. */
+        LineCoverage: {
+            /**
+             * Format: int32
+             * @description Number of changed lines that were run.
+             */
+            run: number;
+            /**
+             * Format: int32
+             * @description Number of changed lines that can run.
+             */
+            total: number;
+        };
         /** @description Logs a user in. */
         LoginRequest: {
             /** @description The user's handle. */
@@ -5783,6 +6504,101 @@ export interface components {
             /** @description What the model is called there. */
             upstream: string;
         };
+        /** @description What checking a rule showed. */
+        RuleCheckView: {
+            /** @description What is wrong, with its place. */
+            errors: components["schemas"]["RuleErrorView"][];
+            /** @description Whether it looks at the arguments of calls, which the audit log does not hold. */
+            reads_arguments: boolean;
+            /** @description The roles of agents that its head speaks of. */
+            roles: string[];
+            /** @description The tools that its head speaks of. */
+            tools: string[];
+            /** @description Whether the rule can be stored. */
+            valid: boolean;
+        };
+        /** @description A rule that was drafted from a call. It is stored only when you set it. */
+        RuleDraftView: {
+            /** @description Whether the rule looks at the arguments of the call. They are erased when the call is decided. */
+            arguments_included: boolean;
+            /** @description A name for it that no rule has. */
+            name: string;
+            /** @description Remarks for the person who stores it. */
+            notes: string[];
+            /** @description Arguments of the call that the rule does not look at. */
+            omitted_arguments: string[];
+            /** @description The rule that asked for the approval and that this one narrows. */
+            replaces?: string | null;
+            /** @description The rule, in the form in which rules are set. */
+            rule: components["schemas"]["SetRule"];
+        };
+        /** @description One error of a rule. Lines and columns begin at 1; columns count characters. */
+        RuleErrorView: {
+            /** @description `name`, `too_long`, `syntax`, `permits`, `does_not_fit` or `schema`. */
+            code: string;
+            /**
+             * Format: int32
+             * @description The column in which it begins.
+             */
+            column?: number | null;
+            /**
+             * Format: int32
+             * @description The offset behind its end, in UTF-16 code units.
+             */
+            end?: number | null;
+            /**
+             * Format: int32
+             * @description The column behind its end.
+             */
+            end_column?: number | null;
+            /**
+             * Format: int32
+             * @description The line in which it ends.
+             */
+            end_line?: number | null;
+            /** @description What would be right, where it is known. */
+            help?: string | null;
+            /**
+             * Format: int32
+             * @description The line in which it begins.
+             */
+            line?: number | null;
+            /** @description The error, in a sentence. */
+            message: string;
+            /**
+             * Format: int32
+             * @description Its offset in the text, in UTF-16 code units.
+             */
+            start?: number | null;
+        };
+        /** @description A mode of rules. */
+        RuleModeView: {
+            /** @description Its name. */
+            name: string;
+            /** @description What happens to a call. */
+            summary: string;
+        };
+        /** @description One version of a rule. */
+        RuleVersionView: {
+            /**
+             * Format: date-time
+             * @description The time of the change.
+             */
+            changed_at: string;
+            /** @description Who wrote it; absent when it came with the installation. */
+            changed_by?: string | null;
+            /** @description Whether this version is the deletion. */
+            deleted: boolean;
+            /** @description The effect of the rule; absent for a deletion. */
+            mode?: string | null;
+            /** @description One Cedar `forbid`; absent for a deletion. */
+            text?: string | null;
+            /**
+             * Format: int64
+             * @description Its number.
+             */
+            version: number;
+        };
         /** @description A rule. */
         RuleView: {
             /** @description What it does when it applies. */
@@ -5803,6 +6619,28 @@ export interface components {
              * @description How often it was written.
              */
             version: number;
+        };
+        /** @description All that a rule can speak of. */
+        RuleVocabulary: {
+            /** @description Facts about the caller and the tool. */
+            fields: components["schemas"]["VocabularyField"][];
+            /** @description Groups of tools: `Action::"git.*"`. */
+            groups: string[];
+            /**
+             * Format: int32
+             * @description Maximum number of bytes of a rule.
+             */
+            max_bytes: number;
+            /** @description What a rule can do when it applies. */
+            modes: components["schemas"]["RuleModeView"][];
+            /** @description Words and signs of conditions. */
+            operators: components["schemas"]["VocabularyOperator"][];
+            /** @description Roles of agents: `Role::"developer"`. */
+            roles: string[];
+            /** @description Servers of tools: `Server::"native"`. */
+            servers: components["schemas"]["VocabularyServer"][];
+            /** @description Tools: `Action::"git.push"`. */
+            tools: components["schemas"]["VocabularyTool"][];
         };
         /**
          * @description What makes the sandbox.
@@ -5994,6 +6832,13 @@ export interface components {
         ServerToolView: {
             /** @description What was accepted before, when that is something else. */
             accepted?: Record<string, never> | null;
+            /**
+             * Format: date-time
+             * @description When a definition of it was accepted last.
+             */
+            accepted_at?: string | null;
+            /** @description Who accepted a definition of it last. */
+            accepted_by?: string | null;
             /** @description What it does to the world, as a person judged it. */
             annotations: Record<string, never>;
             /** @description What the server says now. */
@@ -6445,6 +7290,18 @@ export interface components {
             /** @description The unit that left the newest commit. */
             unit: string;
         };
+        /** @description What a task is expected to cost and to take, from completed tasks. */
+        TaskEstimate: {
+            /** @description Tasks that the estimate is made from. */
+            basis: components["schemas"]["EstimateBasis"];
+            cost_micros?: components["schemas"]["EstimateRange"] | null;
+            /**
+             * Format: int32
+             * @description Number of those tasks.
+             */
+            samples: number;
+            seconds?: components["schemas"]["EstimateRange"] | null;
+        };
         /** @description What was shown of a task, and what everybody found. */
         TaskEvidence: {
             base?: components["schemas"]["BaseChecks"] | null;
@@ -6632,6 +7489,8 @@ export interface components {
              * @default false
              */
             broke_off: boolean;
+            /** @default null */
+            coverage: components["schemas"]["LineCoverage"] | null;
             /**
              * @description Tests that failed before and fail now.
              * @default {
@@ -6786,6 +7645,18 @@ export interface components {
              */
             version: number | null;
         };
+        /** @description Calls that cannot be decided, and the reason. */
+        UndecidableCalls: {
+            /**
+             * Format: int64
+             * @description How many calls there are.
+             */
+            calls: number;
+            /** @description The reason in a sentence. */
+            detail: string;
+            /** @description `arguments_not_recorded`, `agent_not_recorded` or `tool_gone`. */
+            reason: string;
+        };
         /** @description The last job of a unit. */
         UnitJob: {
             /**
@@ -6853,6 +7724,13 @@ export interface components {
                 asked_at: string;
                 /**
                  * Format: date-time
+                 * @description When it was approved or denied.
+                 */
+                decided_at?: string | null;
+                /** @description Who approved or denied it. */
+                decided_by?: string | null;
+                /**
+                 * Format: date-time
                  * @description When it is too late.
                  */
                 expires_at: string;
@@ -6868,6 +7746,35 @@ export interface components {
                 task_id?: string | null;
                 /** @description The tool. */
                 tool: string;
+            }[];
+        };
+        /** @description A list without pagination. */
+        UnpagedList_ArtifactView: {
+            items: {
+                /**
+                 * Format: int64
+                 * @description Number of bytes.
+                 */
+                bytes: number;
+                /**
+                 * Format: date-time
+                 * @description When it was stored.
+                 */
+                created_at: string;
+                /** @description Unique id of the artifact. */
+                id: string;
+                /** @description Job that stored it. */
+                job_id?: string | null;
+                /** @description Media type, as the job or the agent gave it. The file is always served as `application/octet-stream`. */
+                media_type: string;
+                /** @description Name of the file, as the job or the agent gave it. */
+                name: string;
+                /** @description Project that it belongs to. */
+                project_id: string;
+                /** @description SHA-256 of the bytes, in hexadecimal. */
+                sha256: string;
+                /** @description Task that it belongs to. */
+                task_id?: string | null;
             }[];
         };
         /** @description A list without pagination. */
@@ -7192,6 +8099,29 @@ export interface components {
                 summary: string;
                 /** @description The unit of the plan. */
                 unit?: string | null;
+            }[];
+        };
+        /** @description A list without pagination. */
+        UnpagedList_RuleVersionView: {
+            items: {
+                /**
+                 * Format: date-time
+                 * @description The time of the change.
+                 */
+                changed_at: string;
+                /** @description Who wrote it; absent when it came with the installation. */
+                changed_by?: string | null;
+                /** @description Whether this version is the deletion. */
+                deleted: boolean;
+                /** @description The effect of the rule; absent for a deletion. */
+                mode?: string | null;
+                /** @description One Cedar `forbid`; absent for a deletion. */
+                text?: string | null;
+                /**
+                 * Format: int64
+                 * @description Its number.
+                 */
+                version: number;
             }[];
         };
         /** @description A list without pagination. */
@@ -7745,6 +8675,67 @@ export interface components {
          * @enum {string}
          */
         VerifyOutcome: "accept" | "redo" | "revise" | "give_up";
+        /** @description Says that the caller looks at an item. It has no fields. */
+        ViewInboxItem: Record<string, never>;
+        /** @description An argument, as conditions see it. */
+        VocabularyArgument: {
+            /** @description Its type in Cedar. */
+            kind: string;
+            /**
+             * @description How a condition names it.
+             * @example context.arguments.branch
+             */
+            path: string;
+            /** @description Whether the schema of the tool requires it. */
+            required: boolean;
+            /** @description Its description in the schema of the tool. */
+            summary?: string | null;
+        };
+        /** @description A fact about the caller or the tool. */
+        VocabularyField: {
+            /** @description Its type in Cedar. */
+            kind: string;
+            /**
+             * @description How a condition names it.
+             * @example context.agent.kind
+             */
+            path: string;
+            /** @description The meaning of the fact. */
+            summary: string;
+            /** @description The values that it can have, where they are few. */
+            values: string[];
+        };
+        /** @description A word or sign of conditions. */
+        VocabularyOperator: {
+            /** @description A condition that uses it. */
+            example: string;
+            /** @description The word or sign. */
+            name: string;
+            /** @description Its meaning. */
+            summary: string;
+        };
+        /** @description A server of tools. */
+        VocabularyServer: {
+            /** @description `native`, or the id of a server. */
+            id: string;
+            /** @description What people call it. */
+            name: string;
+        };
+        /** @description A tool, as rules see it. */
+        VocabularyTool: {
+            /** @description The arguments that conditions see. A call may lack each: ask with `has`. */
+            arguments: components["schemas"]["VocabularyArgument"][];
+            /** @description The groups that it is in, narrowest first. */
+            groups: string[];
+            /** @description Arguments of types that conditions do not see. */
+            hidden_arguments: string[];
+            /** @description Its name. */
+            name: string;
+            /** @description `native`, or the id of its server. */
+            server: string;
+            /** @description Its title for people. */
+            title: string;
+        };
         /** @description One wait of a run. */
         WaitEntry: {
             /** @description What the person said. */
@@ -8333,7 +9324,10 @@ export interface operations {
     };
     list_approvals: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description The calls that were approved or denied, newest decision first, instead of those that wait. They are kept for a day. */
+                decided?: boolean;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -8426,6 +9420,83 @@ export interface operations {
             };
         };
     };
+    draft_rule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                approval: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DecideApproval"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuleDraftView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_artifact: {
+        parameters: {
+            query?: never;
+            header?: {
+                Range?: string | null;
+            };
+            path: {
+                artifact: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": number[];
+                };
+            };
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": number[];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     search_audit: {
         parameters: {
             query?: {
@@ -8460,6 +9531,119 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    audit_consistency: {
+        parameters: {
+            query: {
+                /** @description The chain. */
+                chain: string;
+                /** @description The number of records of the earlier head. */
+                from: number;
+                /** @description The number of records of the later head, which is signed; the newest by default. */
+                to?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditConsistency"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    export_audit: {
+        parameters: {
+            query?: {
+                /** @description Only records of this project; required unless you may see the whole installation. */
+                project_id?: string;
+                /** @description Only records of this task. */
+                task_id?: string;
+                /** @description Only records of this call. */
+                call_id?: string;
+                /** @description Only records of this tool. */
+                tool?: string;
+                /** @description Only records with this decision: `allow`, `deny` or `needs_approval`. */
+                decision?: string;
+                /** @description Only records at or after this time. */
+                since?: string;
+                /** @description Only records before this time. */
+                until?: string;
+                /** @description Maximum number of records, 1 to 5000; 1000 by default. The newest are exported. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["AuditBundleLine"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    audit_heads: {
+        parameters: {
+            query?: {
+                /** @description Only this chain. */
+                chain?: string;
+                /** @description Maximum number of chains, 1 to 500; 100 by default. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditHeads"];
                 };
             };
             /** @description Why it was not done, and what to do next */
@@ -8718,6 +9902,34 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UnpagedList_ChatTurn"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    diagnose: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Diagnosis"];
                 };
             };
             /** @description Why it was not done, and what to do next */
@@ -9063,6 +10275,41 @@ export interface operations {
             };
         };
     };
+    view_inbox_item: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                item: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ViewInboxItem"];
+            };
+        };
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     job_events: {
         parameters: {
             query?: {
@@ -9087,6 +10334,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UnpagedList_JobEventView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    follow_job_events: {
+        parameters: {
+            query?: {
+                /** @description The number of the first event; 0 by default. */
+                from?: number;
+            };
+            header?: {
+                "Last-Event-ID"?: string | null;
+            };
+            path: {
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["JobEventView"];
                 };
             };
             /** @description Why it was not done, and what to do next */
@@ -9826,6 +11108,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PolicyExplanation"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    explain_recorded_call: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExplainRecordedCall"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallExplanation"];
                 };
             };
             /** @description Why it was not done, and what to do next */
@@ -11631,6 +12948,104 @@ export interface operations {
             };
         };
     };
+    backtest_rule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BacktestRule"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BacktestReport"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    check_rule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CheckRule"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuleCheckView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    rule_vocabulary: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuleVocabulary"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     set_rule: {
         parameters: {
             query?: never;
@@ -11687,6 +13102,36 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    rule_history: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_RuleVersionView"];
+                };
             };
             /** @description Why it was not done, and what to do next */
             default: {
@@ -12292,6 +13737,41 @@ export interface operations {
             };
         };
     };
+    estimate_task: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateTask"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskEstimate"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     list_tasks: {
         parameters: {
             query?: {
@@ -12477,6 +13957,39 @@ export interface operations {
             };
         };
     };
+    list_artifacts: {
+        parameters: {
+            query?: {
+                /** @description The project, by id or slug; required if the task is given by name. */
+                project?: string;
+            };
+            header?: never;
+            path: {
+                task: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_ArtifactView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     cancel_task: {
         parameters: {
             query?: {
@@ -12563,6 +14076,42 @@ export interface operations {
         requestBody?: never;
         responses: {
             200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskEvidence"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    rerun_evidence: {
+        parameters: {
+            query?: {
+                /** @description The project, by id or slug; required if the task is given by name. */
+                project?: string;
+            };
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                task: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            202: {
                 headers: {
                     [name: string]: unknown;
                 };

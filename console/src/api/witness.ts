@@ -15,10 +15,10 @@ import {
   type SeenHead,
   type Witness,
 } from "../logic/witness";
-import { unwrap } from "./client";
-import { type AuditHeads, type ChainHead, policyApi } from "./pending-policy";
+import { api, unwrap } from "./client";
 import { Problem } from "./problem";
 import { auditHeadsQuery, proofQuery } from "./queries-policy";
+import type { AuditHeads, ChainHead } from "./types";
 
 const STORAGE_KEY = "cynode.audit.witness";
 /** Chains beyond the list of the server that are asked for one by one. */
@@ -66,7 +66,7 @@ export interface WitnessReport {
 
 async function proveGrowth(chain: string, from: number, to: number): Promise<string[]> {
   const query = { chain: toChainId(chain), from, to };
-  const proof = await unwrap(policyApi.GET("/v1/audit/consistency", { params: { query } }));
+  const proof = await unwrap(api.GET("/v1/audit/consistency", { params: { query } }));
   return proof.path;
 }
 
@@ -131,7 +131,7 @@ async function judgeUnlisted(chains: readonly SeenHead[], answer: AuditHeads): P
   for (const seen of chains.slice(-MAX_SINGLE_CHAINS)) {
     try {
       const query = { chain: toChainId(seen.chain) };
-      const single = await unwrap(policyApi.GET("/v1/audit/head", { params: { query } }));
+      const single = await unwrap(api.GET("/v1/audit/head", { params: { query } }));
       const head = single.heads[0];
       const witness = { ...EMPTY_WITNESS, chains: { [seen.chain]: seen } };
       const verdict = head ? await judgeChain(head, witness, answer.public_key) : judgeMissing(seen, null);

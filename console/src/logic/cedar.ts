@@ -1,6 +1,6 @@
 /** The language of rules as the editor sees it: pieces to colour, places of errors, and what may stand at a place. */
 
-import type { RuleField, RuleVocabulary } from "../api/pending-policy";
+import type { RuleField, RuleVocabulary } from "../api/types";
 
 export type TokenKind = "comment" | "text" | "keyword" | "type" | "number" | "plain";
 
@@ -154,7 +154,7 @@ function completeValue(before: string, text: string, vocabulary: RuleVocabulary)
 }
 
 function listFields(text: string, vocabulary: RuleVocabulary): RuleField[] {
-  const fields = new Map(vocabulary.fields.map((field) => [field.path, field]));
+  const fields = new Map<string, RuleField>(vocabulary.fields.map((field) => [field.path, field]));
   for (const tool of namedTools(text, vocabulary)) {
     for (const field of tool.arguments) if (!fields.has(field.path)) fields.set(field.path, field);
   }

@@ -1,6 +1,6 @@
 /** Results of the doctor in the order in which a person mends them. */
 
-import type { DoctorCheck, DoctorState } from "../api/pending-doctor";
+import type { DoctorCheck, DoctorState } from "../api/types";
 
 export const CHECK_WORDS: Record<DoctorState, { word: string; sentence: string; sign: string; tone: string }> = {
   fail: { word: "Fails", sentence: "Something that work needs is missing.", sign: "✗", tone: "text-bad" },

@@ -1,7 +1,7 @@
 /** What a person types into the form of a task, as the API takes it. */
 
 import type { Schema } from "../api/client";
-import type { TaskEstimate } from "../api/pending-task";
+import type { TaskEstimate } from "../api/types";
 import { formatCost, formatDuration } from "./format";
 
 /** Makes a criterion of each line; a line is a shell command. */

@@ -1,7 +1,7 @@
 /** Rules in words. */
 
 import type { Schema } from "../api/client";
-import type { Backtest } from "../api/pending-policy";
+import type { Backtest } from "../api/types";
 import { formatCount } from "./format";
 
 export type RuleMode = "refuse" | "approve" | "shadow";

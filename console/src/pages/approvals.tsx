@@ -3,9 +3,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import type { Approval } from "../api/pending-tools";
 import { approvalQuery, meQuery, projectsQuery } from "../api/queries";
 import { approvalsQuery } from "../api/queries-tools";
+import type { Approval } from "../api/types";
 import { formatDuration, formatTime } from "../logic/format";
 import type { Standing } from "../logic/state";
 import {

@@ -4,7 +4,6 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type ReactNode, useEffect, useState } from "react";
 import type { Schema } from "../api/client";
-import type { CallExplanation } from "../api/pending-policy";
 import { projectsQuery } from "../api/queries";
 import {
   callExplanationQuery,
@@ -13,6 +12,7 @@ import {
   projectAgentsQuery,
   rulesQuery,
 } from "../api/queries-policy";
+import type { CallExplanation } from "../api/types";
 import {
   describeDecision,
   findRemedy,

@@ -4,7 +4,6 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { type ReactNode, useCallback, useState } from "react";
 import { api, unwrap } from "../api/client";
-import { pendingApi } from "../api/pending-task";
 import { approvalQuery, meQuery, plannedQuery, taskQuery, timelineQuery } from "../api/queries";
 import { estimateQuery } from "../api/queries-task";
 import { formatCost, formatCount, formatTime, toWords } from "../logic/format";
@@ -325,11 +324,10 @@ function CallDetail({ item, project }: { item: InboxItem; project: string | null
     mutationFn: async (approved: boolean) => {
       const params = { path: { approval: item.id } };
       const body = { approved };
-      const rule = await unwrap(pendingApi.POST("/v1/approvals/{approval}/draft-rule", { params, body }));
+      const rule = await unwrap(api.POST("/v1/approvals/{approval}/draft-rule", { params, body }));
       client.setQueryData(["rule-draft", item.id, String(approved)], rule);
       await decide.mutateAsync({ approval: item.id, approved });
-      // The address of the rules page has these from the change that adds the drafts to it.
-      await navigate({ to: "/tools/rules", search: { approval: item.id, approved } as never });
+      await navigate({ to: "/tools/rules", search: { approval: item.id, approved } });
     },
   });
   const send = (approved: boolean) =>

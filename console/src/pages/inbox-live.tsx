@@ -2,7 +2,7 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { pendingApi } from "../api/pending-task";
+import { api } from "../api/client";
 import { meQuery } from "../api/queries";
 import { membersQuery, personQuery } from "../api/queries-task";
 import { type Decision, describeDecision, describeViewers, type InboxItem } from "../logic/inbox";
@@ -20,7 +20,7 @@ export function Presence({ item }: { item: InboxItem }) {
       if (document.hidden) return;
       const options = { params: { path: { item: item.id } }, body: {} };
       // Who cannot be seen by others still decides.
-      void pendingApi.PUT("/v1/inbox/{item}/presence", options).catch(() => undefined);
+      void api.PUT("/v1/inbox/{item}/presence", options).catch(() => undefined);
       // Nobody says that they have gone: it shows when the list is read again.
       if (hasViewers) void client.invalidateQueries({ queryKey: ["inbox"] });
     };

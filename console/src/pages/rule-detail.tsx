@@ -4,8 +4,8 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 import { api, type Schema, unwrap } from "../api/client";
-import { type Backtest, policyApi, type RuleDraft, type RuleVersion } from "../api/pending-policy";
 import { handlesQuery, ruleCheckQuery, ruleHistoryQuery, vocabularyQuery } from "../api/queries-policy";
+import type { Backtest, RuleDraft, RuleVersion } from "../api/types";
 import { describeDecision } from "../logic/explain";
 import { formatCount, formatTime } from "../logic/format";
 import {
@@ -115,7 +115,7 @@ export function RuleDetail({
     mutationFn: async () => {
       const name = drafted?.replaces ?? rule?.name;
       const body = { ...(name ? { name } : {}), mode: draft.effect, text: draft.text, days: Number(days) };
-      return { subject, days: Number(days), result: await unwrap(policyApi.POST("/v1/rules/backtest", { body })) };
+      return { subject, days: Number(days), result: await unwrap(api.POST("/v1/rules/backtest", { body })) };
     },
   });
   const save = useMutation({

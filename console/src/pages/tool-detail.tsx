@@ -4,8 +4,8 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useMemo } from "react";
 import type { Schema } from "../api/client";
-import type { ServerTool } from "../api/pending-tools";
 import { allowlistsQuery, dayRecordsQuery, rulesOfToolsQuery } from "../api/queries-tools";
+import type { ServerTool } from "../api/types";
 import { formatCount, formatDuration, formatTime, toWords } from "../logic/format";
 import {
   ANNOTATIONS,

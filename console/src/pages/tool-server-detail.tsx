@@ -5,8 +5,8 @@ import { Link } from "@tanstack/react-router";
 import { useCallback, useState } from "react";
 import { Form } from "react-aria-components";
 import { api, type Schema, unwrap } from "../api/client";
-import type { ServerTool } from "../api/pending-tools";
 import { meQuery, projectsQuery } from "../api/queries";
+import type { ServerTool } from "../api/types";
 import { formatCount, formatDuration } from "../logic/format";
 import { describeServer, describeTransport, findPending, readNumber, type ToolServer } from "../logic/tool-server";
 import {

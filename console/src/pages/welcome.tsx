@@ -4,7 +4,7 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import type { Schema } from "../api/client";
-import { toDoctorCheck } from "../api/pending-doctor";
+import { toDoctorCheck } from "../api/doctor";
 import { meQuery, modelsQuery, projectsQuery, readinessQuery, tasksQuery } from "../api/queries";
 import { orderChecks } from "../logic/doctor";
 import { formatCount } from "../logic/format";

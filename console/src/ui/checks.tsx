@@ -1,6 +1,6 @@
 /** Checks of an installation, each with what to do about it. */
 
-import type { DoctorCheck } from "../api/pending-doctor";
+import type { DoctorCheck } from "../api/types";
 import { CHECK_WORDS } from "../logic/doctor";
 import { toWords } from "../logic/format";
 import { Command, cx, Inline } from "./basic";

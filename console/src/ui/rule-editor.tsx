@@ -4,7 +4,7 @@
  */
 
 import { type KeyboardEvent, useId, useLayoutEffect, useMemo, useRef, useState } from "react";
-import type { RuleProblem, RuleVocabulary } from "../api/pending-policy";
+import type { RuleProblem, RuleVocabulary } from "../api/types";
 import { type Completion, type Completions, completeCedar, markErrors, type TokenKind, toRange } from "../logic/cedar";
 import { splitHidden } from "../logic/text";
 import { cx, Foreign } from "./basic";

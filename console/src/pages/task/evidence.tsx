@@ -1,6 +1,5 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { type Schema, unwrap } from "../../api/client";
-import { pendingApi } from "../../api/pending-task";
+import { api, type Schema, unwrap } from "../../api/client";
 import { evidenceQuery } from "../../api/queries";
 import { formatCount, formatDuration, toWords } from "../../logic/format";
 import { isAlive, type Standing, type Task, type Timeline } from "../../logic/state";
@@ -107,7 +106,7 @@ function Rerun({ task, evidence }: { task: Task; evidence: readonly Schema["Evid
   const rerun = useMutation({
     mutationFn: () => {
       const params = { path: { task: task.id } };
-      return unwrap(pendingApi.POST("/v1/tasks/{task}/evidence/rerun", { params }));
+      return unwrap(api.POST("/v1/tasks/{task}/evidence/rerun", { params }));
     },
     onSettled: () => void client.invalidateQueries({ queryKey: ["task", task.id] }),
   });

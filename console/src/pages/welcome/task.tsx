@@ -3,7 +3,7 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { Schema } from "../../api/client";
-import { toDoctorCheck } from "../../api/pending-doctor";
+import { toDoctorCheck } from "../../api/doctor";
 import { tasksQuery } from "../../api/queries";
 import { projectReadinessQuery } from "../../api/queries-chat";
 import { STEP_TITLES, type StepState, WELCOME_STEPS, type WelcomeStep } from "../../logic/welcome";

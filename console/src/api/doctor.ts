@@ -1,37 +1,13 @@
-/** The doctor over the API. It is deleted when `schema.gen.ts` has the operation. */
+/** The checks of an installation. */
 
-import createClient from "openapi-fetch";
 import { api, type Schema, unwrap } from "./client";
 import { Problem } from "./problem";
-
-export type DoctorState = "ok" | "warn" | "fail" | "unknown";
-
-export interface DoctorCheck {
-  name: string;
-  state: DoctorState;
-  detail: string;
-  fix?: string;
-  commands?: string[];
-  blocks_work?: boolean;
-}
-
-export interface DoctorReport {
-  state: DoctorState;
-  checks: DoctorCheck[];
-}
-
-interface PendingDoctorPaths {
-  "/v1/doctor": {
-    get: { responses: { 200: { content: { "application/json": DoctorReport } } } };
-  };
-}
-
-const pending = createClient<PendingDoctorPaths>({ baseUrl: "", credentials: "same-origin" });
+import type { DoctorCheck, DoctorReport, DoctorState } from "./types";
 
 /** Reads the doctor; what everybody may see of it, where it is refused or the server has none. */
 export async function readDoctor(signal: AbortSignal): Promise<DoctorReport & { whole: boolean }> {
   try {
-    return { ...(await unwrap<DoctorReport>(pending.GET("/v1/doctor", { signal }))), whole: true };
+    return { ...(await unwrap(api.GET("/v1/doctor", { signal }))), whole: true };
   } catch (error) {
     if (!(error instanceof Problem) || (error.status !== 403 && error.status !== 404)) throw error;
   }
