@@ -114,9 +114,9 @@ describe("the editor of rules", () => {
   });
 
   it("offers words where a word begins, and nothing in comments, in quotes and unasked", () => {
-    expect(complete("fo|")).toEqual({ labels: ["forbid"], after: "forbid" });
+    expect(complete("for|")).toEqual({ labels: ["forbid"], after: "forbid" });
     expect(complete("forbid|")).toBeNull();
-    expect([complete("// fo|"), complete('"fo|'), complete("|"), complete("f|")]).toEqual([null, null, null, null]);
+    expect([complete("// for|"), complete('"for|'), complete("|"), complete("f|")]).toEqual([null, null, null, null]);
     expect(complete("|", true)?.labels).toContain("like");
   });
 });

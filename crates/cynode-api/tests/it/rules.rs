@@ -28,7 +28,7 @@ async fn a_check_says_what_a_rule_speaks_of_or_where_it_is_wrong_and_stores_noth
     assert_eq!(error["code"], "does_not_fit");
     assert!(error["message"].as_str().unwrap().contains("artifact.putt"), "{error}");
     assert!(error["line"].is_u64() && error["start"].is_u64(), "{error}");
-    let unreadable = check("forbid (principal, action, resource)\nwhn { true };").await;
+    let unreadable = check("forbid (principal, action, resource)\nwhere { true };").await;
     assert_eq!(
         (&unreadable["errors"][0]["code"], &unreadable["errors"][0]["line"]),
         (&json!("syntax"), &json!(2))

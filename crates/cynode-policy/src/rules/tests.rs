@@ -299,7 +299,7 @@ fn a_check_names_the_place_of_each_error_or_what_the_rule_speaks_of() {
     };
     assert_eq!(good, expected);
     for (text, code, quoted) in [
-        ("forbid (principal, action, resource) whn { true };", "syntax", "whn"),
+        ("forbid (principal, action, resource) where { true };", "syntax", "where"),
         (
             "forbid (principal, action == Action::\"web.fetsch\", resource);",
             "does_not_fit",
