@@ -15,6 +15,7 @@ export default defineConfig({
     reportCompressedSize: false,
     manifest: "manifest.json",
   },
-  server: { proxy: { "/v1": { target: installation, changeOrigin: false } } },
+  // The registries of settings, preferences and policies are read from the documentation.
+  server: { proxy: { "/v1": { target: installation, changeOrigin: false } }, fs: { allow: [".", "../docs"] } },
   test: { include: ["tests/**/*.test.ts", "tests/**/*.test.tsx"], environment: "node" },
 });

@@ -260,60 +260,121 @@ const audit = createRoute({
   component: lazyRouteComponent(() => import("./pages/audit"), "AuditPage"),
 });
 
+export interface SettingsSearch {
+  key?: string | undefined;
+  q?: string | undefined;
+}
+
+export interface ScopedSearch extends SettingsSearch {
+  /** The project whose view is shown. */
+  project?: string | undefined;
+  task?: string | undefined;
+  user?: string | undefined;
+  /** The level that is read and written, as `project` or `group:GROUP`. */
+  level?: string | undefined;
+}
+
+const readScopedSearch = (search: Record<string, unknown>): ScopedSearch => ({
+  key: text(search.key),
+  q: text(search.q),
+  project: text(search.project),
+  task: text(search.task),
+  user: text(search.user),
+  level: text(search.level),
+});
+
 const settings = createRoute({
   getParentRoute: () => root,
   path: "/settings",
-  validateSearch: (search: Record<string, unknown>): { key?: string | undefined } => ({ key: text(search.key) }),
+  validateSearch: (search: Record<string, unknown>): SettingsSearch => ({ key: text(search.key), q: text(search.q) }),
   component: lazyRouteComponent(() => import("./pages/settings"), "SettingsPage"),
 });
 
 const preferences = createRoute({
   getParentRoute: () => root,
   path: "/settings/preferences",
-  validateSearch: (search: Record<string, unknown>): { key?: string | undefined } => ({ key: text(search.key) }),
+  validateSearch: readScopedSearch,
   component: lazyRouteComponent(() => import("./pages/preferences"), "PreferencesPage"),
 });
 
 const policies = createRoute({
   getParentRoute: () => root,
   path: "/settings/policies",
-  validateSearch: (search: Record<string, unknown>): { key?: string | undefined } => ({ key: text(search.key) }),
+  validateSearch: readScopedSearch,
   component: lazyRouteComponent(() => import("./pages/policies"), "PoliciesPage"),
 });
 
 const people = createRoute({
   getParentRoute: () => root,
   path: "/settings/people",
-  validateSearch: (search: Record<string, unknown>): { user?: string | undefined } => ({ user: text(search.user) }),
+  validateSearch: (search: Record<string, unknown>): { user?: string | undefined; create?: boolean | undefined } => ({
+    user: text(search.user),
+    create: search.create === true ? true : undefined,
+  }),
   component: lazyRouteComponent(() => import("./pages/people"), "PeoplePage"),
 });
 
 const groups = createRoute({
   getParentRoute: () => root,
   path: "/settings/groups",
-  validateSearch: (search: Record<string, unknown>): { group?: string | undefined } => ({ group: text(search.group) }),
+  validateSearch: (search: Record<string, unknown>): { group?: string | undefined; create?: boolean | undefined } => ({
+    group: text(search.group),
+    create: search.create === true ? true : undefined,
+  }),
   component: lazyRouteComponent(() => import("./pages/groups"), "GroupsPage"),
 });
 
 const apiKeys = createRoute({
   getParentRoute: () => root,
   path: "/settings/keys",
+  validateSearch: (search: Record<string, unknown>): { user?: string | undefined; create?: boolean | undefined } => ({
+    user: text(search.user),
+    create: search.create === true ? true : undefined,
+  }),
   component: lazyRouteComponent(() => import("./pages/api-keys"), "ApiKeysPage"),
 });
+
+export const NOTIFICATION_STATES = ["pending", "sent", "failed", "dropped"] as const;
+
+export interface NotificationsSearch {
+  channel?: string | undefined;
+  part?: "sent" | undefined;
+  state?: (typeof NOTIFICATION_STATES)[number] | undefined;
+  /** Those of everybody, for admins. */
+  all?: boolean | undefined;
+  create?: boolean | undefined;
+}
 
 const notifications = createRoute({
   getParentRoute: () => root,
   path: "/settings/notifications",
-  validateSearch: (search: Record<string, unknown>): { channel?: string | undefined } => ({
+  validateSearch: (search: Record<string, unknown>): NotificationsSearch => ({
     channel: text(search.channel),
+    part: search.part === "sent" ? "sent" : undefined,
+    state: NOTIFICATION_STATES.find((state) => state === search.state),
+    all: search.all === true ? true : undefined,
+    create: search.create === true ? true : undefined,
   }),
   component: lazyRouteComponent(() => import("./pages/notifications"), "NotificationsPage"),
+});
+
+interface ProjectItemSearch {
+  project?: string | undefined;
+  create?: boolean | undefined;
+}
+
+const readProjectItemSearch = (search: Record<string, unknown>): ProjectItemSearch => ({
+  project: text(search.project),
+  create: search.create === true ? true : undefined,
 });
 
 const skills = createRoute({
   getParentRoute: () => root,
   path: "/settings/skills",
-  validateSearch: (search: Record<string, unknown>): { skill?: string | undefined } => ({ skill: text(search.skill) }),
+  validateSearch: (search: Record<string, unknown>): ProjectItemSearch & { skill?: string | undefined } => ({
+    ...readProjectItemSearch(search),
+    skill: text(search.skill),
+  }),
   component: lazyRouteComponent(() => import("./pages/skills"), "SkillsPage"),
 });
 
@@ -326,7 +387,8 @@ const doctor = createRoute({
 const schedules = createRoute({
   getParentRoute: () => root,
   path: "/schedules",
-  validateSearch: (search: Record<string, unknown>): { schedule?: string | undefined } => ({
+  validateSearch: (search: Record<string, unknown>): ProjectItemSearch & { schedule?: string | undefined } => ({
+    ...readProjectItemSearch(search),
     schedule: text(search.schedule),
   }),
   component: lazyRouteComponent(() => import("./pages/schedules"), "SchedulesPage"),

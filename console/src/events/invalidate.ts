@@ -24,6 +24,24 @@ const INBOX_KINDS = new Set([
   "project.unarchived",
 ]);
 
+/** What the pages below `/settings` and the schedules read, by the area of an event. */
+const ADMIN_KEYS: Record<string, QueryKey[]> = {
+  setting: [["settings"]],
+  preference: [["preferences"]],
+  policy: [["policies"], ["preferences"]],
+  user: [["users"], ["api-keys"]],
+  group: [["groups"]],
+  api_key: [["api-keys"]],
+  notification_channel: [["notifications"]],
+  notification: [["notifications"]],
+  skill: [["skills"]],
+  content: [["skills"], ["schedules"]],
+  schedule: [["schedules"]],
+  // A schedule shows what became of its last run.
+  task: [["schedules"]],
+  handoff: [["schedules"]],
+};
+
 /** Returns the prefixes of the query keys that an event makes old. */
 export function staleKeys(
   event: Pick<ApiEvent, "kind" | "project_id" | "task_id"> & Partial<Pick<ApiEvent, "data">>,
@@ -50,6 +68,7 @@ export function staleKeys(
   if (area === "provider" || area === "provider_key" || area === "model") keys.push(["models"], ["readiness"]);
   if (area === "budget") keys.push(["usage"]);
   if (area === "user" || event.kind === "setting.set") keys.push(["me"]);
+  keys.push(...(ADMIN_KEYS[area] ?? []));
   return keys;
 }
 

@@ -1,0 +1,253 @@
+/** What the pages below `/settings` and the schedules read. */
+
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { nextReadDelay } from "../logic/notifications";
+import { api, type Schema, unwrap } from "./client";
+import { Problem } from "./problem";
+
+const PER_PAGE = 50;
+
+/** Returns null where nothing is stored. */
+async function orNull<T>(pending: Promise<T>): Promise<T | null> {
+  try {
+    return await pending;
+  } catch (error) {
+    if (error instanceof Problem && error.status === 404) return null;
+    throw error;
+  }
+}
+
+interface CursorPage {
+  next_cursor?: string | null;
+}
+
+const paged = {
+  initialPageParam: null as string | null,
+  getNextPageParam: (page: CursorPage) => page.next_cursor ?? null,
+  placeholderData: keepPreviousData,
+};
+
+const pageQuery = (cursor: string | null) => ({ limit: PER_PAGE, ...(cursor ? { cursor } : {}) });
+
+interface PageContext {
+  signal: AbortSignal;
+  pageParam: string | null;
+}
+
+export const settingsQuery = queryOptions({
+  queryKey: ["settings", "list"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/settings", { signal })),
+});
+
+export const settingQuery = (key: string) =>
+  queryOptions({
+    queryKey: ["settings", "one", key],
+    queryFn: ({ signal }) => orNull(unwrap(api.GET("/v1/settings/{key}", { signal, params: { path: { key } } }))),
+  });
+
+export const settingHistoryQuery = (key: string) =>
+  queryOptions({
+    queryKey: ["settings", "history", key],
+    queryFn: ({ signal }) => unwrap(api.GET("/v1/settings/{key}/history", { signal, params: { path: { key } } })),
+  });
+
+export interface Scope {
+  type: Schema["ScopeType"];
+  id: string | null;
+}
+
+export const toScopeQuery = (scope: Scope) => ({
+  scope_type: scope.type,
+  ...(scope.id === null ? {} : { scope_id: scope.id }),
+});
+
+export const preferencesQuery = (scope: Scope) =>
+  queryOptions({
+    queryKey: ["preferences", "list", scope.type, scope.id ?? ""],
+    queryFn: ({ signal }) => unwrap(api.GET("/v1/preferences", { signal, params: { query: toScopeQuery(scope) } })),
+  });
+
+export const preferenceQuery = (key: string, scope: Scope) =>
+  queryOptions({
+    queryKey: ["preferences", "one", key, scope.type, scope.id ?? ""],
+    queryFn: ({ signal }) =>
+      orNull(
+        unwrap(api.GET("/v1/preferences/{key}", { signal, params: { path: { key }, query: toScopeQuery(scope) } })),
+      ),
+  });
+
+export const preferenceHistoryQuery = (key: string, scope: Scope) =>
+  queryOptions({
+    queryKey: ["preferences", "history", key, scope.type, scope.id ?? ""],
+    queryFn: ({ signal }) =>
+      unwrap(
+        api.GET("/v1/preferences/{key}/history", { signal, params: { path: { key }, query: toScopeQuery(scope) } }),
+      ),
+  });
+
+export interface View {
+  project?: string | undefined;
+  task?: string | undefined;
+}
+
+const toViewQuery = (view: View) =>
+  view.task ? { task_id: view.task } : view.project ? { project_id: view.project } : {};
+
+export const effectivePreferencesQuery = (view: View) =>
+  queryOptions({
+    queryKey: ["preferences", "effective", view.task ?? "", view.project ?? ""],
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/v1/effective-preferences", { signal, params: { query: toViewQuery(view) } })),
+    placeholderData: keepPreviousData,
+  });
+
+export const effectivePoliciesQuery = (view: View) =>
+  queryOptions({
+    queryKey: ["policies", "effective", view.task ?? "", view.project ?? ""],
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/v1/effective-policies", { signal, params: { query: toViewQuery(view) } })),
+    placeholderData: keepPreviousData,
+  });
+
+export const policiesQuery = (scope: Scope) =>
+  queryOptions({
+    queryKey: ["policies", "list", scope.type, scope.id ?? ""],
+    queryFn: ({ signal }) => unwrap(api.GET("/v1/policies", { signal, params: { query: toScopeQuery(scope) } })),
+  });
+
+export const usersQuery = {
+  queryKey: ["users", "pages"],
+  queryFn: ({ signal, pageParam }: PageContext) =>
+    unwrap(api.GET("/v1/users", { signal, params: { query: pageQuery(pageParam) } })),
+  ...paged,
+};
+
+/** People to choose from. */
+export const userChoicesQuery = queryOptions({
+  queryKey: ["users", "choices"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/users", { signal, params: { query: { limit: 200 } } })),
+  retry: false,
+});
+
+export const userQuery = (user: string) =>
+  queryOptions({
+    queryKey: ["users", "one", user],
+    queryFn: ({ signal }) => unwrap(api.GET("/v1/users/{user}", { signal, params: { path: { user } } })),
+  });
+
+export const groupsQuery = queryOptions({
+  queryKey: ["groups"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/groups", { signal, params: { query: { limit: 200 } } })),
+  retry: false,
+});
+
+export const roleInProjectQuery = (project: string, user: string) =>
+  queryOptions({
+    queryKey: ["project", project, "role-of", user],
+    queryFn: async ({ signal }) => {
+      let cursor: string | null = null;
+      for (;;) {
+        const page: Schema["Page_MemberView"] = await unwrap(
+          api.GET("/v1/projects/{project}/members", {
+            signal,
+            params: { path: { project }, query: { limit: 200, ...(cursor ? { cursor } : {}) } },
+          }),
+        );
+        const member = page.items.find((it) => it.user_id === user);
+        if (member) return member;
+        cursor = page.next_cursor ?? null;
+        if (cursor === null) return null;
+      }
+    },
+  });
+
+export const apiKeysQuery = (user: string | undefined) => ({
+  queryKey: ["api-keys", user ?? ""],
+  queryFn: ({ signal, pageParam }: PageContext) =>
+    unwrap(
+      api.GET("/v1/api-keys", {
+        signal,
+        params: { query: { ...pageQuery(pageParam), ...(user ? { user_id: user } : {}) } },
+      }),
+    ),
+  ...paged,
+});
+
+export const channelsQuery = (all: boolean) => ({
+  queryKey: ["notifications", "channels", all ? "all" : "own"],
+  queryFn: ({ signal, pageParam }: PageContext) =>
+    unwrap(
+      api.GET("/v1/notification-channels", {
+        signal,
+        params: { query: { ...pageQuery(pageParam), ...(all ? { all } : {}) } },
+      }),
+    ),
+  ...paged,
+});
+
+export const channelQuery = (channel: string) =>
+  queryOptions({
+    queryKey: ["notifications", "channel", channel],
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/v1/notification-channels/{channel}", { signal, params: { path: { channel } } })),
+  });
+
+export interface NotificationFilter {
+  all: boolean;
+  state: "pending" | "sent" | "failed" | "dropped" | undefined;
+}
+
+/** A delivery comes without an event: while one is due, it is read again when it must have been tried. */
+export const notificationsQuery = (filter: NotificationFilter) => ({
+  queryKey: ["notifications", "list", filter.all ? "all" : "own", filter.state ?? ""],
+  queryFn: ({ signal, pageParam }: PageContext) =>
+    unwrap(
+      api.GET("/v1/notifications", {
+        signal,
+        params: {
+          query: {
+            ...pageQuery(pageParam),
+            ...(filter.all ? { all: true } : {}),
+            ...(filter.state ? { state: filter.state } : {}),
+          },
+        },
+      }),
+    ),
+  ...paged,
+  refetchInterval: ({
+    state: { data },
+  }: {
+    state: { data: { pages: { items: Schema["NotificationView"][] }[] } | undefined };
+  }) => nextReadDelay(data?.pages.flatMap((page) => page.items) ?? [], Date.now()) ?? false,
+});
+
+export const skillsQuery = (project: string) =>
+  queryOptions({
+    queryKey: ["skills", "list", project],
+    queryFn: ({ signal }) => unwrap(api.GET("/v1/skills", { signal, params: { query: { project } } })),
+    enabled: project !== "",
+  });
+
+export const skillQuery = (skill: string) =>
+  queryOptions({
+    queryKey: ["skills", "one", skill],
+    queryFn: ({ signal }) => unwrap(api.GET("/v1/skills/{skill}", { signal, params: { path: { skill } } })),
+  });
+
+export const schedulesQuery = (project: string | undefined) => ({
+  queryKey: ["schedules", "list", project ?? ""],
+  queryFn: ({ signal, pageParam }: PageContext) =>
+    unwrap(
+      api.GET("/v1/schedules", {
+        signal,
+        params: { query: { ...pageQuery(pageParam), ...(project ? { project } : {}) } },
+      }),
+    ),
+  ...paged,
+});
+
+export const scheduleQuery = (schedule: string) =>
+  queryOptions({
+    queryKey: ["schedules", "one", schedule],
+    queryFn: ({ signal }) => unwrap(api.GET("/v1/schedules/{schedule}", { signal, params: { path: { schedule } } })),
+  });
