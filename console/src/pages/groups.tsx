@@ -114,12 +114,12 @@ function CreateForm({ onClose, reason }: { onClose: () => void; reason: string |
   const client = useQueryClient();
   const navigate = useNavigate({ from: "/settings/groups" });
   const [name, setName] = useState("");
-  const [key] = useState(makeKey);
+  const [key, setKey] = useState(makeKey);
   const create = useMutation({
     mutationFn: () =>
       unwrap(
         api.POST("/v1/groups", {
-          params: { header: { "Idempotency-Key": `${key}-${name.trim()}`.slice(0, 60) } },
+          params: { header: { "Idempotency-Key": key } },
           body: { name: name.trim() },
         }),
       ),
@@ -145,7 +145,10 @@ function CreateForm({ onClose, reason }: { onClose: () => void; reason: string |
       <Field
         label="Name"
         value={name}
-        onChange={setName}
+        onChange={(text) => {
+          setName(text);
+          setKey(makeKey());
+        }}
         autoFocus
         description="Groups are not renamed or deleted: choose a name that lasts."
       />
