@@ -5,6 +5,8 @@ const DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 const DAY_MS = 86_400_000;
 /** So many days are looked at; a 29th of February is found. */
 const MAX_DAYS = 366 * 5;
+/** No clock is set back further. */
+const MAX_SHIFT_MS = 3 * 3_600_000;
 
 interface CronFields {
   minutes: number[];
@@ -97,16 +99,19 @@ export function findNextRuns(expression: string, zone: string, from: number, cou
   const clock = makeClock(zone);
   if (!fields || !clock) return null;
   const runs: number[] = [];
-  const firstDay = Math.floor(clock(from) / DAY_MS) * DAY_MS;
-  for (let day = firstDay; day < firstDay + MAX_DAYS * DAY_MS && runs.length < count; day += DAY_MS) {
+  const start = clock(from);
+  const firstDay = Math.floor(start / DAY_MS) * DAY_MS;
+  for (let day = firstDay; day < firstDay + MAX_DAYS * DAY_MS; day += DAY_MS) {
     if (!matchesDay(fields, new Date(day))) continue;
     for (const hour of fields.hours) {
       for (const minute of fields.minutes) {
         const local = day + (hour * 60 + minute) * 60_000;
+        if (local < start - MAX_SHIFT_MS) continue;
         const guess = local - (clock(local) - local);
         const at = guess - (clock(guess) - local);
         // A time that the clock skips is left out.
-        if (clock(at) === local && at > from && runs.length < count) runs.push(at);
+        if (clock(at) === local && at > from) runs.push(at);
+        if (runs.length === count) return runs;
       }
     }
   }

@@ -1,6 +1,7 @@
 /** Channels and deliveries of notifications. */
 
 import type { Schema } from "../api/client";
+import { toWords } from "./format";
 import type { Standing } from "./state";
 
 export type Notification = Schema["NotificationView"];
@@ -37,4 +38,81 @@ export function nextReadDelay(notifications: readonly Notification[], now: numbe
   const due = notifications.filter((it) => it.state === "pending").map((it) => Date.parse(it.due_at ?? "") || now);
   if (due.length === 0) return null;
   return Math.min(Math.max(Math.min(...due) - now + SHORTEST_DELAY_MS, SHORTEST_DELAY_MS), LONGEST_DELAY_MS);
+}
+
+export function findEventWords(kind: string): string {
+  return EVENT_WORDS.find((it) => it.kind === kind)?.words ?? toWords(kind);
+}
+
+export type ChannelKind = "ntfy" | "mail" | "webhook";
+
+/** Ways to be told: an address of each, and what its secret is called. */
+export const CHANNEL_KINDS: readonly [KindEntry, ...KindEntry[]] = [
+  {
+    value: "ntfy",
+    name: "ntfy",
+    example: "https://ntfy.sh/a-topic-nobody-guesses",
+    secret: "Access token, if the topic has one",
+  },
+  { value: "mail", name: "Mail", example: "ada@example.org", secret: null },
+  {
+    value: "webhook",
+    name: "Webhook",
+    example: "https://example.org/hooks/cynode",
+    secret: "Secret (made for you without one)",
+  },
+];
+
+interface KindEntry {
+  value: ChannelKind;
+  name: string;
+  example: string;
+  secret: string | null;
+}
+
+export interface ChannelDraft {
+  name: string;
+  kind: ChannelKind;
+  address: string;
+  secret: string;
+  gap: string;
+  scope: "user" | "project" | "installation";
+  project: string;
+  kinds: string[];
+}
+
+const MAX_GAP_SECONDS = 3600;
+
+/** Reads how long there is quiet after each notification. */
+export function parseGap(text: string): { seconds: number; error: string | null } {
+  const trimmed = text.trim();
+  if (trimmed === "") return { seconds: 0, error: null };
+  const seconds = Number(trimmed);
+  return /^\d+$/.test(trimmed) && seconds <= MAX_GAP_SECONDS
+    ? { seconds, error: null }
+    : { seconds: 0, error: `Write seconds from 0 to ${MAX_GAP_SECONDS}` };
+}
+
+/** Returns what to send, or what is missing. All kinds of events are left out, so that later ones are told, too. */
+export function toChannelRequest(draft: ChannelDraft): { body: Schema["CreateChannel"] } | { missing: string } {
+  const [name, address, secret] = [draft.name.trim(), draft.address.trim(), draft.secret.trim()];
+  const gap = parseGap(draft.gap);
+  if (name === "") return { missing: "Write a name" };
+  if (address === "") return { missing: "Write an address" };
+  if (gap.error) return { missing: gap.error };
+  if (draft.kinds.length === 0) return { missing: "Choose at least one kind of event" };
+  if (draft.scope === "project" && draft.project === "") return { missing: "Choose a project" };
+  const tellsAll = EVENT_WORDS.every((it) => draft.kinds.includes(it.kind));
+  return {
+    body: {
+      name,
+      address,
+      kind: draft.kind,
+      scope: draft.scope,
+      ...(draft.scope === "project" ? { project_id: draft.project } : {}),
+      ...(secret === "" ? {} : { secret }),
+      ...(gap.seconds === 0 ? {} : { min_gap_seconds: gap.seconds }),
+      ...(tellsAll ? {} : { kinds: draft.kinds }),
+    },
+  };
 }
