@@ -24,6 +24,9 @@ const INBOX_KINDS = new Set([
   "project.unarchived",
 ]);
 
+/** A schedule also shows the states of the tasks that it made. */
+const TASK_STATE_KINDS = new Set(["task.started", "task.completed", "task.failed", "task.cancelled"]);
+
 /** What the pages below `/settings` and the schedules read, by the area of an event. */
 const ADMIN_KEYS: Record<string, QueryKey[]> = {
   setting: [["settings"]],
@@ -38,7 +41,6 @@ const ADMIN_KEYS: Record<string, QueryKey[]> = {
   content: [["skills"], ["schedules"]],
   schedule: [["schedules"]],
   // A schedule shows what became of its last run.
-  task: [["schedules"]],
   handoff: [["schedules"]],
 };
 
@@ -69,6 +71,7 @@ export function staleKeys(
   if (area === "budget") keys.push(["usage"]);
   if (area === "user" || event.kind === "setting.set") keys.push(["me"]);
   keys.push(...(ADMIN_KEYS[area] ?? []));
+  if (TASK_STATE_KINDS.has(event.kind)) keys.push(["schedules"]);
   return keys;
 }
 

@@ -6,6 +6,18 @@ import { Action, Command, cx, Foreign, ProblemNote } from "./basic";
 import { Field } from "./fields";
 import { Layer } from "./layer";
 
+/** Brings a row into the view of its own list. The page around it stays where it is. */
+function scrollInList(row: HTMLElement): void {
+  const list = row.closest("ul");
+  for (let box = list?.parentElement; box && box.id !== "page"; box = box.parentElement) {
+    if (box.scrollHeight <= box.clientHeight || getComputedStyle(box).overflowY !== "auto") continue;
+    const [inner, outer] = [row.getBoundingClientRect(), box.getBoundingClientRect()];
+    if (inner.top < outer.top) box.scrollTop -= outer.top - inner.top;
+    else if (inner.bottom > outer.bottom) box.scrollTop += inner.bottom - outer.bottom;
+    return;
+  }
+}
+
 /** A row that opens an item beside the list; the address holds which. */
 export function RowLink({
   parameter,
@@ -20,7 +32,7 @@ export function RowLink({
 }) {
   const element = useRef<HTMLAnchorElement>(null);
   useEffect(() => {
-    if (isChosen) element.current?.scrollIntoView({ block: "nearest" });
+    if (isChosen && element.current) scrollInList(element.current);
   }, [isChosen]);
   return (
     <li>
