@@ -7,12 +7,14 @@ import { CHECK_WORDS, orderChecks } from "../logic/doctor";
 import { Action, Loaded, Page, PageHead } from "../ui/basic";
 import { CheckList } from "../ui/checks";
 import { usePageCommand } from "../ui/copy";
+import { SettingsNav } from "../ui/settings-nav";
 
 export function DoctorPage() {
   usePageCommand("cynork doctor", "/v1/doctor");
   const doctor = useQuery(doctorQuery);
   return (
-    <Page>
+    <Page wide>
+      <SettingsNav />
       <PageHead title="Doctor" lead={doctor.data ? CHECK_WORDS[doctor.data.state].sentence : undefined}>
         <Action onPress={() => void doctor.refetch()} reason={doctor.isFetching ? "It is being checked" : null}>
           <RefreshCw size={14} aria-hidden="true" /> Check again

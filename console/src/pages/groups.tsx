@@ -10,25 +10,12 @@ import { groupsQuery, userChoicesQuery } from "../api/queries-admin";
 import { formatCount, toWords } from "../logic/format";
 import { ROLE_CHANGES, type RoleChange } from "../logic/roles";
 import { quoteShell } from "../logic/text";
-import {
-  Action,
-  Age,
-  Command,
-  Empty,
-  Facts,
-  Foreign,
-  Id,
-  Loaded,
-  Page,
-  PageHead,
-  ProblemNote,
-  SectionHead,
-} from "../ui/basic";
+import { Action, Age, Command, Empty, Facts, Foreign, Id, Loaded, Page, ProblemNote, SectionHead } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { Choice, Field } from "../ui/fields";
 import { Person } from "../ui/person";
 import { RoleChoice } from "../ui/role-choice";
-import { ADMINS_ONLY, RowLines, RowLink } from "../ui/rows";
+import { ADMINS_ONLY, ListHead, RowLines, RowLink } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
 import { Split, useRowKeys } from "../ui/split";
 import { UndoBar } from "../ui/undo";
@@ -55,13 +42,17 @@ export function GroupsPage() {
   return (
     <Page wide>
       <SettingsNav />
-      <PageHead title="Groups" lead="People who share roles, preferences and policies.">
+      <ListHead
+        isChosen={chosenId !== undefined || create === true}
+        title="Groups"
+        lead="People who share roles, preferences and policies."
+      >
         {!create && items.length > 0 && (
           <Action tone={chosen ? "plain" : "primary"} onPress={openForm} reason={reason}>
             Create group
           </Action>
         )}
-      </PageHead>
+      </ListHead>
       <Loaded query={groups} lines={6}>
         {() =>
           items.length === 0 && !create ? (

@@ -30,7 +30,6 @@ import {
   Id,
   Loaded,
   Page,
-  PageHead,
   ProblemNote,
   SectionHead,
   Sign,
@@ -39,7 +38,7 @@ import { usePageCommand } from "../ui/copy";
 import { Choice, Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
 import { Person } from "../ui/person";
-import { ConfirmLayer, RowLines, RowLink, SecretOnce } from "../ui/rows";
+import { ConfirmLayer, ListHead, RowLines, RowLink, SecretOnce } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
 import { Split, useRowKeys } from "../ui/split";
 import { Switch, Tick } from "../ui/switch";
@@ -57,7 +56,11 @@ export function NotificationsPage() {
   return (
     <Page wide>
       <SettingsNav />
-      <PageHead title="Notifications" lead="You are told when something waits for you, has ended or has failed.">
+      <ListHead
+        isChosen={search.channel !== undefined || search.create === true}
+        title="Notifications"
+        lead="You are told when something waits for you, has ended or has failed."
+      >
         {isAdmin && (
           <Tick
             label="Those of everybody"
@@ -67,7 +70,7 @@ export function NotificationsPage() {
             }
           />
         )}
-      </PageHead>
+      </ListHead>
       <div className="grid grid-cols-1 gap-4">
         <TabBar
           label="Parts"
@@ -442,13 +445,13 @@ function ChannelContent({ channel, all }: { channel: Channel; all: boolean }) {
           ["Id", <Id key="id" id={channel.channel_id} />],
         ]}
       />
+      <ChannelDeliveries channel={channel} all={all} />
       <ChannelForm
         key={channel.channel_id}
         channel={channel}
         pending={update.isPending}
         onSave={(body) => update.mutate(body)}
       />
-      <ChannelDeliveries channel={channel} all={all} />
       {asks === "rotate" && (
         <ConfirmLayer
           title="Rotate secret"

@@ -10,11 +10,11 @@ import { groupsQuery, roleInProjectQuery, userQuery, usersQuery } from "../api/q
 import { toWords } from "../logic/format";
 import { MIN_PASSWORD_CHARS, type NewUser, ROLE_CHANGES, type RoleChange, toUserRequest } from "../logic/roles";
 import { quoteShell } from "../logic/text";
-import { Action, Age, Facts, Foreign, Id, Loaded, Page, PageHead, ProblemNote, SectionHead, Sign } from "../ui/basic";
+import { Action, Age, Facts, Foreign, Id, Loaded, Page, ProblemNote, SectionHead, Sign } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { Choice, Field } from "../ui/fields";
 import { RoleChoice } from "../ui/role-choice";
-import { ADMINS_ONLY, ConfirmLayer, RowLines, RowLink } from "../ui/rows";
+import { ADMINS_ONLY, ConfirmLayer, ListHead, RowLines, RowLink } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
 import { Split, useRowKeys } from "../ui/split";
 import { Tick } from "../ui/switch";
@@ -43,7 +43,11 @@ export function PeoplePage() {
   return (
     <Page wide>
       <SettingsNav />
-      <PageHead title="People" lead="Everybody with an account. A role here holds in every project.">
+      <ListHead
+        isChosen={user !== undefined || create === true}
+        title="People"
+        lead="Everybody with an account. A role here holds in every project."
+      >
         {!create && (
           <Action
             tone={user ? "plain" : "primary"}
@@ -53,7 +57,7 @@ export function PeoplePage() {
             Create user
           </Action>
         )}
-      </PageHead>
+      </ListHead>
       <Loaded query={users} lines={8}>
         {() => (
           <Split

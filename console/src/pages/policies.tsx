@@ -21,14 +21,13 @@ import {
   Inline,
   Loaded,
   Page,
-  PageHead,
   ProblemNote,
   SectionHead,
 } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { useKeys } from "../ui/keys";
 import { LevelList } from "../ui/level-list";
-import { ADMINS_ONLY, KeyName, RowLines, RowLink } from "../ui/rows";
+import { ADMINS_ONLY, KeyName, ListHead, RowLines, RowLink } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
 import { Split, useRowKeys } from "../ui/split";
 import { UndoBar } from "../ui/undo";
@@ -65,7 +64,8 @@ export function PoliciesPage() {
   return (
     <Page wide>
       <SettingsNav />
-      <PageHead
+      <ListHead
+        isChosen={search.key !== undefined}
         title="Policies"
         lead="What nobody below can relax. All levels hold together, so a narrower one can only be stricter."
       />

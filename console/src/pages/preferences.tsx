@@ -18,13 +18,13 @@ import { describeLevel, type Level, toLevelFlags, toLevelKey } from "../logic/le
 import { findKnown, findPlaceholder, KNOWN_PREFERENCES, listKeys, PLACEHOLDERS } from "../logic/registry";
 import { quoteShell } from "../logic/text";
 import { formatValue } from "../logic/values";
-import { Action, Age, Command, Empty, Facts, Foreign, Inline, Loaded, Page, PageHead, SectionHead } from "../ui/basic";
+import { Action, Age, Command, Empty, Facts, Foreign, Inline, Loaded, Page, SectionHead } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
 import { LevelList } from "../ui/level-list";
 import { Person } from "../ui/person";
-import { ADMINS_ONLY, KeyName, RowLines, RowLink } from "../ui/rows";
+import { ADMINS_ONLY, KeyName, ListHead, RowLines, RowLink } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
 import { Split, useRowKeys } from "../ui/split";
 import { useLevels } from "../ui/use-levels";
@@ -47,7 +47,8 @@ export function PreferencesPage() {
   return (
     <Page wide>
       <SettingsNav />
-      <PageHead
+      <ListHead
+        isChosen={search.key !== undefined}
         title="Preferences"
         lead="How work is planned, checked and delivered. The most specific level wins: task, project, person, group, installation."
       />

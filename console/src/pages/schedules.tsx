@@ -33,7 +33,6 @@ import {
   Id,
   Loaded,
   Page,
-  PageHead,
   ProblemNote,
   Prose,
   SectionHead,
@@ -44,7 +43,7 @@ import { usePageCommand } from "../ui/copy";
 import { Choice, Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
 import { Person } from "../ui/person";
-import { ConfirmLayer, RowLines, RowLink } from "../ui/rows";
+import { ConfirmLayer, ListHead, RowLines, RowLink } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
 import { Split, useRowKeys } from "../ui/split";
 import { UndoBar } from "../ui/undo";
@@ -81,13 +80,17 @@ export function SchedulesPage() {
   return (
     <Page wide>
       <SettingsNav />
-      <PageHead title="Schedules" lead="Work that starts by itself. Times are shown in your zone.">
+      <ListHead
+        isChosen={search.schedule !== undefined || search.create === true}
+        title="Schedules"
+        lead="Work that starts by itself. Times are shown in your zone."
+      >
         {!search.create && items.length > 0 && (
           <Action tone={search.schedule ? "plain" : "primary"} onPress={openForm} reason={reason}>
             Create schedule
           </Action>
         )}
-      </PageHead>
+      </ListHead>
       <Split
         back="Schedules"
         onClose={close}
@@ -361,9 +364,9 @@ function ScheduleContent({ schedule, onEdit }: { schedule: Schedule; onEdit: () 
 /** Times in the reader's zone, and in that of the schedule where it is another one. */
 function RunList({ runs, zone }: { runs: readonly number[]; zone: string | null }) {
   return (
-    <ol aria-label="Next runs">
+    <ol aria-label="Next runs" className="grid grid-cols-[max-content_1fr] gap-x-4 max-small:grid-cols-1">
       {runs.map((at) => (
-        <li key={at} className="flex flex-wrap gap-x-4 py-0.5">
+        <li key={at} className="col-span-full grid grid-cols-subgrid py-0.5">
           <time dateTime={new Date(at).toISOString()} className="tabular-nums">
             {new Date(at).toLocaleString(undefined, { dateStyle: "full", timeStyle: "short" })}
           </time>

@@ -8,12 +8,12 @@ import { settingHistoryQuery, settingQuery, settingsQuery } from "../api/queries
 import { findKnown, KNOWN_SETTINGS, listKeys } from "../logic/registry";
 import { quoteShell } from "../logic/text";
 import { formatValue, toArgument } from "../logic/values";
-import { Age, Command, Empty, Facts, Foreign, Inline, Loaded, Page, PageHead } from "../ui/basic";
+import { Age, Command, Empty, Facts, Foreign, Inline, Loaded, Page } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
 import { Person } from "../ui/person";
-import { ADMINS_ONLY, KeyName, RowLines, RowLink } from "../ui/rows";
+import { ADMINS_ONLY, KeyName, ListHead, RowLines, RowLink } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
 import { Split, useRowKeys } from "../ui/split";
 import { VersionedValue } from "../ui/versioned-value";
@@ -28,7 +28,8 @@ export function SettingsPage() {
   return (
     <Page wide>
       <SettingsNav />
-      <PageHead
+      <ListHead
+        isChosen={search.key !== undefined}
         title="Settings"
         lead="What holds for the whole installation. A change takes effect at once and is kept with who made it."
       />

@@ -26,7 +26,7 @@ import { usePageCommand } from "../ui/copy";
 import { Choice, Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
 import { Person } from "../ui/person";
-import { ConfirmLayer, RowLines, RowLink } from "../ui/rows";
+import { ConfirmLayer, ListHead, RowLines, RowLink } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
 import { Split, useRowKeys } from "../ui/split";
 import { Unreviewed } from "../ui/unreviewed";
@@ -96,13 +96,17 @@ function SkillsContent({
   useKeys({ "/": () => document.querySelector<HTMLElement>("#filter select")?.focus() });
   return (
     <>
-      <PageHead title="Skills" lead="Instructions that the agents of a project are given when they are of use.">
+      <ListHead
+        isChosen={chosen !== undefined || create === true}
+        title="Skills"
+        lead="Instructions that the agents of a project are given when they are of use."
+      >
         {!create && items.length > 0 && (
           <Action tone={chosen ? "plain" : "primary"} onPress={openForm}>
             Create skill
           </Action>
         )}
-      </PageHead>
+      </ListHead>
       <Split
         back="Skills"
         onClose={close}

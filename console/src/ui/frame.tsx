@@ -34,6 +34,7 @@ import { Layer } from "./layer";
 import { useLive } from "./live";
 import type { PaletteCommand } from "./palette";
 import { ReloadNotice } from "./reload";
+import { SETTINGS_PAGES } from "./settings-nav";
 import { readTheme, type Theme, writeTheme } from "./theme";
 
 const Palette = lazy(() => import("./palette").then((module) => ({ default: module.Palette })));
@@ -60,7 +61,7 @@ const PLACES: Place[] = [
 ];
 
 /** Pages outside of the navigation. */
-const UNLISTED_PLACES: Record<string, string> = { welcome: "First steps" };
+const UNLISTED_PLACES: Record<string, string> = { welcome: "First steps", schedules: "Schedules" };
 
 const IN_BAR = new Set(["/", "/tasks", "/chat", "/spend"]);
 
@@ -126,6 +127,12 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
       name: place.name,
       cynork: place.cynork,
       run: () => void navigate({ to: place.to }),
+    })),
+    ...SETTINGS_PAGES.slice(1).map((page) => ({
+      id: `do:${page.to}`,
+      name: page.name,
+      cynork: page.cynork,
+      run: () => void navigate({ to: page.to }),
     })),
     ...(["light", "dark", "system"] as const).map((theme) => ({
       id: `do:${theme}`,

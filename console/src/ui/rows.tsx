@@ -2,7 +2,7 @@
 
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useEffect, useRef, useState } from "react";
-import { Action, Command, cx, Foreign, ProblemNote } from "./basic";
+import { Action, Command, cx, Foreign, PageHead, ProblemNote } from "./basic";
 import { Field } from "./fields";
 import { Layer } from "./layer";
 
@@ -16,6 +16,27 @@ function scrollInList(row: HTMLElement): void {
     else if (inner.bottom > outer.bottom) box.scrollTop += inner.bottom - outer.bottom;
     return;
   }
+}
+
+/** The head of a page with a list. Beside a chosen item on a small screen only its name is left, for those who hear the page. */
+export function ListHead({
+  title,
+  lead,
+  isChosen,
+  children,
+}: {
+  title: string;
+  lead: ReactNode;
+  isChosen: boolean;
+  children?: ReactNode;
+}) {
+  return (
+    <div className={cx(isChosen && "max-split:sr-only")}>
+      <PageHead title={title} lead={lead}>
+        {children && <span className={cx("flex flex-wrap gap-2", isChosen && "max-split:hidden")}>{children}</span>}
+      </PageHead>
+    </div>
+  );
 }
 
 /** A row that opens an item beside the list; the address holds which. */

@@ -3,17 +3,17 @@
 import { Link, useLocation } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 
-const PAGES = [
-  { to: "/settings", name: "Settings" },
-  { to: "/settings/preferences", name: "Preferences" },
-  { to: "/settings/policies", name: "Policies" },
-  { to: "/settings/people", name: "People" },
-  { to: "/settings/groups", name: "Groups" },
-  { to: "/settings/keys", name: "API keys" },
-  { to: "/settings/notifications", name: "Notifications" },
-  { to: "/settings/skills", name: "Skills" },
-  { to: "/schedules", name: "Schedules" },
-  { to: "/settings/doctor", name: "Doctor" },
+export const SETTINGS_PAGES = [
+  { to: "/settings", name: "Settings", cynork: "settings list" },
+  { to: "/settings/preferences", name: "Preferences", cynork: "prefs effective" },
+  { to: "/settings/policies", name: "Policies", cynork: "policy explain" },
+  { to: "/settings/people", name: "People", cynork: "user list" },
+  { to: "/settings/groups", name: "Groups", cynork: "group list" },
+  { to: "/settings/keys", name: "API keys", cynork: "api-key list" },
+  { to: "/settings/notifications", name: "Notifications", cynork: "channel list" },
+  { to: "/settings/skills", name: "Skills", cynork: "skill list" },
+  { to: "/schedules", name: "Schedules", cynork: "schedule list" },
+  { to: "/settings/doctor", name: "Doctor", cynork: "doctor" },
 ] as const;
 
 /** Stands on top of every page below `/settings`, and of the schedules. */
@@ -27,7 +27,7 @@ export function SettingsNav() {
   return (
     <nav ref={bar} aria-label="Pages about settings" className="mb-5 min-w-0">
       <ul className="flex gap-1 overflow-x-auto border-line border-b px-0.5 [scrollbar-width:none]">
-        {PAGES.map((page) => (
+        {SETTINGS_PAGES.map((page) => (
           <li key={page.to}>
             <Link
               to={page.to}
