@@ -3,19 +3,8 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { nextReadDelay } from "../logic/notifications";
 import { api, type Schema, unwrap } from "./client";
-import { Problem } from "./problem";
 
 const PER_PAGE = 50;
-
-/** Returns null where nothing is stored. */
-async function orNull<T>(pending: Promise<T>): Promise<T | null> {
-  try {
-    return await pending;
-  } catch (error) {
-    if (error instanceof Problem && error.status === 404) return null;
-    throw error;
-  }
-}
 
 interface CursorPage {
   next_cursor?: string | null;
@@ -39,10 +28,13 @@ export const settingsQuery = queryOptions({
   queryFn: ({ signal }) => unwrap(api.GET("/v1/settings", { signal })),
 });
 
-export const settingQuery = (key: string) =>
+/** One setting; null without a question where the list says that it is not set. */
+export const settingQuery = (key: string, isSet: boolean) =>
   queryOptions({
-    queryKey: ["settings", "one", key],
-    queryFn: ({ signal }) => orNull(unwrap(api.GET("/v1/settings/{key}", { signal, params: { path: { key } } }))),
+    queryKey: ["settings", "one", key, isSet ? "set" : "unset"],
+    queryFn: ({ signal }): Promise<Schema["ValueView"] | null> =>
+      isSet ? unwrap(api.GET("/v1/settings/{key}", { signal, params: { path: { key } } })) : Promise.resolve(null),
+    placeholderData: keepPreviousData,
   });
 
 export const settingHistoryQuery = (key: string) =>
@@ -67,13 +59,15 @@ export const preferencesQuery = (scope: Scope) =>
     queryFn: ({ signal }) => unwrap(api.GET("/v1/preferences", { signal, params: { query: toScopeQuery(scope) } })),
   });
 
-export const preferenceQuery = (key: string, scope: Scope) =>
+/** One preference; null without a question where the list says that the level says nothing. */
+export const preferenceQuery = (key: string, scope: Scope, isSet: boolean) =>
   queryOptions({
-    queryKey: ["preferences", "one", key, scope.type, scope.id ?? ""],
-    queryFn: ({ signal }) =>
-      orNull(
-        unwrap(api.GET("/v1/preferences/{key}", { signal, params: { path: { key }, query: toScopeQuery(scope) } })),
-      ),
+    queryKey: ["preferences", "one", key, scope.type, scope.id ?? "", isSet ? "set" : "unset"],
+    queryFn: ({ signal }): Promise<Schema["ValueView"] | null> =>
+      isSet
+        ? unwrap(api.GET("/v1/preferences/{key}", { signal, params: { path: { key }, query: toScopeQuery(scope) } }))
+        : Promise.resolve(null),
+    placeholderData: keepPreviousData,
   });
 
 export const preferenceHistoryQuery = (key: string, scope: Scope) =>

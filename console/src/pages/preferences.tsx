@@ -280,6 +280,7 @@ function PreferenceDetail({ name, effective, levels }: { name: string; effective
             key={toLevelKey(chosen) + chosen.id}
             name={name}
             level={chosen}
+            isSet={Boolean(values[levels.indexOf(chosen)])}
             reason={
               isAdmin || chosen.type === "project" || chosen.type === "task" || chosen.id === me.data?.user.id
                 ? null
@@ -292,7 +293,17 @@ function PreferenceDetail({ name, effective, levels }: { name: string; effective
   );
 }
 
-function LevelValue({ name, level, reason }: { name: string; level: Level; reason: string | null }) {
+function LevelValue({
+  name,
+  level,
+  isSet,
+  reason,
+}: {
+  name: string;
+  level: Level;
+  isSet: boolean;
+  reason: string | null;
+}) {
   const known = findKnown(KNOWN_PREFERENCES, name);
   const scope: Scope = level;
   const path = { key: name };
@@ -306,7 +317,7 @@ function LevelValue({ name, level, reason }: { name: string; level: Level; reaso
         canHide={level.type !== "system"}
         removeLabel="Say nothing here"
         store={{
-          read: preferenceQuery(name, scope),
+          read: preferenceQuery(name, scope, isSet),
           history: preferenceHistoryQuery(name, scope),
           write: (value, expected) =>
             unwrap(

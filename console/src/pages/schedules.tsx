@@ -87,7 +87,7 @@ export function SchedulesPage() {
       >
         {!search.create && items.length > 0 && (
           <Action tone={search.schedule ? "plain" : "primary"} onPress={openForm} reason={reason}>
-            Create schedule
+            New schedule
           </Action>
         )}
       </ListHead>
@@ -98,9 +98,11 @@ export function SchedulesPage() {
           <div className="grid grid-cols-1 gap-3">
             <div id="filter" className="max-w-80">
               <Choice
-                label="Project"
+                label="Show those of"
                 value={search.project ?? ""}
-                onChange={(project) => void navigate({ search: { project: project || undefined } })}
+                onChange={(project) =>
+                  void navigate({ search: (previous) => ({ ...previous, project: project || undefined }) })
+                }
                 options={[
                   { value: "", name: "Every project" },
                   ...(projects.data?.items ?? []).map((it) => ({ value: it.id, name: it.slug })),
@@ -118,7 +120,7 @@ export function SchedulesPage() {
                       <Command line="cynork schedule create weekly-updates --cron '0 9 * * mon' --timezone Europe/Berlin --words 'Find outdated dependencies and update them.'" />
                       <div>
                         <Action tone="primary" onPress={openForm} reason={reason}>
-                          Create schedule
+                          New schedule
                         </Action>
                       </div>
                     </Empty>
@@ -526,7 +528,7 @@ function ScheduleForm({
         ]}
       />
       <Field
-        label={draft.what === "words" ? "Words" : "What is to be done"}
+        label="What is to be done"
         value={draft.text}
         onChange={(text) => change({ text })}
         lines={4}

@@ -141,7 +141,7 @@ function SettingDetail({ name, value }: { name: string; value: Schema["ValueView
         reason={me.data?.installation_role === "admin" ? null : ADMINS_ONLY}
         removeLabel="Back to the default"
         store={{
-          read: settingQuery(name),
+          read: settingQuery(name, value !== null),
           history: settingHistoryQuery(name),
           write: (written, expected) =>
             unwrap(

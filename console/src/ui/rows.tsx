@@ -112,17 +112,11 @@ export function ConfirmLayer({
   onClose: () => void;
 }) {
   const [text, setText] = useState("");
-  const reason = pending
-    ? "It is being sent"
-    : typed !== undefined && text !== typed
-      ? "Write the name first"
-      : missing;
+  const reason = pending ? "It is being sent" : typed !== undefined && text !== typed ? "Type the name first" : missing;
   return (
     <Layer title={title} isOpen onClose={onClose}>
       <div className="grid gap-2">{children}</div>
-      {typed !== undefined && (
-        <Field label={`Write ${typed} to go on`} value={text} onChange={setText} mono autoFocus />
-      )}
+      {typed !== undefined && <Field label={`Type ${typed} to go on`} value={text} onChange={setText} mono autoFocus />}
       {error ? <ProblemNote error={error} /> : null}
       <div className="flex flex-wrap gap-2">
         <Action tone="danger" onPress={onConfirm} reason={reason}>

@@ -101,7 +101,11 @@ export function VersionedValue({
   const [done, setDone] = useState<{ words: string; before: Schema["ValueView"] | null; version: number } | null>(null);
   const current = read.data ?? null;
   const version = current?.version ?? 0;
-  const renew = () => client.invalidateQueries({ queryKey: [store.area] });
+  // The list first: it says whether there is still something to read.
+  const renew = async () => {
+    await client.invalidateQueries({ queryKey: [store.area, "list"] });
+    await client.invalidateQueries({ queryKey: [store.area] });
+  };
   const write = useMutation({
     mutationFn: async (request: { value: unknown; expected: number }) => {
       const before = current;
@@ -291,7 +295,7 @@ function History({
                     <Action
                       tone="quiet"
                       onPress={() => onReuse(entry.value)}
-                      aria-label={`Put the value of version ${entry.version} into the form`}
+                      aria-label={`Use again the value of version ${entry.version}`}
                     >
                       Use again
                     </Action>
