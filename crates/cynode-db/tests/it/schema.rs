@@ -57,6 +57,9 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "project deletion",
         "environments",
         "test results",
+        "rule versions",
+        "job changes and presence",
+        "decided approvals",
     ];
     assert_eq!(pending, all);
 }
