@@ -84,30 +84,104 @@ const task = createRoute({
 const projects = createRoute({
   getParentRoute: () => root,
   path: "/projects",
+  validateSearch: (
+    search: Record<string, unknown>,
+  ): { archived?: boolean | undefined; create?: boolean | undefined } => ({
+    archived: search.archived === true ? true : undefined,
+    create: search.create === true ? true : undefined,
+  }),
   component: lazyRouteComponent(() => import("./pages/projects"), "ProjectsPage"),
 });
+
+export const PROJECT_TABS = [
+  "repository",
+  "pulls",
+  "environment",
+  "secrets",
+  "packages",
+  "members",
+  "handoffs",
+  "settings",
+] as const;
+export type ProjectTab = (typeof PROJECT_TABS)[number];
+
+export const PULL_STATES = ["opening", "open", "merged", "closed", "failed"] as const;
+
+export interface ProjectSearch {
+  tab?: ProjectTab | undefined;
+  /** The state of the pull requests that are listed. */
+  state?: (typeof PULL_STATES)[number] | undefined;
+  pull?: string | undefined;
+  file?: string | undefined;
+  /** The version of the environment that is shown. */
+  version?: number | undefined;
+  handoff?: string | undefined;
+  refused?: boolean | undefined;
+}
 
 const project = createRoute({
   getParentRoute: () => root,
   path: "/projects/$project",
+  validateSearch: (search: Record<string, unknown>): ProjectSearch => ({
+    tab: PROJECT_TABS.find((tab) => tab === search.tab),
+    state: PULL_STATES.find((state) => state === search.state),
+    pull: text(search.pull),
+    file: text(search.file),
+    version: typeof search.version === "number" ? search.version : undefined,
+    handoff: text(search.handoff),
+    refused: search.refused === true ? true : undefined,
+  }),
   component: lazyRouteComponent(() => import("./pages/project"), "ProjectPage"),
 });
 
 const nodes = createRoute({
   getParentRoute: () => root,
   path: "/nodes",
+  validateSearch: (search: Record<string, unknown>): { node?: string | undefined } => ({ node: text(search.node) }),
   component: lazyRouteComponent(() => import("./pages/nodes"), "NodesPage"),
 });
+
+export const MODEL_TABS = ["models", "providers", "choices"] as const;
+
+export interface ModelsSearch {
+  tab?: (typeof MODEL_TABS)[number] | undefined;
+  model?: string | undefined;
+  provider?: string | undefined;
+  project?: string | undefined;
+  role?: string | undefined;
+  create?: boolean | undefined;
+}
 
 const models = createRoute({
   getParentRoute: () => root,
   path: "/models",
+  validateSearch: (search: Record<string, unknown>): ModelsSearch => ({
+    tab: MODEL_TABS.find((tab) => tab === search.tab),
+    model: text(search.model),
+    provider: text(search.provider),
+    project: text(search.project),
+    role: text(search.role),
+    create: search.create === true ? true : undefined,
+  }),
   component: lazyRouteComponent(() => import("./pages/models"), "ModelsPage"),
 });
+
+export const SPEND_GROUPS = ["model", "project", "task", "user", "role", "provider", "day", "calls"] as const;
+
+export interface SpendSearch {
+  by?: (typeof SPEND_GROUPS)[number] | undefined;
+  days?: 7 | 90 | undefined;
+  project?: string | undefined;
+}
 
 const spend = createRoute({
   getParentRoute: () => root,
   path: "/spend",
+  validateSearch: (search: Record<string, unknown>): SpendSearch => ({
+    by: SPEND_GROUPS.find((by) => by === search.by),
+    days: search.days === 7 || search.days === 90 ? search.days : undefined,
+    project: text(search.project),
+  }),
   component: lazyRouteComponent(() => import("./pages/spend"), "SpendPage"),
 });
 

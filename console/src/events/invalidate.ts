@@ -61,6 +61,9 @@ export function staleKeys(
     keys.push(["projects"]);
     if (event.project_id) keys.push(["project", event.project_id]);
   }
+  if (["pull_request", "project_secret", "issue", "handoff"].includes(area) && event.project_id) {
+    keys.push(["project", event.project_id]);
+  }
   if (area === "approval") keys.push(["approvals"]);
   if (area === "tool" || area === "tool_server") keys.push(["tools"]);
   if (area === "agent_token") keys.push(["agent-tokens"]);

@@ -152,7 +152,7 @@ async function uploadBundle(project: string, file: File): Promise<void> {
   throw toProblem(response.status, body, response.headers.get("x-trace-id"));
 }
 
-function BundleUpload({ project }: { project: Project }) {
+export function BundleUpload({ project }: { project: Project }) {
   const client = useQueryClient();
   const [file, setFile] = useState<File | null>(null);
   const upload = useMutation({
