@@ -5,6 +5,7 @@ import {
   compareSpecs,
   EMPTY_MODEL,
   firstDay,
+  isPressing,
   joinCommand,
   parseCount,
   parseSpec,
@@ -141,6 +142,29 @@ describe("spend per day", () => {
 
   it("ends an axis at a round amount", () => {
     expect([0, 0.7, 101_113, 200_000, 6_000_000].map(roundUp)).toEqual([1, 1, 200_000, 200_000, 10_000_000]);
+  });
+});
+
+describe("limits", () => {
+  const budget = (part: Partial<Schema["BudgetStatusView"]>): Schema["BudgetStatusView"] => ({
+    budget_id: "bdg_1",
+    scope_type: "task",
+    period: "total",
+    since: "2000-01-01T00:00:00Z",
+    max_cost_micros: 100,
+    spent_micros: 0,
+    reserved_micros: 0,
+    spent_tokens: 0,
+    reserved_tokens: 0,
+    ...part,
+  });
+
+  it("of many are always shown, others when most of them is spent or reserved", () => {
+    expect(isPressing(budget({ scope_type: "project" }))).toBe(true);
+    expect(isPressing(budget({ spent_micros: 74 }))).toBe(false);
+    expect(isPressing(budget({ spent_micros: 50, reserved_micros: 25 }))).toBe(true);
+    expect(isPressing(budget({ max_tokens: 10, spent_tokens: 9 }))).toBe(true);
+    expect(isPressing(budget({ max_cost_micros: null, spent_micros: 1000 }))).toBe(false);
   });
 });
 

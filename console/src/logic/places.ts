@@ -234,3 +234,17 @@ export function roundUp(value: number): number {
 export function joinCommand(address: string, name: string): string {
   return `cynode-node join --url ${address.trim() || "INTERNAL_URL"} --token-stdin --name ${name.trim() || "NAME"}`;
 }
+
+/** Part of a limit from which it is always shown. */
+const PRESSING_PART = 0.75;
+
+/** Returns whether a limit is worth a look: it concerns more than one person or task, or most of it is spent or reserved. */
+export function isPressing(budget: Schema["BudgetStatusView"]): boolean {
+  if (budget.scope_type === "installation" || budget.scope_type === "project") return true;
+  const cost = budget.max_cost_micros ?? Number.POSITIVE_INFINITY;
+  const tokens = budget.max_tokens ?? Number.POSITIVE_INFINITY;
+  return (
+    budget.spent_micros + budget.reserved_micros >= cost * PRESSING_PART ||
+    budget.spent_tokens + budget.reserved_tokens >= tokens * PRESSING_PART
+  );
+}

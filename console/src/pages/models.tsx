@@ -85,7 +85,7 @@ function Registry() {
     () => show({}),
   );
   const add = (
-    <Action tone="primary" onPress={() => show({ create: true })} reason={reason}>
+    <Action tone={chosen || create ? "plain" : "primary"} onPress={() => show({ create: true })} reason={reason}>
       Add model
     </Action>
   );
@@ -182,7 +182,7 @@ function Providers() {
     () => show({}),
   );
   const add = (
-    <Action tone="primary" onPress={() => show({ create: true })} reason={reason}>
+    <Action tone={chosen || create ? "plain" : "primary"} onPress={() => show({ create: true })} reason={reason}>
       Add provider
     </Action>
   );

@@ -320,7 +320,7 @@ function JoinForm({ reason }: { reason: string | null }) {
             if (!missing && lifetime !== null) issue.mutate(lifetime * 60);
           }}
         >
-          <div className="grid grid-cols-1 gap-4 small:grid-cols-2">
+          <div className="grid grid-cols-1 items-start gap-4 small:grid-cols-2">
             <Field label="Name of the machine" value={name} onChange={setName} mono placeholder="builder-1" />
             <Field
               label="Address that it reaches"

@@ -39,6 +39,8 @@ export function TabBar({
                 [parameter]: tab.id === first ? undefined : tab.id,
               })}
               replace
+              // Without it the first tab, whose parameter is left out, would always count as the current page.
+              activeOptions={{ explicitUndefined: true }}
               aria-current={tab.id === value ? "page" : undefined}
               className={cx(
                 "flex min-h-9 items-center gap-1.5 whitespace-nowrap border-b-2 px-2.5 -outline-offset-2 max-small:min-h-10",

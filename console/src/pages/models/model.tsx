@@ -66,7 +66,7 @@ export function ModelDetail({
           if (!missing && "body" in request) set.mutate(request.body);
         }}
       >
-        <div className="grid grid-cols-1 gap-4 small:grid-cols-2">
+        <div className="grid grid-cols-1 items-start gap-4 small:grid-cols-2">
           <Field
             label="Id"
             value={draft.id}
@@ -128,64 +128,66 @@ export function ModelDetail({
           <fieldset
             // biome-ignore lint/suspicious/noArrayIndexKey: a route is identified by its place in the order
             key={index}
-            className="grid grid-cols-2 gap-3 border-line border-t pt-3 small:grid-cols-4"
+            className="border-line border-t pt-3"
           >
-            <legend className="float-left w-full font-medium">
+            <legend className="float-left mb-2 w-full font-medium">
               Route {index + 1}
               {index > 0 && <span className="font-normal text-muted">, when the ones before it fail</span>}
             </legend>
-            <div className="col-span-2">
-              <Choice
-                label="Provider"
-                value={route.provider}
-                onChange={(provider) => changeRoute(index, { provider })}
-                options={names}
-              />
-            </div>
-            <div className="col-span-2">
+            <div className="clear-both grid grid-cols-2 items-start gap-3 small:grid-cols-4">
+              <div className="col-span-2">
+                <Choice
+                  label="Provider"
+                  value={route.provider}
+                  onChange={(provider) => changeRoute(index, { provider })}
+                  options={names}
+                />
+              </div>
+              <div className="col-span-2">
+                <Field
+                  label="Called there"
+                  value={route.upstream}
+                  onChange={(upstream) => changeRoute(index, { upstream })}
+                  mono
+                />
+              </div>
               <Field
-                label="Called there"
-                value={route.upstream}
-                onChange={(upstream) => changeRoute(index, { upstream })}
-                mono
+                label="Read"
+                value={route.input}
+                onChange={(input) => changeRoute(index, { input })}
+                inputMode="decimal"
+                placeholder="0"
               />
+              <Field
+                label="Written"
+                value={route.output}
+                onChange={(output) => changeRoute(index, { output })}
+                inputMode="decimal"
+                placeholder="0"
+              />
+              <Field
+                label="Read, cached"
+                value={route.cached}
+                onChange={(cached) => changeRoute(index, { cached })}
+                inputMode="decimal"
+                placeholder={route.input || "0"}
+              />
+              <Field
+                label="Put into the cache"
+                value={route.cacheWrite}
+                onChange={(cacheWrite) => changeRoute(index, { cacheWrite })}
+                inputMode="decimal"
+                placeholder={route.input || "0"}
+              />
+              <p className="col-span-full flex flex-wrap items-center justify-between gap-2 text-meta text-muted">
+                Prices in {currency} for a million tokens.
+                {draft.routes.length > 1 && (
+                  <Action tone="quiet" onPress={() => change({ routes: draft.routes.filter((_, at) => at !== index) })}>
+                    Remove route {index + 1}
+                  </Action>
+                )}
+              </p>
             </div>
-            <Field
-              label="Read"
-              value={route.input}
-              onChange={(input) => changeRoute(index, { input })}
-              inputMode="decimal"
-              placeholder="0"
-            />
-            <Field
-              label="Written"
-              value={route.output}
-              onChange={(output) => changeRoute(index, { output })}
-              inputMode="decimal"
-              placeholder="0"
-            />
-            <Field
-              label="Read, cached"
-              value={route.cached}
-              onChange={(cached) => changeRoute(index, { cached })}
-              inputMode="decimal"
-              placeholder={route.input || "0"}
-            />
-            <Field
-              label="Put into the cache"
-              value={route.cacheWrite}
-              onChange={(cacheWrite) => changeRoute(index, { cacheWrite })}
-              inputMode="decimal"
-              placeholder={route.input || "0"}
-            />
-            <p className="col-span-full flex flex-wrap items-center justify-between gap-2 text-meta text-muted">
-              Prices in {currency} for a million tokens.
-              {draft.routes.length > 1 && (
-                <Action tone="quiet" onPress={() => change({ routes: draft.routes.filter((_, at) => at !== index) })}>
-                  Remove route {index + 1}
-                </Action>
-              )}
-            </p>
           </fieldset>
         ))}
         <div>

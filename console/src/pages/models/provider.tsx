@@ -133,7 +133,7 @@ export function ProviderDetail({
         }}
       >
         {provider && <SectionHead>How it is reached</SectionHead>}
-        <div className="grid grid-cols-1 gap-4 small:grid-cols-2">
+        <div className="grid grid-cols-1 items-start gap-4 small:grid-cols-2">
           <Field
             label="Name"
             value={name}

@@ -42,6 +42,13 @@ const STATES: Record<Environment["state"], Standing> = {
   superseded: "cancelled",
 };
 
+const ORIGINS: Record<Environment["origin"], string> = {
+  person: "written by a person",
+  detected: "detected",
+  repository: "from the repository",
+  devcontainer: "from the devcontainer file",
+};
+
 const nameState = (state: Environment["state"]) => (state === "proposed" ? "Waits for acceptance" : toWords(state));
 
 export function EnvironmentTab({ project }: { project: Project }) {
@@ -168,7 +175,7 @@ function VersionRow({ entry, isChosen }: { entry: Environment; isChosen: boolean
           below={
             <span className="flex flex-wrap gap-x-3">
               <Sign standing={STATES[entry.state]} word={nameState(entry.state)} />
-              {toWords(entry.origin).toLowerCase()}, {formatCount(lines, "line")}
+              {ORIGINS[entry.origin]}, {formatCount(lines, "line")}
             </span>
           }
         />
@@ -218,7 +225,7 @@ function EnvironmentDetail({
                       <Person id={data.proposed_by} />
                     </>
                   )}
-                  , {toWords(data.origin).toLowerCase()}
+                  , {ORIGINS[data.origin]}
                 </span>,
               ],
               data.decided_at

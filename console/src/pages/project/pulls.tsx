@@ -134,7 +134,7 @@ function PullDetail({ project, id }: { project: Project; id: string }) {
     <Loaded query={pull}>
       {(data) => (
         <article className="grid grid-cols-1 gap-6">
-          <div className="grid grid-cols-1 gap-2">
+          <div className="grid grid-cols-1 gap-3">
             <h2 className="text-lead">
               <Foreign text={`#${data.number} ${data.title}`} />
             </h2>
@@ -475,7 +475,7 @@ function CommentForm({
         : null;
   return (
     <div className="grid max-w-[640px] gap-3">
-      <div className="grid grid-cols-1 gap-3 small:grid-cols-[1fr_120px]">
+      <div className="grid grid-cols-1 gap-3 items-start small:grid-cols-[1fr_120px]">
         <Field label="Comment" value={body} onChange={setBody} lines={2} />
         <Field
           label="Line"

@@ -320,7 +320,7 @@ function RemoteForm({
           placeholder="https://github.com/acme/web.git"
           description="As for git clone."
         />
-        <div className="grid grid-cols-1 gap-4 small:grid-cols-2">
+        <div className="grid grid-cols-1 items-start gap-4 small:grid-cols-2">
           <Choice label="Forge" value={kind} onChange={setForge} options={FORGES} />
           <Field label="Name there" value={name} onChange={setRepository} mono placeholder="acme/web" />
         </div>

@@ -97,8 +97,10 @@ export function SecretsTab({ project }: { project: Project }) {
           value={name}
           onChange={setName}
           mono
-          placeholder="REGISTRY_TOKEN"
-          description={known ? "There is one of this name: its value is replaced." : undefined}
+          placeholder="registry-token"
+          description={
+            known ? "There is one of this name: its value is replaced." : "Lower-case letters, digits and dashes."
+          }
         />
         <Field
           label="Value"

@@ -8,9 +8,9 @@ import { api, type Schema, unwrap } from "../../api/client";
 import { meQuery, projectsQuery } from "../../api/queries";
 import { userChoicesQuery } from "../../api/queries-admin";
 import { limitsQuery } from "../../api/queries-places";
-import { shortenId, toWords } from "../../logic/format";
+import { formatCount, shortenId, toWords } from "../../logic/format";
 import { parseLimit } from "../../logic/new-task";
-import { parseCount } from "../../logic/places";
+import { isPressing, parseCount } from "../../logic/places";
 import { Action, Command, Foreign, Loaded, ProblemNote, SectionHead, SpendBar } from "../../ui/basic";
 import { Choice, Field } from "../../ui/fields";
 import { Layer } from "../../ui/layer";
@@ -71,17 +71,7 @@ export function Budgets({ project, money }: { project: string | undefined; money
               />
             </div>
           ) : (
-            <ul aria-label="Limits" className="grid gap-4">
-              {data.items.map((budget) => (
-                <BudgetRow
-                  key={budget.budget_id}
-                  budget={budget}
-                  money={money}
-                  onEdit={() => setEdited(budget)}
-                  onDelete={() => setLeaving(budget)}
-                />
-              ))}
-            </ul>
+            <BudgetLists budgets={data.items} money={money} onEdit={setEdited} onDelete={setLeaving} />
           )
         }
       </Loaded>
@@ -105,6 +95,50 @@ export function Budgets({ project, money }: { project: string | undefined; money
         </ConfirmLayer>
       )}
     </section>
+  );
+}
+
+interface BudgetListProps {
+  budgets: readonly Budget[];
+  money: Money;
+  onEdit: (budget: Budget) => void;
+  onDelete: (budget: Budget) => void;
+}
+
+/** The limits that concern many people or are nearly used; the others behind one line. */
+function BudgetLists({ budgets, ...rest }: BudgetListProps) {
+  const shown = budgets.filter(isPressing);
+  const others = budgets.filter((budget) => !isPressing(budget));
+  return (
+    <>
+      <BudgetList label="Limits" budgets={shown} {...rest} />
+      {others.length > 0 && (
+        <details open={shown.length === 0}>
+          <summary className="cursor-default text-muted">
+            {formatCount(others.length, "limit")} of people and tasks, far from used
+          </summary>
+          <div className="pt-3">
+            <BudgetList label="Limits of people and tasks" budgets={others} {...rest} />
+          </div>
+        </details>
+      )}
+    </>
+  );
+}
+
+function BudgetList({ label, budgets, money, onEdit, onDelete }: BudgetListProps & { label: string }) {
+  return (
+    <ul aria-label={label} className="grid grid-cols-1 gap-x-8 gap-y-4 medium:grid-cols-2">
+      {budgets.map((budget) => (
+        <BudgetRow
+          key={budget.budget_id}
+          budget={budget}
+          money={money}
+          onEdit={() => onEdit(budget)}
+          onDelete={() => onDelete(budget)}
+        />
+      ))}
+    </ul>
   );
 }
 
@@ -133,7 +167,7 @@ function BudgetRow({
     tokens === null ? null : `of ${count(tokens)}`,
   ].filter(Boolean);
   return (
-    <li className="grid max-w-[760px] grid-cols-1 gap-1">
+    <li className="grid grid-cols-1 content-start gap-1">
       <div className="flex flex-wrap items-center justify-between gap-x-4">
         <span className="flex flex-wrap items-baseline gap-x-2">
           <span className="font-medium">{toWords(budget.scope_type)}</span>

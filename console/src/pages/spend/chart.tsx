@@ -61,7 +61,7 @@ export function SpendChart({ stack, money }: { stack: SpendStack; money: (micros
               {day.parts.map((part, key) => (
                 <div
                   key={keys[key]}
-                  className={cx("w-full shrink-0", toneOf(keys[key] ?? "", key))}
+                  className={cx("mx-auto w-full max-w-12 shrink-0", toneOf(keys[key] ?? "", key))}
                   style={{ height: `${(part / top) * 100}%` }}
                 />
               ))}
