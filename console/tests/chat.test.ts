@@ -202,11 +202,12 @@ test("a refusal in the form of the dialect is a problem with its words", async (
 });
 
 test("an answer in a conversation makes conversations old, a handoff of a task does not", () => {
-  expect(staleKeys({ kind: "handoff.ended", project_id: "p" })).toEqual([["usage"], ["chat"], ["schedules"]]);
+  const others = [["project", "p"], ["schedules"]];
+  expect(staleKeys({ kind: "handoff.ended", project_id: "p" })).toEqual([["usage"], ["chat"], ...others]);
   expect(staleKeys({ kind: "handoff.ended", project_id: "p", task_id: "t" })).toEqual([
     ["task", "t"],
     ["usage"],
-    ["schedules"],
+    ...others,
   ]);
 });
 

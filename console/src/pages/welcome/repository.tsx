@@ -4,9 +4,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { Form } from "react-aria-components";
-import { noteBuild } from "../../api/build";
 import { api, type Schema, unwrap } from "../../api/client";
-import { toConnectionProblem, toProblem } from "../../api/problem";
 import { repositoryQuery } from "../../api/queries";
 import { readForgeAddress, toSlug } from "../../logic/welcome";
 import { Action, Age, Command, Facts, Foreign, Id, Inline, ProblemNote, Sign } from "../../ui/basic";
@@ -134,22 +132,16 @@ function NewProject() {
 }
 
 /** A bundle is uploaded as it is; the server checks every object of it. */
-async function uploadBundle(project: string, file: File): Promise<void> {
-  let response: Response;
-  try {
-    response = await fetch(`/v1/projects/${encodeURIComponent(project)}/repository`, {
-      method: "PUT",
-      credentials: "same-origin",
+function uploadBundle(project: string, file: File): Promise<Schema["RepositoryView"]> {
+  return unwrap(
+    api.PUT("/v1/projects/{project}/repository", {
+      params: { path: { project } },
       headers: { "Content-Type": "application/x-git-bundle" },
-      body: file,
-    });
-  } catch {
-    throw toConnectionProblem();
-  }
-  noteBuild(response.headers);
-  if (response.ok) return;
-  const body: unknown = await response.json().catch(() => null);
-  throw toProblem(response.status, body, response.headers.get("x-trace-id"));
+      // The description of the interface has no word for the bytes of a file.
+      body: file as unknown as number[],
+      bodySerializer: (body) => body as unknown as BodyInit,
+    }),
+  );
 }
 
 export function BundleUpload({ project }: { project: Project }) {
