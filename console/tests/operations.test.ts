@@ -100,6 +100,10 @@ describe("operations", () => {
     expect(addressOf(evidence, { project: "prj_1" })).toBe("/tasks");
     expect(addressOf({ place: "/projects/$project", tab: undefined }, { project: "prj_1" })).toBe("/projects/prj_1");
     expect(addressOf({ place: "/projects/$project", tab: undefined }, {})).toBe("/projects");
+    expect(addressOf({ place: "/projects/$project", tab: "secrets" }, { project: "prj_1" })).toBe(
+      "/projects/prj_1?tab=secrets",
+    );
+    expect(addressOf({ place: "/models", tab: "providers" }, {})).toBe("/models?tab=providers");
     expect(addressOf({ place: "/tools", tab: undefined }, { task: "tsk_1" })).toBe("/tools");
   });
 });

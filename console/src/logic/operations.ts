@@ -1,6 +1,9 @@
 /** Where each operation of the public interface is in the console. A test compares the table with docs/openapi.json and docs/cynork.json. */
 
-import type { makeRouter, TaskTab } from "../router";
+import type { ModelsSearch, makeRouter, ProjectTab, TaskTab } from "../router";
+
+/** A part of a page, by the parameter `tab` of its address. */
+export type PlaceTab = TaskTab | ProjectTab | NonNullable<ModelsSearch["tab"]>;
 
 export type PlacePath = Extract<keyof ReturnType<typeof makeRouter>["routesByPath"], string>;
 
@@ -8,8 +11,8 @@ export type OperationPlace =
   | {
       /** The route that offers the operation. */
       place: PlacePath;
-      /** The tab of the task page. */
-      tab?: TaskTab;
+      /** The tab of the page. */
+      tab?: PlaceTab;
       /** The commands of cynork that do the same; the palette finds the place by each of them. */
       cynork: readonly string[];
     }
@@ -20,16 +23,16 @@ export type OperationPlace =
 
 /** By the operation's identifier in docs/openapi.json. */
 export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
-  accept_environment: { place: "/projects/$project", cynork: ["project environment accept"] },
+  accept_environment: { place: "/projects/$project", tab: "environment", cynork: ["project environment accept"] },
   accept_tools: { place: "/tools/servers", cynork: ["tool accept"] },
-  accepted_environment: { place: "/projects/$project", cynork: ["project environment show"] },
-  add_provider_key: { place: "/models", cynork: ["provider add-key"] },
+  accepted_environment: { place: "/projects/$project", tab: "environment", cynork: ["project environment show"] },
+  add_provider_key: { place: "/models", tab: "providers", cynork: ["provider add-key"] },
   allow_image: { place: "/tools/images", cynork: ["image allow"] },
   annotate_tool: { place: "/tools/servers", cynork: ["tool annotate"] },
   answer: { reason: "The link in a notification is answered on a page of its own, which needs no login." },
   answer_task: { place: "/", cynork: ["task answer"] },
   approve_task: { place: "/", cynork: ["task approve"] },
-  archive_project: { place: "/projects/$project", cynork: ["project archive"] },
+  archive_project: { place: "/projects/$project", tab: "settings", cynork: ["project archive"] },
   audit_consistency: { place: "/audit", cynork: ["audit consistency"] },
   audit_heads: { place: "/audit", cynork: ["audit head"] },
   backtest_rule: { place: "/tools/rules", cynork: ["rule backtest"] },
@@ -53,16 +56,16 @@ export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
   delete_node: { place: "/nodes", cynork: ["node delete"] },
   delete_policy: { place: "/settings/policies", cynork: ["policy delete"] },
   delete_preference: { place: "/settings/preferences", cynork: ["prefs delete"] },
-  delete_project: { place: "/projects/$project", cynork: ["project delete"] },
-  delete_provider: { place: "/models", cynork: ["provider delete"] },
-  delete_provider_key: { place: "/models", cynork: ["provider delete-key"] },
+  delete_project: { place: "/projects/$project", tab: "settings", cynork: ["project delete"] },
+  delete_provider: { place: "/models", tab: "providers", cynork: ["provider delete"] },
+  delete_provider_key: { place: "/models", tab: "providers", cynork: ["provider delete-key"] },
   delete_remote: { place: "/projects/$project", cynork: ["remote delete"] },
   delete_rule: { place: "/tools/rules", cynork: ["rule delete"] },
   delete_schedule: { place: "/schedules", cynork: ["schedule delete"] },
-  delete_secret: { place: "/projects/$project", cynork: ["project secret delete"] },
+  delete_secret: { place: "/projects/$project", tab: "secrets", cynork: ["project secret delete"] },
   delete_setting: { place: "/settings", cynork: ["settings delete"] },
   delete_skill: { place: "/settings/skills", cynork: ["skill delete"] },
-  detect_environment: { place: "/projects/$project", cynork: ["project environment detect"] },
+  detect_environment: { place: "/projects/$project", tab: "environment", cynork: ["project environment detect"] },
   diagnose: { place: "/settings/doctor", cynork: ["doctor"] },
   diff_pull_request: { place: "/tasks/$task", tab: "changes", cynork: ["pr diff"] },
   disallow_image: { place: "/tools/images", cynork: ["image disallow"] },
@@ -71,7 +74,7 @@ export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
   effective_preferences: { place: "/settings/preferences", cynork: ["prefs effective"] },
   estimate_task: { place: "/tasks/new", cynork: ["task estimate"] },
   explain: { place: "/tools/explain", cynork: ["tool explain"] },
-  explain_models: { place: "/models", cynork: ["model explain"] },
+  explain_models: { place: "/models", tab: "choices", cynork: ["model explain"] },
   explain_recorded_call: { place: "/tools/explain", cynork: ["tool explain-call"] },
   export_audit: { place: "/audit", cynork: ["audit bundle"] },
   follow_events: { place: "/", cynork: ["events"] },
@@ -79,7 +82,7 @@ export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
   get_approval: { place: "/", cynork: ["approval show"] },
   get_artifact: { place: "/tasks/$task", tab: "overview", cynork: ["artifact get"] },
   get_channel: { place: "/settings/notifications", cynork: ["channel show"] },
-  get_environment: { place: "/projects/$project", cynork: [] },
+  get_environment: { place: "/projects/$project", tab: "environment", cynork: [] },
   get_handoff: { place: "/tasks/$task", tab: "decisions", cynork: ["handoff show"] },
   get_node: { place: "/nodes", cynork: ["node show"] },
   get_park: { place: "/tasks/$task", cynork: ["task parked"] },
@@ -114,27 +117,27 @@ export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
   list_budgets: { place: "/spend", cynork: ["budget list"] },
   list_calls: { place: "/spend", cynork: ["usage calls"] },
   list_channels: { place: "/settings/notifications", cynork: ["channel list"] },
-  list_environments: { place: "/projects/$project", cynork: ["project environment list"] },
+  list_environments: { place: "/projects/$project", tab: "environment", cynork: ["project environment list"] },
   list_groups: { place: "/settings/groups", cynork: ["group list"] },
   list_handoffs: { place: "/tasks/$task", tab: "decisions", cynork: ["handoff list"] },
   list_images: { place: "/tools/images", cynork: ["image list"] },
   list_inbox: { place: "/", cynork: ["inbox"] },
   list_issues: { place: "/projects/$project", cynork: ["remote issues"] },
-  list_members: { place: "/projects/$project", cynork: ["project members"] },
+  list_members: { place: "/projects/$project", tab: "members", cynork: ["project members"] },
   list_messages: { place: "/chat", cynork: ["chat show"] },
   list_nodes: { place: "/nodes", cynork: ["node list"] },
   list_notifications: { place: "/settings/notifications", cynork: ["notification list"] },
-  list_packages: { place: "/projects/$project", cynork: ["project packages"] },
+  list_packages: { place: "/projects/$project", tab: "packages", cynork: ["project packages"] },
   list_policies: { place: "/settings/policies", cynork: ["policy list"] },
   list_preferences: { place: "/settings/preferences", cynork: ["prefs list"] },
   list_projects: { place: "/projects", cynork: ["project list"] },
-  list_providers: { place: "/models", cynork: ["provider list"] },
-  list_pull_requests: { place: "/projects/$project", cynork: ["pr list"] },
+  list_providers: { place: "/models", tab: "providers", cynork: ["provider list"] },
+  list_pull_requests: { place: "/projects/$project", tab: "pulls", cynork: ["pr list"] },
   list_registry: { place: "/models", cynork: ["model list"] },
   list_reports: { place: "/tasks/$task", tab: "evidence", cynork: ["task reports"] },
   list_rules: { place: "/tools/rules", cynork: ["rule list"] },
   list_schedules: { place: "/schedules", cynork: ["schedule list"] },
-  list_secrets: { place: "/projects/$project", cynork: ["project secret list"] },
+  list_secrets: { place: "/projects/$project", tab: "secrets", cynork: ["project secret list"] },
   list_servers: { place: "/tools/servers", cynork: ["tool servers"] },
   list_settings: { place: "/settings", cynork: ["settings list"] },
   list_skills: { place: "/settings/skills", cynork: ["skill list"] },
@@ -151,15 +154,15 @@ export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
   preference_history: { place: "/settings/preferences", cynork: ["prefs history"] },
   project_pack: { reason: "The git protocol: git itself calls it, after the address that /projects/$project shows." },
   project_refs: { reason: "The git protocol: git itself calls it, after the address that /projects/$project shows." },
-  propose_environment: { place: "/projects/$project", cynork: ["project environment set"] },
+  propose_environment: { place: "/projects/$project", tab: "environment", cynork: ["project environment set"] },
   prove_call: { place: "/audit", cynork: ["audit prove"] },
   pull_request_files: { place: "/tasks/$task", tab: "changes", cynork: ["pr files"] },
   readiness: { place: "/settings/doctor", cynork: ["status"] },
   readyz: { reason: "A probe of the machine that supervises the process; people read /settings/doctor." },
   receive_hook: { reason: "A forge calls it and signs what it sends." },
   refresh_server: { place: "/tools/servers", cynork: ["tool refresh"] },
-  reject_environment: { place: "/projects/$project", cynork: ["project environment reject"] },
-  remove_member: { place: "/projects/$project", cynork: ["project revoke"] },
+  reject_environment: { place: "/projects/$project", tab: "environment", cynork: ["project environment reject"] },
+  remove_member: { place: "/projects/$project", tab: "members", cynork: ["project revoke"] },
   replay_notification: { place: "/settings/notifications", cynork: ["notification replay"] },
   rerun_evidence: { place: "/tasks/$task", tab: "evidence", cynork: ["task check"] },
   retry_task: { place: "/tasks/$task", cynork: ["task retry"] },
@@ -172,15 +175,15 @@ export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
   run_schedule: { place: "/schedules", cynork: ["schedule run"] },
   search_audit: { place: "/audit", cynork: ["audit search", "audit export"] },
   set_budget: { place: "/spend", cynork: ["budget set"] },
-  set_group_role: { place: "/projects/$project", cynork: ["project grant-group"] },
-  set_member: { place: "/projects/$project", cynork: ["project grant"] },
+  set_group_role: { place: "/projects/$project", tab: "members", cynork: ["project grant-group"] },
+  set_member: { place: "/projects/$project", tab: "members", cynork: ["project grant"] },
   set_model: { place: "/models", cynork: ["model set"] },
   set_policy: { place: "/settings/policies", cynork: ["policy set"] },
   set_preference: { place: "/settings/preferences", cynork: ["prefs set"] },
-  set_provider: { place: "/models", cynork: ["provider set"] },
+  set_provider: { place: "/models", tab: "providers", cynork: ["provider set"] },
   set_remote: { place: "/projects/$project", cynork: ["remote set"] },
   set_rule: { place: "/tools/rules", cynork: ["rule set"] },
-  set_secret: { place: "/projects/$project", cynork: ["project secret set"] },
+  set_secret: { place: "/projects/$project", tab: "secrets", cynork: ["project secret set"] },
   set_setting: { place: "/settings", cynork: ["settings set"] },
   set_tool: { place: "/tools", cynork: ["tool enable", "tool disable", "tool scope"] },
   setting_history: { place: "/settings", cynork: ["settings history"] },
@@ -189,14 +192,14 @@ export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
   task_evidence: { place: "/tasks/$task", tab: "evidence", cynork: ["task evidence"] },
   task_timeline: { place: "/tasks/$task", tab: "timeline", cynork: ["task plan", "task timeline"] },
   test_channel: { place: "/settings/notifications", cynork: ["channel test"] },
-  try_environment: { place: "/projects/$project", cynork: ["project environment try"] },
-  unarchive_project: { place: "/projects/$project", cynork: ["project unarchive"] },
+  try_environment: { place: "/projects/$project", tab: "environment", cynork: ["project environment try"] },
+  unarchive_project: { place: "/projects/$project", tab: "settings", cynork: ["project unarchive"] },
   uninstall_server: { place: "/tools/servers", cynork: ["tool uninstall"] },
   unpark: { place: "/tasks/$task", cynork: ["task unpark"] },
   update_channel: { place: "/settings/notifications", cynork: ["channel update"] },
   update_group: { place: "/settings/groups", cynork: ["group update"] },
   update_node: { place: "/nodes", cynork: ["node drain", "node undrain", "node label"] },
-  update_project: { place: "/projects/$project", cynork: ["project update"] },
+  update_project: { place: "/projects/$project", tab: "settings", cynork: ["project update"] },
   update_schedule: { place: "/schedules", cynork: ["schedule update"] },
   update_server: { place: "/tools/servers", cynork: ["tool update"] },
   update_skill: { place: "/settings/skills", cynork: ["skill update"] },
@@ -227,7 +230,7 @@ export interface OperationCommand {
   /** The command of cynork. */
   cynork: string;
   place: PlacePath;
-  tab: TaskTab | undefined;
+  tab: PlaceTab | undefined;
 }
 
 /** Every command of cynork that has a place, by name. */
@@ -245,11 +248,10 @@ export function addressOf(
   { place, tab }: Pick<OperationCommand, "place" | "tab">,
   open: { task?: string | undefined; project?: string | undefined },
 ): string {
-  if (place === "/tasks/$task") {
-    if (!open.task) return "/tasks";
-    return `/tasks/${encodeURIComponent(open.task)}${tab ? `?tab=${tab}` : ""}`;
+  const part = tab ? `?tab=${tab}` : "";
+  if (place === "/tasks/$task") return open.task ? `/tasks/${encodeURIComponent(open.task)}${part}` : "/tasks";
+  if (place === "/projects/$project") {
+    return open.project ? `/projects/${encodeURIComponent(open.project)}${part}` : "/projects";
   }
-  if (place === "/projects/$project")
-    return open.project ? `/projects/${encodeURIComponent(open.project)}` : "/projects";
-  return place;
+  return `${place}${part}`;
 }
