@@ -7,6 +7,7 @@ import { Form } from "react-aria-components";
 import { api, makeKey, type Schema, unwrap } from "../../api/client";
 import { repositoryQuery } from "../../api/queries";
 import { issuesQuery, remoteQuery } from "../../api/queries-places";
+import { formatDuration } from "../../logic/format";
 import { parseCount } from "../../logic/places";
 import { readForgeAddress } from "../../logic/welcome";
 import {
@@ -209,7 +210,8 @@ function RemoteFacts({ remote }: { remote: Remote }) {
           [
             "Polled",
             <span key="polled">
-              every {remote.poll_seconds} s{remote.polled_at && ", last "}
+              every {formatDuration(remote.poll_seconds * 1000)}
+              {remote.polled_at && ", last "}
               {remote.polled_at && <Age at={remote.polled_at} ago />}
             </span>,
           ],

@@ -27,7 +27,7 @@ function Names({ project }: { project: Project }) {
     unwrap(
       api.PATCH("/v1/projects/{project}", {
         params: { path: { project: project.id } },
-        body: { title: title.trim(), description: description.trim() },
+        body: { title: title.trim(), ...(description.trim() === "" ? {} : { description: description.trim() }) },
       }),
     ),
   );
@@ -38,7 +38,9 @@ function Names({ project }: { project: Project }) {
       ? "Write a title"
       : unchanged
         ? "Nothing is changed"
-        : null;
+        : project.description && description.trim() === ""
+          ? "A description can be changed, but not emptied"
+          : null;
   return (
     <section className="grid grid-cols-1 gap-4">
       <SectionHead>Name</SectionHead>
