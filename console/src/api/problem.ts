@@ -53,7 +53,7 @@ function defaultFix(status: number): string | null {
   if (status === 401) return "Log in again.";
   if (status === 403) return "Ask an admin for the role that this needs.";
   if (status === 404) return "It may have been deleted, or you may not see it. Check the address.";
-  if (status === 409) return "Somebody else was faster. Look at what stands there now.";
+  if (status === 409) return "It does not fit what stands there now. Look again, then decide.";
   if (status === 429) return "Wait a moment and try again.";
   if (status >= 500) return "Try again. If it stays, give the trace to an admin: the server's log has it.";
   return null;

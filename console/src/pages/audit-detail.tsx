@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import type { Schema } from "../api/client";
+import { Problem } from "../api/problem";
 import { callRecordsQuery } from "../api/queries-policy";
 import { type VerifiedCall, verifiedCallQuery } from "../api/witness";
 import type { CheckName } from "../logic/audit";
@@ -150,12 +151,27 @@ function Rules({ names }: { names: readonly string[] }) {
   );
 }
 
+const SIGNING_MS = 10_000;
+
+function isUnsigned(error: unknown): boolean {
+  return error instanceof Problem && error.status === 409;
+}
+
 function ProofPanel({ call }: { call: string }) {
-  const verified = useQuery(verifiedCallQuery(call));
+  // A call is covered by the next head that the server signs; there is no event for that.
+  const verified = useQuery({
+    ...verifiedCallQuery(call),
+    refetchInterval: ({ state }) => (isUnsigned(state.error) ? SIGNING_MS : false),
+  });
   return (
     <section className="grid gap-3">
       <SectionHead aside="computed here, not by the server">Proof</SectionHead>
-      {verified.error && !verified.data ? (
+      {isUnsigned(verified.error) && !verified.data ? (
+        <p role="status" className="text-muted">
+          ◌ Not signed yet. The server signs what it recorded at least once a minute; it is checked here as soon as it
+          is.
+        </p>
+      ) : verified.error && !verified.data ? (
         <ProblemNote error={verified.error} onRetry={() => void verified.refetch()} />
       ) : verified.data ? (
         <Proofs data={verified.data} />

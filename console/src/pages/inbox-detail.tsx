@@ -97,7 +97,7 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
         : "Read the plan to its end first";
   useKeys({ a: waitsFor ? undefined : approve, d: () => setSendsBack(true), r: () => setSendsBack(true) });
   return (
-    <article className="grid gap-4">
+    <article className="grid grid-cols-1 gap-4">
       <Head item={item} project={project} title={item.title} />
       <Loaded query={task}>
         {(data) => (
@@ -202,7 +202,7 @@ function QuestionDetail({ item, task: id, project }: { item: InboxItem; task: st
   const wait = item.id;
   const reason = text.trim() === "" ? "Write an answer" : steer.isPending ? "It is being sent" : null;
   return (
-    <article className="grid gap-4">
+    <article className="grid grid-cols-1 gap-4">
       <Head item={item} project={project} title={item.title} />
       <Prose text={item.text} className="text-lead" />
       {task.data && (
@@ -336,7 +336,7 @@ function CallDetail({ item, project }: { item: InboxItem; project: string | null
   const waitsFor = busy ?? (isSeen ? null : "Read the call to its end first");
   useKeys({ a: waitsFor ? undefined : () => send(true), d: busy ? undefined : () => send(false) });
   return (
-    <article className="grid gap-4">
+    <article className="grid grid-cols-1 gap-4">
       <Head item={item} project={project} title="May this call be made?" />
       <Loaded query={approval}>
         {(data) => (
@@ -433,7 +433,7 @@ function OtherDetail({ item, project }: { item: InboxItem; project: string | nul
   const error = steer.error ?? act.error;
   const may = (action: InboxAction) => item.actions.includes(action);
   return (
-    <article className="grid gap-4">
+    <article className="grid grid-cols-1 gap-4">
       <Head item={item} project={project} title={item.title} />
       <Prose text={item.text} />
       {error && <ProblemNote error={error} />}

@@ -20,7 +20,10 @@ export async function run({ world, makePerson }) {
   await callTool(world, "memory__search", { query: "second" });
   await until("a new head", async () => (await readHeads()) !== before, SIGNED_MS);
   await person.open("/audit");
-  await until("a kept head", () => person.page.evaluate(() => JSON.stringify({ ...localStorage }).includes("chn_")));
+  await person.page.reload();
+  const { size } = JSON.parse(await readHeads()).heads[0].checkpoint;
+  const isKept = (wanted) => (localStorage.getItem("cynode.audit.witness") ?? "").includes(`"size":${wanted}`);
+  await until("the longer head is kept", () => person.page.evaluate(isKept, size));
   const kept = await person.page.evaluate(() => ({ ...localStorage }));
 
   // The server shows the older head, which it did sign: everything after it was cut off.

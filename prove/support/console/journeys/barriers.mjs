@@ -4,6 +4,12 @@ import { readAddresses } from "../routes.mjs";
 export const promise = "axe finds no barrier on any route, and no page is wider than the window";
 export const once = true;
 
+/** The innermost element that reaches beyond the window. */
+function findWidest() {
+  const wide = [...document.querySelectorAll("main *")].filter((it) => it.getBoundingClientRect().right > window.innerWidth + 1);
+  return wide.filter((it) => !wide.some((other) => other !== it && it.contains(other))).slice(0, 2).map((it) => it.outerHTML.slice(0, 300)).join(" | ");
+}
+
 export async function run({ world, makePerson, quick }) {
   const facts = await world.setUp();
   const addresses = readAddresses(world.root, { task: facts.dark, project: facts.web });
@@ -29,7 +35,7 @@ export async function run({ world, makePerson, quick }) {
       const wide = await person.page.evaluate(() =>
         Math.max(document.documentElement.scrollWidth, document.querySelector("main")?.scrollWidth ?? 0),
       );
-      if (wide > width) found.push(`${address} at ${width} px, ${theme}: ${wide} px wide`);
+      if (wide > width) found.push(`${address} at ${width} px, ${theme}: ${wide} px wide, by ${await person.page.evaluate(findWidest)}`);
     }
   }
   console.log(`figure: pages_without_barriers ${pages - new Set(found.map((it) => it.split(":")[0])).size} pages`);

@@ -6,12 +6,12 @@ export async function run({ world, makePerson }) {
   const facts = await world.setUp();
   const person = await makePerson();
   await person.open("/spend");
-  await person.press(person.button(["Set budget", "New budget"]));
-  await person.choose(person.page.getByRole("combobox", { name: /^(For|Scope|What it limits)/ }), "project");
-  await person.choose(person.page.getByRole("combobox", { name: /^Project/ }), facts.slug);
-  await person.choose(person.page.getByRole("combobox", { name: /^(Period|Per)/ }), "month");
-  await person.fill(person.field(/^Limit/), "7.50");
-  await person.press(person.button(["Save budget", "Set budget"]).last());
+  await person.press(person.button("Set a limit"));
+  await person.choose(person.dialog().getByRole("combobox", { name: /^Of whom/ }), "project");
+  await person.choose(person.dialog().getByRole("combobox", { name: /^Project/ }), facts.slug);
+  await person.choose(person.dialog().getByRole("combobox", { name: /^When/ }), "month");
+  await person.fill(person.dialog().getByRole("textbox", { name: /^Limit in [A-Z]{3}/ }), "7.50");
+  await person.press(person.button("Set limit").last());
   const find = async () =>
     (await world.api.ask("GET", "/v1/budgets")).items.find((it) => it.scope_id === facts.slug && it.period === "month");
   await until("the budget", async () => (await find())?.max_cost_micros === 7_500_000);

@@ -30,6 +30,6 @@ export async function run({ world, makePerson, variant }) {
       return now.state === "asked" ? null : now;
     });
     check(decided.state.startsWith(decision === "approved" ? "approved" : "refused"), `the call is ${decided.state}`);
-    await person.sees(["This has been decided", "decided by", "Nothing needs you"]);
+    await person.sees(decision === "approved" ? "You approved this call" : "You denied this call");
   }
 }

@@ -22,7 +22,7 @@ export async function run({ world, makePerson, variant }) {
   await person.button("Approve plan").waitFor();
   if (variant.input === "keyboard") await person.page.keyboard.press("a");
   else await person.button("Approve plan").click();
-  await person.sees(["This has been decided", "Nothing needs you", "decided by"]);
+  await person.sees("You approved this plan");
   await until("the approved plan", async () => {
     const { waits } = await world.api.ask("GET", `/v1/tasks/${task.id}/timeline`);
     return waits.every((wait) => wait.reason !== "approval" || wait.resolved_at);
