@@ -42,9 +42,10 @@ class Terminal:
         self.shown, self.whole = "", ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            # Before the shell is there: a shell that is told of another size writes its prompt once more, as if a command had ended.
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
             os.chdir(directory)
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         self.until(lambda: PROMPT.search(self.shown), 20)
 
     def read(self, wait):
