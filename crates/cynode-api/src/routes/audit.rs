@@ -1,18 +1,25 @@
-//! What a reader needs to check the audit log: signed heads, consistency proofs, and an export with proofs.
+//! The audit log: search, verification, signed heads, proofs, and an export with proofs.
 
 use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
 use cynode_app::tools::audit;
-use cynode_core::ids::{CallId, ChainId, ProjectId, TaskId};
-use cynode_wire::tools::audit::{AuditBundleLine, AuditConsistency, AuditHeads};
+use cynode_core::{
+    ids::{CallId, ChainId, ProjectId, TaskId},
+    paging::RecordCursor,
+};
+use cynode_wire::tools::{
+    AuditPage, AuditProof, AuditReport,
+    audit::{AuditBundleLine, AuditConsistency, AuditHeads},
+};
 use serde::Deserialize;
 use time::OffsetDateTime;
 
+use super::tools::UnpagedList;
 use crate::{
     error::ApiError,
-    extract::{AuthenticatedCall, Json, Query},
+    extract::{AuthenticatedCall, Json, Path, Query},
 };
 
 /// Selection of signed heads.
@@ -75,10 +82,10 @@ pub(crate) async fn audit_consistency(
     Ok(Json(proof.await?))
 }
 
-/// Filter of exported audit records.
+/// Filter of audit records.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct ExportQuery {
+pub(crate) struct AuditFilterQuery {
     /// Only records of this project; required unless you may see the whole installation.
     #[param(value_type = Option<String>)]
     project_id: Option<ProjectId>,
@@ -98,6 +105,77 @@ pub(crate) struct ExportQuery {
     /// Only records before this time.
     #[serde(default, with = "time::serde::rfc3339::option")]
     until: Option<OffsetDateTime>,
+}
+
+impl AuditFilterQuery {
+    fn into_search(self, cursor: Option<RecordCursor>, limit: u16) -> audit::AuditSearchRequest {
+        audit::AuditSearchRequest {
+            project: self.project_id,
+            task: self.task_id,
+            call: self.call_id,
+            tool: self.tool,
+            decision: self.decision,
+            since: self.since,
+            until: self.until,
+            cursor,
+            limit,
+        }
+    }
+}
+
+/// Page of audit records.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AuditPageQuery {
+    /// The `next_cursor` of the previous page.
+    #[param(value_type = Option<String>)]
+    cursor: Option<RecordCursor>,
+    /// Maximum number of records, 1 to 1000; 100 by default.
+    limit: Option<u16>,
+}
+
+/// Lists audit records of tool calls, newest first. They contain no arguments and no results.
+#[utoipa::path(get, path = "/v1/audit", tag = "gate", params(AuditFilterQuery, AuditPageQuery),
+    responses((status = OK, body = AuditPage)))]
+pub(crate) async fn search_audit(
+    call: AuthenticatedCall,
+    Query(filter): Query<AuditFilterQuery>,
+    Query(AuditPageQuery { cursor, limit }): Query<AuditPageQuery>,
+) -> Result<Json<AuditPage>, ApiError> {
+    let limit = limit.unwrap_or(100);
+    if !(1..=1000).contains(&limit) {
+        return Err(ApiError::Malformed("`limit` is 1 to 1000".into()));
+    }
+    let wanted = filter.into_search(cursor, limit);
+    let found = call.app.read(&call.request, |ctx| audit::search_records(ctx, wanted));
+    Ok(Json(found.await?))
+}
+
+/// Verifies every audit record, chain and signature, as `cynode audit verify` does. For admins of the installation.
+/// It reads all records.
+#[utoipa::path(get, path = "/v1/audit/verify", tag = "gate", responses((status = OK, body = AuditReport)))]
+pub(crate) async fn verify_audit(call: AuthenticatedCall) -> Result<Json<AuditReport>, ApiError> {
+    Ok(Json(audit::verify_audit_log_as_admin(&call.app, &call.request).await?))
+}
+
+/// Proves that the records of a call are covered by the installation's signature, to a holder of its public key.
+#[utoipa::path(get, path = "/v1/audit/{call}/proof", tag = "gate", params(("call" = String, Path)),
+    responses((status = OK, body = UnpagedList<AuditProof>)))]
+pub(crate) async fn prove_call(
+    call: AuthenticatedCall,
+    Path(id): Path<CallId>,
+) -> Result<Json<UnpagedList<AuditProof>>, ApiError> {
+    let key = call.app.gateway_parts()?.keys.verifying_key();
+    let found = call.app.read(&call.request, |ctx| {
+        Box::pin(async move { audit::prove_call_for_caller(ctx, id, &key).await })
+    });
+    Ok(Json(UnpagedList::new(found.await?)))
+}
+
+/// Number of exported audit records.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ExportQuery {
     /// Maximum number of records, 1 to 5000; 1000 by default. The newest are exported.
     #[param(value_type = Option<u16>, minimum = 1, maximum = 5000)]
     limit: Option<u16>,
@@ -105,27 +183,18 @@ pub(crate) struct ExportQuery {
 
 /// Exports audit records with the signed heads and the proofs that cover them, one JSON object per line. A reader with the public key
 /// can check them without the installation.
-#[utoipa::path(get, path = "/v1/audit/export", tag = "gate", params(ExportQuery),
+#[utoipa::path(get, path = "/v1/audit/export", tag = "gate", params(AuditFilterQuery, ExportQuery),
     responses((status = OK, body = AuditBundleLine, content_type = "application/x-ndjson")))]
 pub(crate) async fn export_audit(
     call: AuthenticatedCall,
-    Query(query): Query<ExportQuery>,
+    Query(filter): Query<AuditFilterQuery>,
+    Query(ExportQuery { limit }): Query<ExportQuery>,
 ) -> Result<Response, ApiError> {
-    let limit = query.limit.unwrap_or(1000);
+    let limit = limit.unwrap_or(1000);
     if !(1..=5000).contains(&limit) {
         return Err(ApiError::Malformed("`limit` is 1 to 5000".into()));
     }
-    let wanted = audit::AuditSearchRequest {
-        project: query.project_id,
-        task: query.task_id,
-        call: query.call_id,
-        tool: query.tool,
-        decision: query.decision,
-        since: query.since,
-        until: query.until,
-        cursor: None,
-        limit,
-    };
+    let wanted = filter.into_search(None, limit);
     let key = call.app.gateway_parts()?.keys.verifying_key();
     let text = call.app.read(&call.request, |ctx| {
         Box::pin(async move { audit::export_records(ctx, &key, wanted).await })

@@ -1,22 +1,21 @@
-//! The gateway, for people: agent tokens, tools, rules, tool servers, approvals, audit records.
+//! The gateway, for people: agent tokens, tools, rules, tool servers, approvals.
 
 use axum::http::StatusCode;
 use cynode_app::{
     manager::reports,
-    tools::{agent_tokens, approvals, audit, catalogue, tool_servers},
+    tools::{agent_tokens, approvals, catalogue, tool_servers},
 };
 use cynode_core::{
-    ids::{AgentTokenId, ApprovalId, CallId, ProjectId, ServerId, TaskId},
-    paging::{Page, RecordCursor},
+    ids::{AgentTokenId, ApprovalId, ProjectId, ServerId},
+    paging::Page,
     tools::ToolAnnotations,
 };
 use cynode_wire::tools::{
-    AcceptTools, AgentTokenView, AllowlistView, ApprovalView, AuditPage, AuditProof, AuditReport,
-    DecideApproval, ExplainRequest, InstallServer, IssueAgentToken, IssuedAgentToken,
-    PolicyExplanation, RuleView, ServerView, SetRule, SetTool, ToolView, UpdateServer,
+    AcceptTools, AgentTokenView, AllowlistView, ApprovalView, DecideApproval, ExplainRequest,
+    InstallServer, IssueAgentToken, IssuedAgentToken, PolicyExplanation, RuleView, ServerView,
+    SetRule, SetTool, ToolView, UpdateServer,
 };
 use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use crate::{
@@ -328,83 +327,6 @@ pub(crate) async fn decide_approval(
     let MutationCall { app, request, body } = call;
     let done = app.mutate(&request, |ctx| approvals::decide_approval(ctx, approval, body));
     Ok(MutationResponse(StatusCode::OK, done.await?))
-}
-
-/// Filter of audit records.
-#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct AuditQuery {
-    /// Only records of this project; required unless you may see the whole installation.
-    #[param(value_type = Option<String>)]
-    project_id: Option<ProjectId>,
-    /// Only records of this task.
-    #[param(value_type = Option<String>)]
-    task_id: Option<TaskId>,
-    /// Only records of this call.
-    #[param(value_type = Option<String>)]
-    call_id: Option<CallId>,
-    /// Only records of this tool.
-    tool: Option<String>,
-    /// Only records with this decision: `allow`, `deny` or `needs_approval`.
-    decision: Option<String>,
-    /// Only records at or after this time.
-    #[serde(default, with = "time::serde::rfc3339::option")]
-    since: Option<OffsetDateTime>,
-    /// Only records before this time.
-    #[serde(default, with = "time::serde::rfc3339::option")]
-    until: Option<OffsetDateTime>,
-    /// The `next_cursor` of the previous page.
-    #[param(value_type = Option<String>)]
-    cursor: Option<RecordCursor>,
-    /// Maximum number of records, 1 to 1000; 100 by default.
-    limit: Option<u16>,
-}
-
-/// Lists audit records of tool calls, newest first. They contain no arguments and no results.
-#[utoipa::path(get, path = "/v1/audit", tag = "gate", params(AuditQuery),
-    responses((status = OK, body = AuditPage)))]
-pub(crate) async fn search_audit(
-    call: AuthenticatedCall,
-    Query(query): Query<AuditQuery>,
-) -> Result<Json<AuditPage>, ApiError> {
-    let limit = query.limit.unwrap_or(100);
-    if !(1..=1000).contains(&limit) {
-        return Err(ApiError::Malformed("`limit` is 1 to 1000".into()));
-    }
-    let wanted = audit::AuditSearchRequest {
-        project: query.project_id,
-        task: query.task_id,
-        call: query.call_id,
-        tool: query.tool,
-        decision: query.decision,
-        since: query.since,
-        until: query.until,
-        cursor: query.cursor,
-        limit,
-    };
-    let found = call.app.read(&call.request, |ctx| audit::search_records(ctx, wanted));
-    Ok(Json(found.await?))
-}
-
-/// Verifies every audit record, chain and signature, as `cynode audit verify` does. For admins of the installation.
-/// It reads all records.
-#[utoipa::path(get, path = "/v1/audit/verify", tag = "gate", responses((status = OK, body = AuditReport)))]
-pub(crate) async fn verify_audit(call: AuthenticatedCall) -> Result<Json<AuditReport>, ApiError> {
-    Ok(Json(audit::verify_audit_log_as_admin(&call.app, &call.request).await?))
-}
-
-/// Proves that the records of a call are covered by the installation's signature, to a holder of its public key.
-#[utoipa::path(get, path = "/v1/audit/{call}/proof", tag = "gate", params(("call" = String, Path)),
-    responses((status = OK, body = UnpagedList<AuditProof>)))]
-pub(crate) async fn prove_call(
-    call: AuthenticatedCall,
-    Path(id): Path<CallId>,
-) -> Result<Json<UnpagedList<AuditProof>>, ApiError> {
-    let key = call.app.gateway_parts()?.keys.verifying_key();
-    let found = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { audit::prove_call_for_caller(ctx, id, &key).await })
-    });
-    Ok(Json(UnpagedList { items: found.await? }))
 }
 
 /// An image for sandboxes.
