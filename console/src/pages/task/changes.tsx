@@ -39,7 +39,7 @@ function NoChanges() {
 }
 
 function ChangedFiles({ task, timeline, data }: { task: Task; timeline: Timeline; data: Schema["TaskDiff"] }) {
-  const { file } = useSearch({ from: "/tasks/$task" });
+  const file = useSearch({ from: "/tasks/$task", select: (search) => search.file });
   const navigate = useNavigate({ from: "/tasks/$task" });
   const remarks = useRemarks(task.id);
   const [viewed, setViewed] = useState<ReadonlySet<string>>(new Set());

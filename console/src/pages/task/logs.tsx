@@ -10,11 +10,12 @@ import { Choice, Field } from "../../ui/fields";
 import { useKeys } from "../../ui/keys";
 
 export function Logs({ timeline }: { timeline: Timeline }) {
-  const search = useSearch({ from: "/tasks/$task" });
+  const chosen = useSearch({ from: "/tasks/$task", select: (search) => search.job });
+  const line = useSearch({ from: "/tasks/$task", select: (search) => search.line });
   const navigate = useNavigate({ from: "/tasks/$task" });
   const titles = new Map(timeline.units.map((unit) => [unit.key, unit.title]));
   const job =
-    timeline.jobs.find((entry) => entry.job_id === search.job) ??
+    timeline.jobs.find((entry) => entry.job_id === chosen) ??
     timeline.jobs.findLast((entry) => entry.state === "running") ??
     timeline.jobs.at(-1);
   if (!job) {
@@ -34,9 +35,9 @@ export function Logs({ timeline }: { timeline: Timeline }) {
       key={job.job_id}
       job={job.job_id}
       runs={job.state === "running" || job.state === "queued"}
-      place={search.line ?? null}
-      onPlace={(line) =>
-        void navigate({ search: (previous) => ({ ...previous, job: job.job_id, line }), replace: true })
+      place={line ?? null}
+      onPlace={(place) =>
+        void navigate({ search: (previous) => ({ ...previous, job: job.job_id, line: place }), replace: true })
       }
       picker={
         <Choice

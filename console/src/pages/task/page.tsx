@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { useState } from "react";
+import { memo, useDeferredValue, useState } from "react";
 import type { Schema } from "../../api/client";
 import { meQuery, parkQuery, projectQuery, taskBudgetsQuery, taskQuery, timelineQuery } from "../../api/queries";
 import { formatCost } from "../../logic/format";
@@ -47,6 +47,8 @@ export function TaskPage() {
   const { task: id } = useParams({ from: "/tasks/$task" });
   // Only the tab: a file, a line or a moment in the address concerns a tab alone.
   const tab = useSearch({ from: "/tasks/$task", select: (search) => search.tab ?? "overview" });
+  // The chosen tab is marked at once; a large part is drawn in pieces behind it.
+  const drawnTab = useDeferredValue(tab);
   const task = useQuery(taskQuery(id));
   const timeline = useQuery(timelineQuery(id));
   usePageCommand(`cynork task show ${id}`, `/v1/tasks/${id}/timeline`);
@@ -73,7 +75,7 @@ export function TaskPage() {
             {timeline.error && !timeline.data ? (
               <ProblemNote error={timeline.error} onRetry={() => void timeline.refetch()} />
             ) : (
-              <TaskBody tab={tab} task={data} timeline={timeline.data ?? null} />
+              <TaskBody tab={drawnTab} task={data} timeline={timeline.data ?? null} />
             )}
           </div>
         )}
@@ -82,7 +84,15 @@ export function TaskPage() {
   );
 }
 
-function TaskBody({ tab, task, timeline }: { tab: string; task: Task; timeline: Timeline | null }) {
+const TaskBody = memo(function TaskBody({
+  tab,
+  task,
+  timeline,
+}: {
+  tab: string;
+  task: Task;
+  timeline: Timeline | null;
+}) {
   if (!timeline) return <p className="text-muted">Nothing has happened yet.</p>;
   switch (tab) {
     case "plan":
@@ -100,7 +110,7 @@ function TaskBody({ tab, task, timeline }: { tab: string; task: Task; timeline: 
     default:
       return <Overview task={task} timeline={timeline} />;
   }
-}
+});
 
 function TaskHead({ task, timeline }: { task: Task; timeline: Timeline | null }) {
   const now = useNow();

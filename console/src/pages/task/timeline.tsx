@@ -49,7 +49,7 @@ interface Cursor {
 export function TimelineTab({ task, timeline }: { task: Task; timeline: Timeline }) {
   const now = useNow();
   const until = isAlive(timeline.state) ? now : 0;
-  const { at: pinnedOffset } = useSearch({ from: "/tasks/$task" });
+  const pinnedOffset = useSearch({ from: "/tasks/$task", select: (search) => search.at });
   const navigate = useNavigate({ from: "/tasks/$task" });
   const me = useQuery(meQuery);
   const calls = useQuery(taskCallsQuery(task.id));
