@@ -70,7 +70,7 @@ pub const NODE_JOIN_ENDPOINTS: [(&str, &str); 4] = [
             `/v1/responses` and `/v1/messages`, as their vendors describe them"),
         (name = "nodes", description = "Machines that run jobs in sandboxes"),
         (name = "delivery", description = "Pull requests"),
-        (name = "notifications", description = "What people are told: by webhook, mail or ntfy, with links that answer once"),
+        (name = "notifications", description = "What people are told: by webhook, mail, ntfy or web push, with links that answer once"),
         (name = "operation", description = "Health and numbers"),
     ),
 )]

@@ -149,6 +149,8 @@ fn task_routes() -> OpenApiRouter<AppState> {
             notifications::delete_channel
         ))
         .routes(routes!(notifications::test_channel))
+        .routes(routes!(notifications::web_push_key))
+        .routes(routes!(notifications::subscribe_browser))
         .routes(routes!(notifications::list_notifications))
         .routes(routes!(notifications::replay_notification))
         .routes(routes!(answer::look, answer::answer))

@@ -6,6 +6,7 @@ pub mod inbox;
 mod link_token;
 mod outbox_worker;
 pub(crate) mod question;
+pub mod web_push;
 
 use cynode_core::{
     ids::{ChannelId, NotificationId, ProjectId, UserId},
@@ -57,6 +58,10 @@ const MAX_TESTS_PER_HOUR: i32 = 10;
 
 /// How long the old secret of a webhook signs beside the new one.
 const OLD_SECRET_TTL: Duration = Duration::days(1);
+
+/// Why a channel of a browser is not created by hand.
+const BROWSER_SUBSCRIBES: &str =
+    "a browser subscribes itself: press `Notify this browser` in the web console";
 
 /// Resources that a process needs to deliver notifications.
 #[derive(Debug)]
@@ -136,17 +141,27 @@ fn validate_min_gap(seconds: Option<u16>) -> Result<i32, Error> {
 }
 
 /// Returns the error for an address that notifications may not be sent to, with the fix that an admin can apply.
-fn unreachable_error(error: UrlError) -> Error {
+fn unreachable_error(field: &str, error: UrlError) -> Error {
     Error::Invalid(match error {
         UrlError::PrivateAddress | UrlError::Plaintext => {
             format!(
-                "`address`: {error}; the setting `{NOTIFICATIONS_ALLOW_PRIVATE_SETTING}` lets it, once an admin has set it to true"
+                "`{field}`: {error}; the setting `{NOTIFICATIONS_ALLOW_PRIVATE_SETTING}` lets it, once an admin has set it to true"
             )
         }
         UrlError::Scheme | UrlError::NoHost | UrlError::Credentials | UrlError::Fragment => {
-            format!("`address`: {error}")
+            format!("`{field}`: {error}")
         }
     })
+}
+
+/// Rejects a web address that notifications may not be sent to.
+fn validate_web_address(field: &str, text: &str, egress: DeliveryEgress) -> Result<Url, Error> {
+    let Ok(url) = text.parse::<Url>() else {
+        return invalid_input(format!("`{field}` is no address: it begins with https://"));
+    };
+    validate_public_url(&url, egress.url_policy())
+        .map_err(|error| unreachable_error(field, error))?;
+    Ok(url)
 }
 
 /// Rejects an address that notifications cannot be sent to.
@@ -163,15 +178,13 @@ fn validate_channel_address(
         }
         ChannelKind::Mail => Ok(text.to_owned()),
         ChannelKind::Webhook | ChannelKind::Ntfy => {
-            let Ok(url) = text.parse::<Url>() else {
-                return invalid_input("`address` is no address: it begins with https://");
-            };
-            validate_public_url(&url, egress.url_policy()).map_err(unreachable_error)?;
+            let url = validate_web_address("address", text, egress)?;
             if kind == ChannelKind::Ntfy && url.path().trim_matches('/').is_empty() {
                 return invalid_input("`address` is the ntfy server with the topic");
             }
             Ok(url.into())
         }
+        ChannelKind::WebPush => invalid_input(BROWSER_SUBSCRIBES),
     }
 }
 
@@ -198,6 +211,7 @@ fn prepare_secret(
         }
         (ChannelKind::Mail, Some(_)) => invalid_input("a mailbox has no `secret`"),
         (ChannelKind::Ntfy | ChannelKind::Mail, None) => Ok((None, false)),
+        (ChannelKind::WebPush, _) => invalid_input(BROWSER_SUBSCRIBES),
     }
 }
 

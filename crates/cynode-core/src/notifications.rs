@@ -68,11 +68,13 @@ pub enum ChannelKind {
     Mail,
     /// A topic of an ntfy server.
     Ntfy,
+    /// A browser, through its push service.
+    WebPush,
 }
 
 impl ChannelKind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Webhook, Self::Mail, Self::Ntfy];
+    pub const ALL: [Self; 4] = [Self::Webhook, Self::Mail, Self::Ntfy, Self::WebPush];
 
     /// The name on the wire and in the database.
     pub const fn as_str(self) -> &'static str {
@@ -80,6 +82,7 @@ impl ChannelKind {
             Self::Webhook => "webhook",
             Self::Mail => "mail",
             Self::Ntfy => "ntfy",
+            Self::WebPush => "web_push",
         }
     }
 

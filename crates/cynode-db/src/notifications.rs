@@ -1,6 +1,7 @@
 //! Notifications: channels, the outbox, delivery attempts and used answer links.
 
 pub mod inbox;
+pub mod web_push;
 
 use cynode_core::{
     events::EventPosition,

@@ -1,4 +1,4 @@
-//! Sends notifications to people by webhook, e-mail or ntfy.
+//! Sends notifications to people by webhook, e-mail, ntfy or web push.
 //!
 //! **Invariant**: no database. SSRF guard: only public addresses are contacted, unless the caller allows others for this one
 //! notification. Redirects are not followed. Every delivery carries the notification's id, so that a receiver can drop duplicates.
@@ -7,6 +7,7 @@ mod egress;
 mod mail;
 mod ntfy;
 mod text;
+mod web_push;
 mod webhook;
 
 use std::time::Duration;
@@ -20,6 +21,7 @@ use url::Url;
 pub use egress::DeliveryEgress;
 pub use mail::{MailError, MailServer, is_mailbox};
 pub use text::{escape_hidden_chars, to_single_line, truncate_to_bytes};
+pub use web_push::{BrowserKeys, BrowserKeysError, PushTarget, VapidKey};
 pub use webhook::{WebhookSecret, WebhookSecretError};
 
 /// Timeout of one attempt.
@@ -43,6 +45,8 @@ pub struct NotificationMessage {
     pub exact: Option<String>,
     /// Links for an answer.
     pub links: Vec<NotificationLink>,
+    /// Path of the page of the web console about the subject.
+    pub path: String,
     /// Subject, in a form for programs.
     pub about: Value,
     /// Time of the event.
@@ -83,6 +87,8 @@ pub enum DeliveryChannel {
         /// Access token of the topic.
         token: Option<SecretString>,
     },
+    /// Browser, through its push service.
+    WebPush(Box<PushTarget>),
 }
 
 /// Receipt of a delivered notification.
@@ -165,6 +171,9 @@ impl NotificationSender {
                 },
                 DeliveryChannel::Ntfy { url, token } => {
                     ntfy::send_ntfy(&self.ways, url, token.as_ref(), notice, reach).await
+                }
+                DeliveryChannel::WebPush(target) => {
+                    web_push::send_web_push(&self.ways, target, notice, reach, now).await
                 }
             }
         };

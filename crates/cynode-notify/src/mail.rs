@@ -208,6 +208,7 @@ mod tests {
             text: "It waits.".into(),
             exact: Some("rm -rf build\r\n.\r\nRSET".into()),
             links: Vec::new(),
+            path: "/?item=wai_1".into(),
             about: serde_json::Value::Null,
             at: datetime!(2026-11-15 12:00 UTC),
         };

@@ -124,6 +124,7 @@ mod tests {
             text: "A task waits.".into(),
             exact: Some(exact.into()),
             links: vec![link("Look", None), link("Approve", Some("decision=approve"))],
+            path: "/?item=wai_1".into(),
             about: Value::Null,
             at: datetime!(2026-11-15 12:00 UTC),
         }

@@ -27,7 +27,7 @@ pub struct CreateChannel {
     /// What you call it.
     #[schema(example = "my telephone")]
     pub name: String,
-    /// `webhook`, `mail` or `ntfy`.
+    /// `webhook`, `mail` or `ntfy`. A browser subscribes itself.
     #[schema(value_type = String, example = "ntfy")]
     pub kind: ChannelKind,
     /// Where: the address of the webhook, the mailbox, or the ntfy server with the topic. It cannot be changed later.
@@ -84,7 +84,7 @@ pub struct ChannelView {
     pub project_id: Option<ProjectId>,
     /// What people call it.
     pub name: String,
-    /// `webhook`, `mail` or `ntfy`.
+    /// `webhook`, `mail`, `ntfy` or `web_push`.
     #[schema(value_type = String)]
     pub kind: ChannelKind,
     /// Where.
@@ -116,6 +116,34 @@ pub struct ChannelWithSecret {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub secret: Option<SecretText>,
+}
+
+/// The key of the installation for web push.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WebPushKeyView {
+    /// The public key (VAPID, RFC 8292): an uncompressed point of P-256 in base64url. A browser subscribes with it as
+    /// `applicationServerKey`.
+    pub public_key: String,
+}
+
+/// Subscribes a browser to your notifications.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubscribeBrowser {
+    /// What you call the browser.
+    #[schema(example = "Firefox on my laptop")]
+    pub name: String,
+    /// The endpoint of the subscription at the push service.
+    #[schema(example = "https://push.example.com/send/abc")]
+    pub endpoint: String,
+    /// The key `p256dh` of the subscription, in base64url.
+    pub p256dh: String,
+    /// The secret `auth` of the subscription, in base64url. It is stored encrypted and never shown.
+    #[schema(value_type = String)]
+    pub auth: SecretText,
+    /// Of which kinds of events; of all that are told when it is left out. A browser that is subscribed already keeps its own.
+    #[serde(default)]
+    pub kinds: Option<Vec<String>>,
 }
 
 /// Something that is told.

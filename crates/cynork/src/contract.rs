@@ -252,7 +252,7 @@ promises! {
     "link show" calls [LOOK] gives Own(forms::link_schema);
     "link answer" calls [ANSWER] gives Own(forms::link_answer_schema);
     "metrics" calls [METRICS] gives Own(forms::metrics_schema);
-    "api" calls [HOME RECEIVE_HOOK VIEW_INBOX_ITEM] gives Anything;
+    "api" calls [HOME RECEIVE_HOOK SUBSCRIBE_BROWSER VIEW_INBOX_ITEM WEB_PUSH_KEY] gives Anything;
     "completions" calls [] gives Own(forms::completions_schema);
     "man" calls [] gives Own(forms::man_pages_schema);
     "config show" calls [] gives Own(forms::config_schema);

@@ -197,6 +197,7 @@ operations! {
     SET_SECRET = "set_secret" "PUT" "/v1/projects/{project}/secrets/{secret}" by "project secret set";
     SET_SETTING = "set_setting" "PUT" "/v1/settings/{key}" by "settings set";
     SET_TOOL = "set_tool" "PUT" "/v1/tools/{name}" by "tool enable";
+    SUBSCRIBE_BROWSER = "subscribe_browser" "POST" "/v1/web-push/subscriptions" by "api";
     SUM_USAGE = "sum_usage" "GET" "/v1/usage" by "usage sum";
     TASK_DIFF = "task_diff" "GET" "/v1/tasks/{task}/diff" by "task diff";
     TASK_EVIDENCE = "task_evidence" "GET" "/v1/tasks/{task}/evidence" by "task evidence";
@@ -217,4 +218,5 @@ operations! {
     USAGE_SERIES = "usage_series" "GET" "/v1/usage/series" by "usage series";
     VERIFY_AUDIT = "verify_audit" "GET" "/v1/audit/verify" by "audit verify";
     VIEW_INBOX_ITEM = "view_inbox_item" "PUT" "/v1/inbox/{item}/presence" by "api";
+    WEB_PUSH_KEY = "web_push_key" "GET" "/v1/web-push/key" by "api";
 }

@@ -1,14 +1,15 @@
 //! Notifications and their channels.
 
 use axum::http::StatusCode;
-use cynode_app::notifications::{self, inbox};
+use cynode_app::notifications::{self, inbox, web_push};
 use cynode_core::{
     ids::{ChannelId, NotificationId},
     notifications::NotificationState,
     paging::Page,
 };
 use cynode_wire::notifications::{
-    ChannelView, ChannelWithSecret, CreateChannel, NotificationView, UpdateChannel,
+    ChannelView, ChannelWithSecret, CreateChannel, NotificationView, SubscribeBrowser,
+    UpdateChannel, WebPushKeyView,
     inbox::{InboxView, ViewInboxItem},
 };
 use serde::Deserialize;
@@ -66,7 +67,8 @@ pub(crate) async fn view_inbox_item(
     Ok(MutationResponse(StatusCode::NO_CONTENT, seen.await?))
 }
 
-/// Creates a notification channel: a webhook, a mailbox or an ntfy topic.
+/// Creates a notification channel: a webhook, a mailbox or an ntfy topic. A browser is subscribed by
+/// `POST /v1/web-push/subscriptions`.
 #[utoipa::path(post, path = "/v1/notification-channels", tag = "notifications", request_body = CreateChannel,
     responses((status = CREATED, body = ChannelWithSecret)))]
 pub(crate) async fn create_channel(
@@ -129,6 +131,33 @@ pub(crate) async fn delete_channel(
 ) -> Result<MutationResponse, ApiError> {
     let done = call.app.mutate(&call.request, |ctx| notifications::delete_channel(ctx, channel));
     Ok(MutationResponse(StatusCode::NO_CONTENT, done.await?))
+}
+
+/// Returns the public key with which browsers subscribe to web push (VAPID). It is created at the first request.
+#[utoipa::path(get, path = "/v1/web-push/key", tag = "notifications",
+    responses((status = OK, body = WebPushKeyView)))]
+pub(crate) async fn web_push_key(call: AuthenticatedCall) -> Result<MutationResponse, ApiError> {
+    let AuthenticatedCall { app, request, .. } = call;
+    let gate = app.gateway_parts()?.clone();
+    let key = app.mutate(&request, |ctx| {
+        Box::pin(async move { web_push::get_web_push_key(ctx, &gate).await })
+    });
+    Ok(MutationResponse(StatusCode::OK, key.await?))
+}
+
+/// Subscribes a browser to your notifications: it becomes a channel of the kind `web_push`. Logging out of the session
+/// ends the subscription.
+#[utoipa::path(post, path = "/v1/web-push/subscriptions", tag = "notifications", request_body = SubscribeBrowser,
+    responses((status = CREATED, body = ChannelView)))]
+pub(crate) async fn subscribe_browser(
+    call: MutationCall<SubscribeBrowser>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let gate = app.gateway_parts()?.clone();
+    let made = app.mutate(&request, |ctx| {
+        Box::pin(async move { web_push::subscribe_browser(ctx, &gate, body).await })
+    });
+    Ok(MutationResponse(StatusCode::CREATED, made.await?))
 }
 
 /// Sends a test notification to a channel. Its delivery is listed with the notifications.

@@ -9,6 +9,7 @@ use cynode_core::{
 use cynode_db::{
     Conn, DbError, Pool,
     identity::{accounts, authentication},
+    notifications::{NotificationChannel, web_push},
 };
 use cynode_wire::identity::accounts::{LoginRequest, MeView, SessionView};
 use serde_json::json;
@@ -167,7 +168,8 @@ async fn verify_login(
     Ok(user.zip(stored).filter(|_| good))
 }
 
-/// Ends the caller's session. An API key has no session and is revoked instead.
+/// Ends the caller's session, and the subscription of its browser to notifications. An API key has no session and is
+/// revoked instead.
 #[tracing::instrument(name = "app.sessions.logout_user", skip_all)]
 #[operation]
 pub async fn logout_user(ctx: &mut Ctx) -> Result<(), Error> {
@@ -177,8 +179,34 @@ pub async fn logout_user(ctx: &mut Ctx) -> Result<(), Error> {
     };
     let now = ctx.now;
     accounts::end_session(ctx.conn(), session, now).await?;
+    let browsers = web_push::remove_session_browsers(ctx.conn(), session).await?;
+    record_removed_browsers(ctx, caller.user, &browsers).await?;
     let told = EventDraft::new(EventKind::SessionEnded, json!({ "session_id": session }));
     ctx.record_event(told.with_subject(caller.user)).await
+}
+
+/// Ends every session of a user, but for `kept`, and with them the subscriptions of browsers to notifications.
+pub(crate) async fn end_user_sessions(
+    ctx: &mut Ctx,
+    user: UserId,
+    kept: Option<SessionId>,
+) -> Result<(), Error> {
+    let now = ctx.now;
+    accounts::end_sessions(ctx.conn(), user, kept, now).await?;
+    let browsers = web_push::remove_user_browsers(ctx.conn(), user, kept).await?;
+    record_removed_browsers(ctx, user, &browsers).await
+}
+
+/// Records that channels of browsers were removed. The redactor may keep their secrets: they open nothing any more.
+async fn record_removed_browsers(
+    ctx: &mut Ctx,
+    user: UserId,
+    browsers: &[NotificationChannel],
+) -> Result<(), Error> {
+    for channel in browsers {
+        ctx.record_event(EventDraft::of_channel(channel, "removed").with_subject(user)).await?;
+    }
+    Ok(())
 }
 
 /// Returns the caller's account and roles.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::{
     Ctx, Error, HashedPassword,
-    identity::api_keys,
+    identity::{api_keys, sessions},
     platform::{context::EventDraft, operation, settings},
 };
 
@@ -96,7 +96,7 @@ pub async fn list_users(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, 
 ///
 /// When an admin sets a user's password, all other access as that user ends: sessions, API keys, and notification
 /// channels, whose links answer without a credential. A user who changes their own password stays logged in here and
-/// keeps the rest unless asked.
+/// keeps the rest unless asked. With a session ends the subscription of its browser to notifications.
 #[tracing::instrument(name = "app.users.update_user", skip_all, fields(user.id = %id))]
 #[operation]
 pub async fn update_user(
@@ -137,7 +137,7 @@ pub async fn update_user(
             CallerCredential::Session(session) if own => Some(session),
             _ => None,
         };
-        accounts::end_sessions(ctx.conn(), id, kept, now).await?;
+        sessions::end_user_sessions(ctx, id, kept).await?;
     }
     let reset = password.is_some() && !own;
     let keys =

@@ -191,8 +191,32 @@ fn empty_message(row: &NotificationRecord) -> NotificationMessage {
         text: String::new(),
         exact: None,
         links: Vec::new(),
+        path: console_path(row),
         about,
         at: row.occurred_at,
+    }
+}
+
+/// Returns the page of the web console that an event is about.
+fn console_path(row: &NotificationRecord) -> String {
+    match question_of(row) {
+        Some(QuestionRef::Approval(id)) => return format!("/?item={id}"),
+        Some(QuestionRef::Plan(id) | QuestionRef::Answer(id)) => return format!("/?item={id}"),
+        None => {}
+    }
+    match (row.kind.as_str(), row.task, row.project) {
+        (TEST_NOTIFICATION_KIND, ..) => "/settings/notifications".to_owned(),
+        ("budget.exhausted", ..) => "/spend".to_owned(),
+        ("provider_key.parked", ..) => "/models?tab=providers".to_owned(),
+        ("reconciler.halted", ..) => "/nodes".to_owned(),
+        ("schedule.refused", _, Some(project)) => format!("/schedules?project={project}"),
+        ("environment.proposed" | "environment.unreadable", _, Some(project)) => {
+            format!("/projects/{project}?tab=environment")
+        }
+        ("pull_request.opened", Some(task), _) => format!("/tasks/{task}?tab=changes"),
+        (_, Some(task), _) => format!("/tasks/{task}"),
+        (_, None, Some(project)) => format!("/projects/{project}"),
+        (_, None, None) => "/".to_owned(),
     }
 }
 

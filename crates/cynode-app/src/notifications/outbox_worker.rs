@@ -8,7 +8,7 @@ use cynode_core::{
     notifications::{ChannelKind, NotificationState, next_attempt_delay},
 };
 use cynode_db::notifications::{
-    self, ChannelOwner, NotificationChannel, NotificationOutcome, NotificationRecord,
+    self, ChannelOwner, NotificationChannel, NotificationOutcome, NotificationRecord, web_push,
 };
 use cynode_notify::{self as notify, DeliveryError, DeliveryReceipt, WebhookSecret};
 use futures::future::join_all;
@@ -18,9 +18,13 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::compose::{ComposeOutcome, compose_notification};
+use super::{
+    NotificationParts,
+    compose::{ComposeOutcome, compose_notification},
+    web_push::open_push_target,
+};
 use crate::{
-    App, Error, OperationRequest,
+    App, Ctx, Error, OperationRequest,
     platform::{
         context::EventDraft, error::log_background_error, keys::InstallationKeys, operation,
     },
@@ -160,6 +164,10 @@ async fn deliver_notification(
     let egress = super::load_egress_scope(&mut conn).await?;
     let composed =
         compose_notification(&mut conn, (&gate.keys, parts), &row, &channel, now).await?;
+    let push_key = match channel.kind {
+        ChannelKind::WebPush => web_push::find_web_push_key(&mut conn).await?,
+        ChannelKind::Webhook | ChannelKind::Mail | ChannelKind::Ntfy => None,
+    };
     drop(conn);
     let notice = match composed {
         ComposeOutcome::Tell(notice) => notice,
@@ -170,7 +178,7 @@ async fn deliver_notification(
             return ctx.commit().await;
         }
     };
-    let result = match open_channel(&channel, &gate.keys, now) {
+    let result = match open_channel(&channel, (&gate.keys, parts), push_key.as_deref(), now) {
         Ok(open) => parts.courier.send_notification(&open, &notice, egress, now).await,
         Err(why) => {
             Err(DeliveryError { again: false, after: None, gone: false, why: why.to_owned() })
@@ -182,7 +190,8 @@ async fn deliver_notification(
 /// Unseals the secrets of a channel.
 fn open_channel(
     channel: &NotificationChannel,
-    keys: &InstallationKeys,
+    (keys, parts): (&InstallationKeys, &NotificationParts),
+    push_key: Option<&[u8]>,
     now: OffsetDateTime,
 ) -> Result<notify::DeliveryChannel, &'static str> {
     let read = |sealed: &[u8]| {
@@ -202,7 +211,29 @@ fn open_channel(
         ChannelKind::Ntfy => {
             notify::DeliveryChannel::Ntfy { url: url()?, token: secret.map(Into::into) }
         }
+        ChannelKind::WebPush => {
+            let target = open_push_target(keys, parts, url()?, secret.as_deref(), push_key)?;
+            notify::DeliveryChannel::WebPush(Box::new(target))
+        }
     })
+}
+
+/// Removes the channel of a browser whose subscription has ended, with its notifications: it never works again, and the
+/// browser makes a new one.
+async fn end_subscription(
+    app: &App,
+    mut ctx: Ctx,
+    channel: &NotificationChannel,
+) -> Result<(), Error> {
+    // Lock order: the channel before the epoch.
+    if notifications::lock_channel(ctx.conn(), channel.id).await?.is_none() {
+        return Ok(());
+    }
+    ctx.invalidate_models().await?;
+    notifications::remove_channel(ctx.conn(), channel.id).await?;
+    let data = json!({ "channel_id": channel.id, "kind": channel.kind, "change": "gone" });
+    ctx.record_event(to_channel_event(EventKind::NotificationChannelSet, data, channel)).await?;
+    app.commit_operation(ctx).await
 }
 
 async fn settle_delivery(
@@ -215,6 +246,10 @@ async fn settle_delivery(
     let mut ctx = app.begin_transaction(&system_request(app)).await?;
     if let Ok(trace) = row.trace.parse() {
         ctx.trace = trace;
+    }
+    let ended = matches!(&result, Err(failed) if failed.gone);
+    if ended && channel.kind == ChannelKind::WebPush {
+        return end_subscription(app, ctx, channel).await;
     }
     let age = Duration::from_millis(row.age_ms.unsigned_abs());
     let (sent, answer) = match &result {

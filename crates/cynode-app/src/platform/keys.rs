@@ -111,6 +111,9 @@ impl fmt::Debug for InstallationKeys {
     }
 }
 
+/// Associated data of the private key of the installation for web push.
+const WEB_PUSH_KEY_PLACE: &[u8] = b"web-push-key";
+
 /// Returns the associated data of the sealed secrets of a notification channel.
 fn channel_associated_data(id: ChannelId) -> Vec<u8> {
     [b"notification-channel".as_slice(), id.as_uuid().as_bytes()].concat()
@@ -135,6 +138,20 @@ impl InstallationKeys {
     ) -> Result<String, Error> {
         let opened = self.unseal_secret(&channel_associated_data(id), sealed)?;
         String::from_utf8(opened).map_err(|error| Error::Internal(error.into()))
+    }
+
+    /// Seals the private key of the installation for web push.
+    pub(crate) fn seal_web_push_key(
+        &self,
+        environment: &AppEnvironment,
+        key: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        self.seal_secret(environment, WEB_PUSH_KEY_PLACE, key)
+    }
+
+    /// Unseals the private key of the installation for web push.
+    pub(crate) fn unseal_web_push_key(&self, sealed: &[u8]) -> Result<Vec<u8>, Error> {
+        self.unseal_secret(WEB_PUSH_KEY_PLACE, sealed)
     }
 
     /// Unseals both secrets of a notification channel: the current one and the previous one.

@@ -2,6 +2,7 @@ use cynode_core::{
     delivery::{Destination, PullRequestState, ReviewVerdict},
     environments::{EnvironmentOrigin, EnvironmentState, PackageSource},
     events::EventKind,
+    notifications::ChannelKind,
     preferences::ScopeType,
     roles::UserRole,
     tasks::TaskStateName,
@@ -196,6 +197,8 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
     assert_eq!(admitted(&db, "waits", "reason").await, reasons);
     let kinds = names(&InstructionKind::ALL, InstructionKind::as_str);
     assert_eq!(admitted(&db, "task_instructions", "kind").await, kinds);
+    let channels = names(&ChannelKind::ALL, ChannelKind::as_str);
+    assert_eq!(admitted(&db, "notification_channels", "kind").await, channels);
     let sources = names(&PackageSource::ALL, PackageSource::as_str);
     assert_eq!(admitted(&db, "package_fetches", "source").await, sources);
     let states = admitted(&db, "project_environments", "state").await;

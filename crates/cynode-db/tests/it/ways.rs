@@ -7,7 +7,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 /// What stays small, whatever is done with an installation: it is read whole.
-const SMALL: [&str; 23] = [
+const SMALL: [&str; 24] = [
     "allowed_images",
     "audit_chains",
     "bootstrap_tokens",
@@ -35,6 +35,8 @@ const SMALL: [&str; 23] = [
     "system_settings",
     "tool_overrides",
     "tool_servers",
+    // The key of the installation: one row.
+    "web_push_keys",
 ];
 
 /// Questions that read more than they give, by words of theirs, and why that is so.

@@ -31,6 +31,7 @@ fn notice() -> NotificationMessage {
         text: "Asked by an agent.".into(),
         exact: Some("command: rm -rf build && echo '.'\n.\nQUIT\ncwd: /work — äöü".into()),
         links: vec![link("Look", None), link("Approve", Some("decision=approve"))],
+        path: "/?item=apr_1".into(),
         about: json!({ "task_id": "tsk_1" }),
         at: NOW,
     }

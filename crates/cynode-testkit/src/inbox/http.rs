@@ -21,7 +21,7 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Serves a router on a port until the token is cancelled.
-fn serve(listener: TcpListener, router: Router, stop: &CancellationToken) {
+pub(super) fn serve(listener: TcpListener, router: Router, stop: &CancellationToken) {
     let until = stop.clone().cancelled_owned();
     TaskTracker::new().spawn(async move {
         let _ = axum::serve(listener, router).with_graceful_shutdown(until).await;

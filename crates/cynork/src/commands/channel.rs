@@ -1,6 +1,7 @@
 //! `cynork channel`: notification channels.
 
 use clap::{Args, Subcommand};
+use cynode_core::notifications::ChannelKind;
 use cynode_wire::notifications::{ChannelView, ChannelWithSecret, NotificationView};
 use secrecy::ExposeSecret;
 use serde_json::json;
@@ -115,6 +116,14 @@ fn channel_state(channel: &ChannelView) -> &'static str {
     if channel.enabled { "active" } else { "off" }
 }
 
+/// Returns the address for a table. The endpoint of a browser is long and says nothing to people but its push service.
+fn short_address(channel: &ChannelView) -> String {
+    match channel.kind {
+        ChannelKind::WebPush => channel.address.split('/').nth(2).unwrap_or_default().to_owned(),
+        ChannelKind::Webhook | ChannelKind::Mail | ChannelKind::Ntfy => channel.address.clone(),
+    }
+}
+
 fn channel_fields(channel: &ChannelView, look: &ValueFormatter) -> Vec<(&'static str, String)> {
     vec![
         ("name", look.style_bold(&channel.name)),
@@ -194,7 +203,7 @@ async fn list_channels(context: &CliContext, all_users: bool, pages: &PageArgs) 
                     it.kind.as_str().to_owned(),
                     look.style_state(channel_state(it)),
                     it.scope.as_str().to_owned(),
-                    it.address.clone(),
+                    short_address(it),
                     look.format_relative_time(it.created_at),
                 ]
             },
