@@ -219,13 +219,14 @@ async fn a_cookie_is_a_session_of_people_only_and_a_bearer_token_goes_first() {
 }
 
 fn console() -> ConsoleFiles {
-    let files: [(&str, &[u8]); 6] = [
+    let files: [(&str, &[u8]); 7] = [
         ("index.html", b"<!doctype html><title>Console</title>"),
         ("assets/app-1a2b.js", b"let plain"),
         ("assets/app-1a2b.js.br", b"let br"),
         ("assets/app-1a2b.js.gz", b"let gz"),
         ("assets/app-1a2b.css", b"a{}"),
         ("favicon.svg", b"<svg/>"),
+        ("sw.js", b"self.x"),
     ];
     ConsoleFiles::from_files(files.map(|(path, data)| (path.to_owned(), Cow::Borrowed(data))))
 }
@@ -265,6 +266,26 @@ async fn the_console_is_served_compressed_and_cached_by_what_its_names_promise()
     let build = value(&index.headers, "x-cynode-console");
     assert_eq!(value(&browser.get("/healthz").await.headers, "x-cynode-console"), build);
     assert_eq!(value(&index.headers, "etag"), format!("\"{build}\""));
+}
+
+#[tokio::test]
+async fn the_service_worker_is_checked_at_every_use_and_loads_from_this_server_only() {
+    let app = TestApp::new().await;
+    let browser = app.with_browsers(BrowserAccess::Loopback, console());
+    let worker = browser.with_header("service-worker", "script").get("/sw.js").await.expect(200);
+    // At the root, its scope is the whole console without a `Service-Worker-Allowed`.
+    for (name, expected) in [
+        ("cache-control", "no-cache"),
+        ("content-type", "text/javascript; charset=utf-8"),
+        ("service-worker-allowed", ""),
+        ("x-content-type-options", "nosniff"),
+    ] {
+        assert_eq!(value(&worker.headers, name), expected, "{name}");
+    }
+    let policy = value(&worker.headers, "content-security-policy");
+    assert!(policy.contains("connect-src 'self'") && policy.contains("worker-src 'self'"));
+    // A server without a console has no worker either: a browser that has one removes it.
+    app.anonymous().with_header("accept", "*/*").get("/sw.js").await.expect(404);
 }
 
 #[tokio::test]

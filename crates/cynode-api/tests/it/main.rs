@@ -33,4 +33,5 @@ mod skills;
 mod sweep;
 mod tasks;
 mod wakeups;
+mod web_push;
 mod workflow;

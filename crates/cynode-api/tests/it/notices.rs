@@ -25,15 +25,15 @@ use crate::workflow::Drive;
 const LEASE: Duration = Duration::from_mins(2);
 
 /// A task, somebody who may steer it, and where that person is told.
-struct Scene {
-    drive: Drive,
-    ada: Client,
+pub(crate) struct Scene {
+    pub(crate) drive: Drive,
+    pub(crate) ada: Client,
     hooks: WebhookInbox,
     channel: String,
 }
 
 impl Scene {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let drive = Drive::new().await;
         let value = json!({ "value": true, "expected_version": 0 });
         drive.admin.put("/v1/settings/notifications.allow_private", value).await.expect(200);
@@ -45,7 +45,7 @@ impl Scene {
     }
 
     /// Brings the task to where its plan waits for a yes.
-    async fn plan_waits(&self) {
+    pub(crate) async fn plan_waits(&self) {
         let mut held = self.drive.start().await;
         self.drive.go(&mut held, "pass", json!({})).await;
         let units = json!([
@@ -69,7 +69,7 @@ impl Scene {
     }
 
     /// Tells what is due; gives how many were taken.
-    async fn turn(&self) -> usize {
+    pub(crate) async fn turn(&self) -> usize {
         notifications::deliver_due(&self.drive.app.app, LEASE).await.unwrap()
     }
 
@@ -79,7 +79,7 @@ impl Scene {
         path(self.hooks.messages().last().unwrap())
     }
 
-    async fn listed(&self) -> Vec<Value> {
+    pub(crate) async fn listed(&self) -> Vec<Value> {
         let listed = self.ada.get("/v1/notifications").await.expect(200).json();
         listed["items"].as_array().unwrap().clone()
     }
@@ -89,7 +89,7 @@ impl Scene {
     }
 
     /// Time goes by until what failed is tried again.
-    async fn later(&self) {
+    pub(crate) async fn later(&self) {
         self.drive
             .app
             .db

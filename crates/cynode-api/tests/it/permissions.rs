@@ -871,6 +871,17 @@ fn cases() -> Vec<Case> {
             WithoutRole(404),
         ),
         case("delete", CHANNEL, CHANNEL, json!(null), WithoutRole(404)),
+        case("get", "/v1/web-push/key", "/v1/web-push/key", json!(null), OwnOnly),
+        case(
+            "post",
+            "/v1/web-push/subscriptions",
+            "/v1/web-push/subscriptions",
+            json!({
+                "name": "x", "endpoint": "https://push.example.com/x", "auth": "BTBZMqHH6r4Tts7J_aSIgg",
+                "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+            }),
+            OwnOnly,
+        ),
         case("get", "/v1/notifications", "/v1/notifications?all=true", json!(null), Operator),
         case(
             "post",
@@ -1019,6 +1030,7 @@ impl World {
                     (SELECT count(*) FROM pull_request_reviews),
                     (SELECT json_agg(c ORDER BY channel_id) FROM notification_channels c),
                     (SELECT json_agg(n ORDER BY notification_id) FROM notifications n),
+                    (SELECT count(*) FROM web_push_keys),
                     (SELECT count(*) FROM events)), 0)",
             )
             .await

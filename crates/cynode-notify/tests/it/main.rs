@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use cynode_notify::{
-    DeliveryChannel, DeliveryEgress, DeliveryError, DeliveryReceipt, MailServer, NotificationLink,
-    NotificationMessage, NotificationSender, WebhookSecret,
+    BrowserKeys, DeliveryChannel, DeliveryEgress, DeliveryError, DeliveryReceipt, MailServer,
+    NotificationLink, NotificationMessage, NotificationSender, PushTarget, VapidKey, WebhookSecret,
 };
-use cynode_testkit::inbox::{NtfyInbox, SmtpInbox, WebhookInbox};
+use cynode_testkit::inbox::{
+    Browser, NtfyInbox, PushMessage, PushService, SmtpInbox, WebhookInbox,
+};
 use secrecy::SecretString;
 use serde_json::json;
 use time::{OffsetDateTime, macros::datetime};
@@ -179,6 +181,105 @@ async fn a_topic_is_opened_by_its_token_and_closed_without() {
     assert_eq!(taken[0].body["topic"], "mine");
     assert_eq!(taken[0].body["message"], format!("Asked by an agent.\n\n{exact}"));
     assert_eq!(taken[0].body["title"], "May an agent do this? Größe Bcc: evil@example.com");
+}
+
+fn vapid() -> VapidKey {
+    VapidKey::from_bytes(&[9; 32]).unwrap()
+}
+
+fn push(browser: &Browser, endpoint: &str) -> DeliveryChannel {
+    DeliveryChannel::WebPush(Box::new(PushTarget {
+        endpoint: endpoint.parse().unwrap(),
+        keys: BrowserKeys::parse_keys(&browser.p256dh, &browser.auth).unwrap(),
+        vapid: vapid(),
+        subject: "https://cynode.example/".into(),
+    }))
+}
+
+#[tokio::test]
+async fn a_push_is_encrypted_and_signed_so_that_another_implementation_reads_it() {
+    let service = PushService::start().await;
+    let browsers = [service.subscribe(), service.subscribe()];
+    for browser in &browsers {
+        let sent = send(&push(browser, &browser.endpoint), DeliveryEgress::Anywhere).await;
+        assert_eq!(sent, Ok(DeliveryReceipt { answer: "201".into() }));
+    }
+    let expected = |browser: u8| PushMessage {
+        browser,
+        ttl: "86400".into(),
+        urgency: "high".into(),
+        topic: "0192d5c8b6f07cc1a1a3c2b4d5e6f708".into(),
+        claims: json!({
+            "aud": format!("http://127.0.0.1:{}", service.port()),
+            "exp": NOW.unix_timestamp() + 12 * 3600,
+            "sub": "https://cynode.example/",
+        }),
+        sender: vapid().encode_public_key(),
+        body: json!({
+            "id": notice().id,
+            "kind": "approval.requested",
+            "title": "May an agent do this? Größe Bcc: evil@example.com",
+            "text": "Asked by an agent.",
+            "path": "/?item=apr_1",
+            "asks": true,
+        }),
+    };
+    assert_eq!(service.messages(), [expected(1), expected(2)]);
+    // What was encrypted for one browser is nothing to another.
+    let sent = send(&push(&browsers[0], &browsers[1].endpoint), DeliveryEgress::Anywhere).await;
+    assert_eq!(sent.unwrap_err().why, "the answer was 400");
+}
+
+#[tokio::test]
+async fn what_a_push_service_answers_says_whether_it_is_tried_again_or_over() {
+    let service = PushService::start().await;
+    let browser = service.subscribe();
+    let channel = push(&browser, &browser.endpoint);
+    for (status, after, again, gone) in [
+        (429, Some(7), true, false),
+        (500, None, true, false),
+        (503, None, true, false),
+        (302, None, true, false),
+        (400, None, false, false),
+        (403, None, false, false),
+        (413, None, false, false),
+        (404, None, false, true),
+        (410, None, false, true),
+    ] {
+        service.answer(status, after);
+        let after = after.map(Duration::from_secs);
+        let why = format!("the answer was {status}");
+        assert_eq!(
+            send(&channel, DeliveryEgress::Anywhere).await,
+            Err(DeliveryError { again, after, gone, why })
+        );
+    }
+    service.unsubscribe(&browser);
+    assert!(send(&channel, DeliveryEgress::Anywhere).await.unwrap_err().gone);
+    assert_eq!(service.messages(), []);
+}
+
+#[tokio::test]
+async fn no_push_reaches_this_machine_unless_it_is_said_so() {
+    let service = PushService::start().await;
+    let browser = service.subscribe();
+    for (endpoint, why) in [
+        (browser.endpoint.clone(), "the address is not a public one"),
+        ("http://push.example.com/1".to_owned(), "a public address is https"),
+        ("https://169.254.169.254/1".to_owned(), "the address is not a public one"),
+    ] {
+        let sent = send(&push(&browser, &endpoint), DeliveryEgress::Public).await;
+        let failed = DeliveryError { again: false, after: None, gone: false, why: why.to_owned() };
+        assert_eq!(sent, Err(failed), "{endpoint}");
+    }
+    // A name that leads here is found out when it is looked up.
+    let named = format!("https://localhost:{}/push/1", service.port());
+    let sent = send(&push(&browser, &named), DeliveryEgress::Public).await;
+    assert_eq!(
+        sent.map_err(|failed| (failed.again, failed.why)),
+        Err((true, "there was no connection".into()))
+    );
+    assert_eq!(service.messages(), []);
 }
 
 fn server(inbox: &SmtpInbox, password: &str) -> MailServer {
