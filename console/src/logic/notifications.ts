@@ -63,6 +63,17 @@ export const CHANNEL_KINDS: readonly [KindEntry, ...KindEntry[]] = [
   },
 ];
 
+/** Returns what people call a kind of channel. A browser is not in the list above: it subscribes itself. */
+export function findKindName(kind: string): string {
+  if (kind === "web_push") return "Browser";
+  return CHANNEL_KINDS.find((it) => it.value === kind)?.name ?? kind;
+}
+
+/** Returns the address for a list. Of a browser's endpoint only the push service says something to people. */
+export function shortenAddress({ kind, address }: { kind: string; address: string }): string {
+  return kind === "web_push" && URL.canParse(address) ? new URL(address).host : address;
+}
+
 interface KindEntry {
   value: ChannelKind;
   name: string;

@@ -187,6 +187,7 @@ export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
   set_setting: { place: "/settings", cynork: ["settings set"] },
   set_tool: { place: "/tools", cynork: ["tool enable", "tool disable", "tool scope"] },
   setting_history: { place: "/settings", cynork: ["settings history"] },
+  subscribe_browser: { place: "/settings/notifications", cynork: [] },
   sum_usage: { place: "/spend", cynork: ["task cost", "usage sum"] },
   task_diff: { place: "/tasks/$task", tab: "changes", cynork: ["task diff"] },
   task_evidence: { place: "/tasks/$task", tab: "evidence", cynork: ["task evidence"] },
@@ -207,6 +208,7 @@ export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
   usage_series: { place: "/spend", cynork: ["usage series"] },
   verify_audit: { place: "/audit", cynork: ["audit verify"] },
   view_inbox_item: { place: "/", cynork: [] },
+  web_push_key: { place: "/settings/notifications", cynork: [] },
 };
 
 /** Commands of cynork that are about the terminal, or that only a terminal can do. */

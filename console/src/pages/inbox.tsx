@@ -12,6 +12,7 @@ import { firstLine, writeOutHidden } from "../logic/text";
 import { Age, cx, Empty, Foreign, Loaded, Page } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { useKeys } from "../ui/keys";
+import { NotifyBrowser } from "../ui/notify-browser";
 import { TabBar } from "../ui/tabs";
 import { WelcomeLink } from "../ui/welcome-state";
 import { InboxDetail } from "./inbox-detail";
@@ -83,6 +84,7 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: InboxView
             </Link>
             <span className="text-muted"> or press c.</span>
           </p>
+          <NotifyBrowser brief />
         </Empty>
       </>
     );

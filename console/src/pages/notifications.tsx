@@ -13,8 +13,10 @@ import {
   type ChannelDraft,
   EVENT_WORDS,
   findEventWords,
+  findKindName,
   parseGap,
   STATE_WORDS,
+  shortenAddress,
   toChannelRequest,
 } from "../logic/notifications";
 import { quoteShell } from "../logic/text";
@@ -37,6 +39,7 @@ import {
 import { usePageCommand } from "../ui/copy";
 import { Choice, Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
+import { NotifyBrowser } from "../ui/notify-browser";
 import { Person } from "../ui/person";
 import { ConfirmLayer, ListHead, RowLines, RowLink, SecretOnce } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
@@ -81,7 +84,16 @@ export function NotificationsPage() {
             { id: "sent", name: "Deliveries" },
           ]}
         />
-        {search.part === "sent" ? <Deliveries all={all} /> : <Channels all={all} />}
+        {search.part === "sent" ? (
+          <Deliveries all={all} />
+        ) : (
+          <>
+            <div className={cx((search.channel !== undefined || search.create) && "max-split:hidden")}>
+              <NotifyBrowser />
+            </div>
+            <Channels all={all} />
+          </>
+        )}
       </div>
     </Page>
   );
@@ -153,7 +165,7 @@ function Channels({ all }: { all: boolean }) {
                         end={
                           item.enabled ? <Sign standing="done" word="On" /> : <Sign standing="cancelled" word="Off" />
                         }
-                        below={<Foreign text={`${item.kind} · ${item.scope} · ${item.address}`} />}
+                        below={<Foreign text={`${findKindName(item.kind)} · ${item.scope} · ${shortenAddress(item)}`} />}
                       />
                     </RowLink>
                   ))}
@@ -413,7 +425,7 @@ function ChannelContent({ channel, all }: { channel: Channel; all: boolean }) {
       )}
       <Facts
         rows={[
-          ["By", channel.kind],
+          ["By", findKindName(channel.kind)],
           [
             "Address",
             <code key="address" className="font-mono text-code break-all">

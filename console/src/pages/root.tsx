@@ -1,10 +1,13 @@
 /** The whole window: the login, or the frame with a page. */
 
 import { useQuery } from "@tanstack/react-query";
+import { useRouter } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 import type { Schema } from "../api/client";
 import { Problem } from "../api/problem";
 import { meQuery } from "../api/queries";
+import { releaseIfForeign } from "../api/web-push";
+import { readOpenMessage } from "../logic/web-push";
 import { Page, ProblemNote, Skeleton } from "../ui/basic";
 import { Frame } from "../ui/frame";
 import { LiveProvider } from "../ui/live";
@@ -24,6 +27,21 @@ export function Root() {
     window.addEventListener("focus", look);
     return () => window.removeEventListener("focus", look);
   }, [isLoggedOut, refetch]);
+  // A notification that was clicked opens its page in this tab.
+  const { history } = useRouter();
+  useEffect(() => {
+    const workers = "serviceWorker" in navigator ? navigator.serviceWorker : null;
+    const open = (event: MessageEvent) => {
+      const path = readOpenMessage(event.data);
+      if (path) history.push(path);
+    };
+    workers?.addEventListener("message", open);
+    return () => workers?.removeEventListener("message", open);
+  }, [history]);
+  const user = me.data?.user.id;
+  useEffect(() => {
+    if (user) void releaseIfForeign(user);
+  }, [user]);
   if (!known.current) {
     if (isLoggedOut) return <Login />;
     return <Page>{me.error ? <ProblemNote error={me.error} onRetry={() => void me.refetch()} /> : <Skeleton />}</Page>;

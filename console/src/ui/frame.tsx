@@ -26,6 +26,7 @@ import { lazy, Suspense, useCallback, useEffect, useState } from "react";
 import { Button, Menu, MenuItem, MenuTrigger, Popover, Separator } from "react-aria-components";
 import { api, type Schema, unwrap } from "../api/client";
 import { inboxQuery, projectQuery, taskQuery } from "../api/queries";
+import { releaseAtLogout } from "../api/web-push";
 import { formatDuration, shortenId, toWords } from "../logic/format";
 import { copyText, cx, Foreign, useNow } from "./basic";
 import { type PageCommand, PageCommandContext, toCurl } from "./copy";
@@ -94,6 +95,7 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
 
   const logOut = useCallback(async () => {
     await unwrap(api.DELETE("/v1/sessions/current", {})).catch(() => undefined);
+    await releaseAtLogout();
     client.clear();
     window.location.assign("/");
   }, [client]);
