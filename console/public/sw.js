@@ -35,13 +35,9 @@ function showMessage(message) {
 
 /** Returns a path of this server; the inbox, if it is none. */
 function toOwnPath(path) {
-  try {
-    const url = new URL(String(path), self.location.origin);
-    if (url.origin === self.location.origin && !OTHER_PAGES.test(url.pathname)) return url.pathname + url.search;
-  } catch {
-    // No path: below.
-  }
-  return "/";
+  const url = typeof path === "string" && path.startsWith("/") ? new URL(path, self.location.origin) : null;
+  const isOwn = url?.origin === self.location.origin && !OTHER_PAGES.test(url.pathname);
+  return isOwn ? url.pathname + url.search : "/";
 }
 
 /** Opens a page in a tab of the console, or in a new one. The tab goes there by itself, so that nothing is loaded again. */
