@@ -29,6 +29,7 @@ const JOURNEYS = [
   "frames",
   "tabs",
   "kills",
+  "push",
 ];
 
 const LANES = 2;

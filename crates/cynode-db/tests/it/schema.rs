@@ -145,6 +145,28 @@ async fn the_schema_and_the_types_know_the_same_states() {
     }
 }
 
+#[tokio::test]
+async fn the_schema_refuses_a_browser_without_keys_or_of_many_people() {
+    let db = TestDb::new().await;
+    populate(&db).await;
+    let channel = "INSERT INTO notification_channels (scope, user_id, kind, address, sealed_secret, channel_id, name, event_kinds,
+            min_gap_seconds, enabled, created_by, created_at, updated_at)
+        SELECT {}, gen_random_uuid(), 'x', ARRAY['task.failed'], 0, true, '00000000-0000-0000-0000-000000000001'::uuid, now(), now()
+        FROM generate_series(1, 1)";
+    let twice = channel.replace("generate_series(1, 1)", "generate_series(1, 2)");
+    let own = "'user', '00000000-0000-0000-0000-000000000001'::uuid";
+    let browser = format!("{own}, 'web_push', 'https://push.example.com/1', '\\x01'::bytea");
+    assert!(takes(&db, channel, &browser).await);
+    assert!(!takes(&db, &twice, &browser).await, "a browser has one owner");
+    let hook = format!("{own}, 'webhook', 'https://example.com/1', '\\x01'::bytea");
+    assert!(takes(&db, &twice, &hook).await);
+    let bare = format!("{own}, 'web_push', 'https://push.example.com/1', NULL::bytea");
+    assert!(!takes(&db, channel, &bare).await);
+    let shared =
+        "'installation', NULL::uuid, 'web_push', 'https://push.example.com/1', '\\x01'::bytea";
+    assert!(!takes(&db, channel, shared).await);
+}
+
 /// The words that a CHECK of a table's column admits.
 async fn admitted(db: &TestDb, table: &str, column: &str) -> Vec<String> {
     let query = "SELECT string_agg(pg_get_constraintdef(c.oid), ' ') FROM pg_constraint c
