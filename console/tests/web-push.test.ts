@@ -152,10 +152,23 @@ class Tab {
 describe("the service worker", () => {
   it("shows a message, and the same one again in its place", async () => {
     const worker = new Worker();
-    const message = { id: "ntf_1", kind: "task.waiting", title: "May it?", text: "A task waits.", path: "/?item=wai_1", asks: true };
+    const message = {
+      id: "ntf_1",
+      kind: "task.waiting",
+      title: "May it?",
+      text: "A task waits.",
+      path: "/?item=wai_1",
+      asks: true,
+    };
     await worker.push(JSON.stringify(message));
     expect(worker.shown).toEqual([
-      { title: "May it?", body: "A task waits.", tag: "ntf_1", requireInteraction: true, data: { path: "/?item=wai_1" } },
+      {
+        title: "May it?",
+        body: "A task waits.",
+        tag: "ntf_1",
+        requireInteraction: true,
+        data: { path: "/?item=wai_1" },
+      },
     ]);
   });
 
@@ -167,7 +180,10 @@ describe("the service worker", () => {
 
   it("opens the page in the tab that is looked at, without loading it again", async () => {
     const link = new Tab("https://cynode.example/answer/abc", true, "visible");
-    const [hidden, visible] = [new Tab("https://cynode.example/"), new Tab("https://cynode.example/tasks", false, "visible")];
+    const [hidden, visible] = [
+      new Tab("https://cynode.example/"),
+      new Tab("https://cynode.example/tasks", false, "visible"),
+    ];
     const worker = new Worker([link, hidden, visible]);
     await worker.click("/tasks/tsk_1?tab=changes");
     expect(visible.messages).toEqual([{ type: "open", path: "/tasks/tsk_1?tab=changes" }]);
@@ -181,12 +197,16 @@ describe("the service worker", () => {
     expect(worker.opened).toEqual(["/?item=wai_1"]);
   });
 
-  it.each([["https://evil.example/x"], ["//evil.example"], ["javascript:alert(1)"], ["/answer/abc"], [undefined], [{}]])(
-    "goes to the inbox for %s, which is no page of the console",
-    async (path) => {
-      const worker = new Worker();
-      await worker.click(path);
-      expect(worker.opened).toEqual(["/"]);
-    },
-  );
+  it.each([
+    ["https://evil.example/x"],
+    ["//evil.example"],
+    ["javascript:alert(1)"],
+    ["/answer/abc"],
+    [undefined],
+    [{}],
+  ])("goes to the inbox for %s, which is no page of the console", async (path) => {
+    const worker = new Worker();
+    await worker.click(path);
+    expect(worker.opened).toEqual(["/"]);
+  });
 });

@@ -2462,6 +2462,43 @@ export interface paths {
         patch: operations["update_user"];
         trace?: never;
     };
+    "/v1/web-push/key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the public key with which browsers subscribe to web push (VAPID). It is created at the first request. */
+        get: operations["web_push_key"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/web-push/subscriptions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Subscribes a browser to your notifications: it becomes a channel of the kind `web_push`. Logging out of the session
+         *     ends the subscription.
+         */
+        post: operations["subscribe_browser"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -3328,7 +3365,7 @@ export interface components {
             enabled: boolean;
             /** @description Whether it has a secret. */
             has_secret: boolean;
-            /** @description `webhook`, `mail` or `ntfy`. */
+            /** @description `webhook`, `mail`, `ntfy` or `web_push`. */
             kind: string;
             /** @description Of which kinds of events. */
             kinds: string[];
@@ -3550,7 +3587,7 @@ export interface components {
              */
             address: string;
             /**
-             * @description `webhook`, `mail` or `ntfy`.
+             * @description `webhook`, `mail` or `ntfy`. A browser subscribes itself.
              * @example ntfy
              */
             kind: string;
@@ -7264,6 +7301,25 @@ export interface components {
              */
             task_summary: string;
         };
+        /** @description Subscribes a browser to your notifications. */
+        SubscribeBrowser: {
+            /** @description The secret `auth` of the subscription, in base64url. It is stored encrypted and never shown. */
+            auth: string;
+            /**
+             * @description The endpoint of the subscription at the push service.
+             * @example https://push.example.com/send/abc
+             */
+            endpoint: string;
+            /** @description Of which kinds of events; of all that are told when it is left out. A browser that is subscribed already keeps its own. */
+            kinds?: string[] | null;
+            /**
+             * @description What you call the browser.
+             * @example Firefox on my laptop
+             */
+            name: string;
+            /** @description The key `p256dh` of the subscription, in base64url. */
+            p256dh: string;
+        };
         /** @description What the work on a task has changed so far, offered or not, finished or not. */
         TaskDiff: {
             /**
@@ -8798,6 +8854,14 @@ export interface components {
             task_id?: string | null;
             /** @description Where people see it. */
             url: string;
+        };
+        /** @description The key of the installation for web push. */
+        WebPushKeyView: {
+            /**
+             * @description The public key (VAPID, RFC 8292): an uncompressed point of P-256 in base64url. A browser subscribes with it as
+             *     `applicationServerKey`.
+             */
+            public_key: string;
         };
         /** @description Who does a unit. */
         WorkAssignment: {
@@ -14919,6 +14983,69 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UserView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    web_push_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebPushKeyView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    subscribe_browser: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SubscribeBrowser"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelView"];
                 };
             };
             /** @description Why it was not done, and what to do next */

@@ -33,7 +33,11 @@ async function readBrowser(): Promise<BrowserFacts> {
   };
 }
 
-export const browserQuery = queryOptions({ queryKey: ["notifications", "browser"], queryFn: readBrowser, retry: false });
+export const browserQuery = queryOptions({
+  queryKey: ["notifications", "browser"],
+  queryFn: readBrowser,
+  retry: false,
+});
 
 function browserProblem(detail: string, fix: string): Problem {
   return new Problem({ status: 0, code: "browser", title: "", detail, fix });

@@ -66,7 +66,10 @@ export function nameBrowser(userAgent: string): string {
 }
 
 /** Returns what the server needs of a subscription; null if the browser left something out. */
-export function toSubscribeRequest(subscription: PushSubscriptionJSON, name: string): Schema["SubscribeBrowser"] | null {
+export function toSubscribeRequest(
+  subscription: PushSubscriptionJSON,
+  name: string,
+): Schema["SubscribeBrowser"] | null {
   const { endpoint, keys } = subscription;
   const [p256dh, auth] = [keys?.p256dh, keys?.auth];
   return endpoint && p256dh && auth ? { name, endpoint, p256dh, auth } : null;

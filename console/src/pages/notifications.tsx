@@ -165,7 +165,9 @@ function Channels({ all }: { all: boolean }) {
                         end={
                           item.enabled ? <Sign standing="done" word="On" /> : <Sign standing="cancelled" word="Off" />
                         }
-                        below={<Foreign text={`${findKindName(item.kind)} · ${item.scope} · ${shortenAddress(item)}`} />}
+                        below={
+                          <Foreign text={`${findKindName(item.kind)} · ${item.scope} · ${shortenAddress(item)}`} />
+                        }
                       />
                     </RowLink>
                   ))}

@@ -71,8 +71,8 @@ export function NotifyBrowser({ brief = false }: { brief?: boolean }) {
         <div className="grid gap-1">
           <Sign standing="failed" word="Blocked by the browser" />
           <p className="text-muted">
-            This browser shows no notifications of this page. Open the settings of the page by the sign before its address,
-            allow notifications, and come back here.
+            This browser shows no notifications of this page. Open the settings of the page by the sign before its
+            address, allow notifications, and come back here.
           </p>
         </div>
       )}
@@ -82,7 +82,9 @@ export function NotifyBrowser({ brief = false }: { brief?: boolean }) {
             Notify this browser
           </Action>
           <span className="text-muted">
-            {turnOn.data === null ? "The browser did not give the permission." : "Even when no tab of the console is open."}
+            {turnOn.data === null
+              ? "The browser did not give the permission."
+              : "Even when no tab of the console is open."}
           </span>
         </div>
       )}
