@@ -124,7 +124,8 @@ pub enum LeaseGrant {
 }
 
 /// Grants the lease if it is free, expired, or the claimant's own from another process: one statement, by the database's
-/// clock. Each grant raises the token.
+/// clock. Each grant raises the token. A grant to another process than the one before, or after a lease that nobody gave back, is recorded
+/// as a takeover. A process that does not name itself goes by its lease and cannot be told from another one.
 #[tracing::instrument(name = "db.workflow.grant_lease", skip_all, fields(task.id = %task))]
 pub async fn grant_lease(
     conn: &mut Conn,
@@ -132,16 +133,37 @@ pub async fn grant_lease(
     claimant: LeaseClaimant<'_>,
 ) -> Result<LeaseGrant, DbError> {
     let new = sqlx::query!(
-        "
-        INSERT INTO workflow_leases AS l (task_id, lease_id, holder, instance, fencing_token, expires_at)
-        VALUES ($1, $2, $3, $4, 1, clock_timestamp() + $5::bigint * interval '1 millisecond')
-        ON CONFLICT (task_id) DO UPDATE
-        SET lease_id = excluded.lease_id, holder = excluded.holder, instance = excluded.instance,
-            fencing_token = l.fencing_token + 1, expires_at = excluded.expires_at
-        WHERE l.expires_at <= clock_timestamp()
-           OR (l.holder = excluded.holder AND l.lease_id = excluded.lease_id AND l.instance <> excluded.instance)
-        RETURNING fencing_token, expires_at
-        ",
+        r#"
+        WITH before AS MATERIALIZED (
+            SELECT lease_id, holder, instance, fencing_token, expires_at, seen_at, released_at
+            FROM workflow_leases WHERE task_id = $1 FOR UPDATE
+        ), granted AS (
+            INSERT INTO workflow_leases AS l (task_id, lease_id, holder, instance, fencing_token, expires_at, seen_at)
+            -- The lease before is read and locked first.
+            SELECT $1::uuid, $2::text, $3::text, $4::text, 1, clock_timestamp() + $5::bigint * interval '1 millisecond',
+                clock_timestamp()
+            FROM (SELECT count(*) FROM before) AS locked
+            ON CONFLICT (task_id) DO UPDATE
+            SET lease_id = excluded.lease_id, holder = excluded.holder, instance = excluded.instance,
+                fencing_token = l.fencing_token + 1, expires_at = excluded.expires_at, seen_at = excluded.seen_at,
+                released_at = NULL
+            WHERE l.expires_at <= clock_timestamp()
+               OR (l.holder = excluded.holder AND l.lease_id = excluded.lease_id AND l.instance <> excluded.instance)
+            RETURNING l.lease_id, l.holder, l.instance, l.fencing_token, l.expires_at, l.seen_at
+        ), takeover AS (
+            INSERT INTO lease_takeovers (task_id, fencing_token, sequence, holder, instance, previous_holder, previous_instance,
+                previous_seen_at, ended_by, lease_ended_at, taken_at)
+            SELECT $1::uuid, g.fencing_token, coalesce(c.sequence, 0), g.holder, nullif(g.instance, g.lease_id), b.holder,
+                nullif(b.instance, b.lease_id),
+                greatest(b.seen_at, CASE WHEN c.fencing_token = b.fencing_token THEN c.updated_at END),
+                CASE WHEN b.released_at IS NOT NULL THEN 'released' WHEN b.expires_at <= g.seen_at THEN 'expired' ELSE 'replaced' END,
+                coalesce(b.released_at, least(b.expires_at, g.seen_at)), g.seen_at
+            FROM granted g CROSS JOIN before b LEFT JOIN workflow_checkpoints c ON c.task_id = $1
+            WHERE b.released_at IS NULL OR b.holder <> g.holder
+                OR nullif(b.instance, b.lease_id) <> nullif(g.instance, g.lease_id)
+        )
+        SELECT fencing_token AS "fencing_token!", expires_at AS "expires_at!" FROM granted
+        "#,
         task.as_uuid(),
         claimant.lease_id,
         claimant.holder,
@@ -160,7 +182,7 @@ pub async fn grant_lease(
     let own = sqlx::query!(
         "
         UPDATE workflow_leases
-        SET expires_at = clock_timestamp() + $5::bigint * interval '1 millisecond'
+        SET expires_at = clock_timestamp() + $5::bigint * interval '1 millisecond', seen_at = clock_timestamp()
         WHERE task_id = $1 AND lease_id = $2 AND holder = $3 AND instance = $4
         RETURNING fencing_token, expires_at
         ",
@@ -208,7 +230,7 @@ pub async fn renew_lease(
     let row = sqlx::query!(
         "
         UPDATE workflow_leases
-        SET expires_at = clock_timestamp() + $4::bigint * interval '1 millisecond'
+        SET expires_at = clock_timestamp() + $4::bigint * interval '1 millisecond', seen_at = clock_timestamp()
         WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
         RETURNING holder, expires_at
         ",
@@ -228,7 +250,7 @@ pub async fn release_lease(conn: &mut Conn, lease: LeaseHandle<'_>) -> Result<()
     sqlx::query!(
         "
         UPDATE workflow_leases
-        SET expires_at = clock_timestamp()
+        SET expires_at = clock_timestamp(), released_at = clock_timestamp()
         WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
         ",
         lease.task.as_uuid(),
@@ -246,7 +268,7 @@ pub async fn revoke_lease(conn: &mut Conn, task: TaskId) -> Result<(), DbError> 
     sqlx::query!(
         "
         UPDATE workflow_leases
-        SET fencing_token = fencing_token + 1, expires_at = clock_timestamp()
+        SET fencing_token = fencing_token + 1, expires_at = clock_timestamp(), released_at = clock_timestamp()
         WHERE task_id = $1
         ",
         task.as_uuid(),
@@ -420,7 +442,7 @@ pub async fn store_checkpoint(
     let row = sqlx::query!(
         r#"
         WITH lease AS MATERIALIZED (
-            SELECT holder FROM workflow_leases
+            SELECT holder, nullif(instance, lease_id) AS instance FROM workflow_leases
             WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
             FOR UPDATE
         ), moved AS (
@@ -431,9 +453,9 @@ pub async fn store_checkpoint(
             RETURNING run_id, trace_id, updated_at
         ), told AS (
             INSERT INTO workflow_transitions (task_id, run_id, sequence, step, verdict, next_step, unit_key, attempt,
-                actor, fencing_token, duration_ms, cost_micros, note, trace_id, recorded_at)
-            SELECT $1, run_id, $4::bigint, $5, $8, $6, $9, $10, (SELECT holder FROM lease), $3, $11, $12, $13, trace_id,
-                updated_at
+                actor, instance, fencing_token, duration_ms, cost_micros, note, trace_id, recorded_at)
+            SELECT $1, run_id, $4::bigint, $5, $8, $6, $9, $10, (SELECT holder FROM lease), (SELECT instance FROM lease), $3,
+                $11, $12, $13, trace_id, updated_at
             FROM moved
         )
         SELECT m.run_id, m.trace_id, r.wake_count, r.retries_used, r.pending_instructions
@@ -626,7 +648,7 @@ pub async fn end_run(
     let row = sqlx::query!(
         r#"
         WITH lease AS (
-            UPDATE workflow_leases SET expires_at = clock_timestamp()
+            UPDATE workflow_leases SET expires_at = clock_timestamp(), released_at = clock_timestamp()
             WHERE task_id = $1 AND expires_at > clock_timestamp()
         ), run AS (
             UPDATE workflow_runs

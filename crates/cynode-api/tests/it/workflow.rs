@@ -305,6 +305,58 @@ async fn the_same_attempt_in_another_process_shuts_the_first_process_out_at_once
 }
 
 #[tokio::test]
+async fn the_timeline_says_which_process_went_on_and_when_the_one_before_was_last_heard_of() {
+    let drive = Drive::new().await;
+    let start = |key: &'static str, instance: Option<&'static str>| {
+        let mut body = json!({ "task_id": drive.task, "holder": "runner", "idempotency_key": key });
+        if let Some(instance) = instance {
+            body["instance"] = json!(instance);
+        }
+        let (runner, task) = (drive.runner.clone(), drive.task.clone());
+        async move {
+            let started = runner.post("/v1/workflow/start", body).await.expect(200).json();
+            let token = &started["lease"]["fencing_token"];
+            let lease = json!({ "task_id": task, "lease_id": key, "fencing_token": token });
+            Held { lease, position: started["position"].clone() }
+        }
+    };
+    let mut held = start("a", Some("process-1")).await;
+    drive.go(&mut held, "pass", json!({})).await;
+    // The first process falls silent; the second one falls silent too, and the engine repeats its call in a third one.
+    drive.expire().await;
+    let mut held = start("b", Some("process-2")).await;
+    let plan = json!([{ "effect": "plan_units", "units": [{ "key": "a", "title": "a", "payload": {} }] }]);
+    drive.go(&mut held, "pass", json!({ "effects": plan })).await;
+    let held = start("b", Some("process-3")).await;
+    // A process that takes the lease again after it gave it back is no news, nor is one that does not name itself.
+    drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
+    let held = start("c", Some("process-3")).await;
+    drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
+    let held = start("d", None).await;
+    drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
+    start("e", Some("process-4")).await;
+    let path = format!("/v1/tasks/{}/timeline", drive.task);
+    let timeline = drive.admin.get(&path).await.expect(200).json();
+    let steps = timeline["steps"].as_array().unwrap();
+    let carried: Vec<_> = steps.iter().map(|step| step["instance"].as_str().unwrap()).collect();
+    assert_eq!(carried, ["process-1", "process-2"]);
+    let takeovers = timeline["takeovers"].as_array().unwrap();
+    let told: Vec<_> = takeovers
+        .iter()
+        .map(|it| json!([it["sequence"], it["previous_instance"], it["instance"], it["ended_by"]]))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            json!([1, "process-1", "process-2", "expired"]),
+            json!([2, "process-2", "process-3", "replaced"]),
+        ]
+    );
+    let seen: Vec<_> = takeovers.iter().map(|it| &it["previous_seen_at"]).collect();
+    assert_eq!(seen, [&steps[0]["at"], &steps[1]["at"]], "a stored step is a sign of life");
+}
+
+#[tokio::test]
 async fn nothing_is_stored_without_the_lease_the_number_and_the_node_that_follow() {
     let drive = Drive::new().await;
     let held = drive.start().await;

@@ -44,6 +44,7 @@ async fn build_timeline(ctx: &mut Ctx, task: Task) -> Result<TaskTimeline, Error
     let standing = workflow::get_run_status(ctx.conn(), id).await?;
     let standing = standing.ok_or_else(|| Error::not_found("workflow of task", id))?;
     let steps = timeline::list_step_entries(ctx.conn(), id).await?;
+    let takeovers = timeline::list_lease_takeovers(ctx.conn(), id).await?;
     let waits = timeline::list_wait_entries(ctx.conn(), id).await?;
     // The result of a given plan is all that a person asked for.
     let is_given = environments::get_task_plan(ctx.conn(), id).await?.is_some();
@@ -74,6 +75,7 @@ async fn build_timeline(ctx: &mut Ctx, task: Task) -> Result<TaskTimeline, Error
         mermaid: graph::render_mermaid(node),
         plan_mermaid: render_plan_mermaid(&units),
         steps,
+        takeovers,
         waits,
         units,
         jobs,

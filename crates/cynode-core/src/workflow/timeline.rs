@@ -25,6 +25,9 @@ pub struct StepEntry {
     pub attempt: u32,
     /// Who did it.
     pub actor: String,
+    /// The process that did it, by the id that it took at its start. Absent for a step of a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
     /// How long it took.
     pub duration_ms: u64,
     /// What it cost.
@@ -35,6 +38,65 @@ pub struct StepEntry {
     /// When.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
+}
+
+/// How the lease before a takeover ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseEnd {
+    /// Its holder gave it back.
+    Released,
+    /// Nothing was heard of its holder until it expired.
+    Expired,
+    /// It was live, and the engine gave its work to another process.
+    Replaced,
+}
+
+impl LeaseEnd {
+    /// Every way.
+    pub const ALL: [Self; 3] = [Self::Released, Self::Expired, Self::Replaced];
+
+    /// The name on the wire and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::Expired => "expired",
+            Self::Replaced => "replaced",
+        }
+    }
+
+    /// Parses the name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|end| end.as_str() == name)
+    }
+}
+
+/// Another process than before got the lease of a run, or a process got it after a lease that nobody gave back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeaseTakeover {
+    /// The number of the last step before it.
+    pub sequence: i64,
+    /// The runner that has the lease since then.
+    pub holder: String,
+    /// Its process, by the id that it took at its start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// The runner before.
+    pub previous_holder: String,
+    /// Its process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_instance: Option<String>,
+    /// When the process before was last heard of: a lease that it took or renewed, or a step that it stored.
+    #[serde(with = "time::serde::rfc3339")]
+    pub previous_seen_at: OffsetDateTime,
+    /// How the lease before ended.
+    pub ended_by: LeaseEnd,
+    /// When it ended.
+    #[serde(with = "time::serde::rfc3339")]
+    pub lease_ended_at: OffsetDateTime,
+    /// When the lease was granted anew.
+    #[serde(with = "time::serde::rfc3339")]
+    pub taken_at: OffsetDateTime,
 }
 
 /// One wait of a run.

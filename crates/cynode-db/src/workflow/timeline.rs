@@ -3,7 +3,7 @@
 use cynode_core::{
     ids::TaskId,
     workflow::{
-        timeline::{JobEntry, StepEntry, WaitEntry},
+        timeline::{JobEntry, LeaseEnd, LeaseTakeover, StepEntry, WaitEntry},
         waits::WaitReason,
     },
 };
@@ -28,7 +28,7 @@ pub async fn run_cost_micros(conn: &mut Conn, task: TaskId) -> Result<i64, DbErr
 pub async fn list_step_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<StepEntry>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT sequence, step, verdict, unit_key, attempt, actor, duration_ms, cost_micros, note, recorded_at
+        SELECT sequence, step, verdict, unit_key, attempt, actor, instance, duration_ms, cost_micros, note, recorded_at
         FROM workflow_transitions
         WHERE task_id = $1
         ORDER BY sequence DESC
@@ -51,6 +51,7 @@ pub async fn list_step_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<Step
             attempt: u32::try_from(row.attempt)
                 .map_err(corrupt_column("workflow_transitions", "attempt"))?,
             actor: row.actor,
+            instance: row.instance,
             duration_ms: number(row.duration_ms, "duration_ms")?,
             cost_micros: number(row.cost_micros, "cost_micros")?,
             note: row.note,
@@ -58,6 +59,42 @@ pub async fn list_step_entries(conn: &mut Conn, task: TaskId) -> Result<Vec<Step
         })
     });
     steps.collect()
+}
+
+/// The takeovers of a run's lease, in order; of a very long run the last ones.
+#[tracing::instrument(name = "db.timeline.list_lease_takeovers", skip_all, fields(task.id = %task))]
+pub async fn list_lease_takeovers(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<Vec<LeaseTakeover>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT sequence, holder, instance, previous_holder, previous_instance, previous_seen_at, ended_by, lease_ended_at, taken_at
+        FROM lease_takeovers
+        WHERE task_id = $1
+        ORDER BY fencing_token DESC
+        LIMIT $2
+        ",
+        task.as_uuid(),
+        MAX_TIMELINE_ENTRIES,
+    )
+    .fetch_all(conn)
+    .await?;
+    let takeovers = rows.into_iter().rev().map(|row| {
+        Ok(LeaseTakeover {
+            sequence: row.sequence,
+            holder: row.holder,
+            instance: row.instance,
+            previous_holder: row.previous_holder,
+            previous_instance: row.previous_instance,
+            previous_seen_at: row.previous_seen_at,
+            ended_by: LeaseEnd::from_name(&row.ended_by)
+                .ok_or(DbError::Corrupt { table: "lease_takeovers", column: "ended_by" })?,
+            lease_ended_at: row.lease_ended_at,
+            taken_at: row.taken_at,
+        })
+    });
+    takeovers.collect()
 }
 
 /// The waits of a run, in order.

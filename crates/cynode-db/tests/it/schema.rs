@@ -9,6 +9,8 @@ use cynode_core::{
     workflow::{
         StepVerdict, WorkflowStep,
         instructions::InstructionKind,
+        replays::ReplayState,
+        timeline::LeaseEnd,
         units::{JobState, UnitState},
         waits::WaitReason,
     },
@@ -217,6 +219,10 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
     assert_eq!(admitted(&db, "pull_request_reviews", "verdict").await, opinions);
     let reasons = names(&WaitReason::ALL, WaitReason::as_str);
     assert_eq!(admitted(&db, "waits", "reason").await, reasons);
+    let ends = names(&LeaseEnd::ALL, LeaseEnd::as_str);
+    assert_eq!(admitted(&db, "lease_takeovers", "ended_by").await, ends);
+    let replays = names(&ReplayState::ALL, ReplayState::as_str);
+    assert_eq!(admitted(&db, "decision_replays", "state").await, replays);
     let kinds = names(&InstructionKind::ALL, InstructionKind::as_str);
     assert_eq!(admitted(&db, "task_instructions", "kind").await, kinds);
     let channels = names(&ChannelKind::ALL, ChannelKind::as_str);
@@ -232,9 +238,10 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
 }
 
 /// The tables whose exact shape the page of the contract must say.
-const DOCUMENTED: [&str; 8] = [
+const DOCUMENTED: [&str; 9] = [
     "workflow_runs",
     "workflow_leases",
+    "lease_takeovers",
     "workflow_checkpoints",
     "workflow_transitions",
     "work_units",

@@ -8,7 +8,7 @@ use cynode_core::{
     workflow::{
         WorkflowStep,
         instructions::InstructionKind,
-        timeline::{JobEntry, StepEntry, WaitEntry},
+        timeline::{JobEntry, LeaseTakeover, StepEntry, WaitEntry},
         units::UnitView,
     },
 };
@@ -50,6 +50,9 @@ pub struct TaskTimeline {
     pub cost_micros: u64,
     /// The steps, in order.
     pub steps: Vec<StepEntry>,
+    /// Where another process went on with the run, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub takeovers: Vec<LeaseTakeover>,
     /// The waits, in order.
     pub waits: Vec<WaitEntry>,
     /// The plan's units.
