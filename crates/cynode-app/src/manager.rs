@@ -1,7 +1,8 @@
-//! The project manager: handoffs, reports, chat and skills.
+//! The project manager: handoffs, replays, reports, chat and skills.
 
 pub mod chat;
 pub mod conversations;
 pub mod handoffs;
+pub mod replays;
 pub mod reports;
 pub mod skills;

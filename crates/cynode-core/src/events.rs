@@ -171,6 +171,8 @@ event_kinds! {
     HandoffCreated = "handoff.created";
     /// A handoff to the project manager or an analyst ended.
     HandoffEnded = "handoff.ended";
+    /// A person had a decision of a handoff asked again; nothing of the task changed.
+    HandoffReplayed = "handoff.replayed";
     /// A repository, or newer commits of it, was imported into a project.
     RepositoryImported = "repository.imported";
     /// An environment of a project was proposed and waits for a person's decision.

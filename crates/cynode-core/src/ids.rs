@@ -103,6 +103,8 @@ ids! {
     ServerId = "srv";
     /// One piece of work that is given to the project manager.
     HandoffId = "hof";
+    /// A decision that a person had asked again.
+    ReplayId = "rpl";
     /// What was shown of one attempt of a unit.
     EvidenceId = "evd";
     /// One conversation with the project manager.

@@ -12,6 +12,7 @@ pub mod instructions;
 pub mod jobs;
 pub mod limits;
 pub mod plan;
+pub mod replays;
 pub mod reports;
 pub mod timeline;
 pub mod units;

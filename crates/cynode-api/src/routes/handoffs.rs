@@ -1,7 +1,8 @@
 //! Handoffs to the project manager and to analysts, and conversations with the manager, for people.
 
+use axum::http::StatusCode;
 use cynode_app::{
-    manager::{conversations, handoffs},
+    manager::{conversations, handoffs, replays},
     tasks::projects,
 };
 use cynode_core::{
@@ -9,14 +10,16 @@ use cynode_core::{
     paging::Page,
     workflow::reports::ReportView,
 };
-use cynode_wire::manager::handoffs::{ChatTurn, HandoffView, ThreadView};
+use cynode_wire::manager::handoffs::{
+    ChatTurn, DecisionReplayView, DecisionReplays, HandoffView, ReplayDecision, ThreadView,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{projects::ProjectName, tools::UnpagedList};
 use crate::{
     error::ApiError,
-    extract::{AuthenticatedCall, Json, PageQuery, Path, Query},
+    extract::{AuthenticatedCall, Json, MutationCall, MutationResponse, PageQuery, Path, Query},
 };
 
 /// Filter of handoffs.
@@ -66,6 +69,30 @@ pub(crate) async fn get_prompt(
     call: AuthenticatedCall,
 ) -> Result<Json<Value>, ApiError> {
     let found = call.app.read(&call.request, |ctx| handoffs::get_think_prompt(ctx, id, step));
+    Ok(Json(found.await?))
+}
+
+/// Has a decision asked again with its recorded prompt, by the same model or another one that you may use in the project, and answers when the
+/// model has. Nothing of the task changes; the project pays for the call. It is refused when the prompt is no longer stored.
+#[utoipa::path(post, path = "/v1/handoffs/{handoff}/decisions/{step}/replays", tag = "manager", request_body = ReplayDecision,
+    params(("handoff" = String, Path), ("step" = u32, Path)), responses((status = OK, body = DecisionReplayView)))]
+pub(crate) async fn replay_decision(
+    Path((id, step)): Path<(HandoffId, u32)>,
+    call: MutationCall<ReplayDecision>,
+) -> Result<MutationResponse, ApiError> {
+    let MutationCall { app, request, body } = call;
+    let replayed = replays::replay_decision(&app, &request, id, step, body).await?;
+    Ok(MutationResponse(StatusCode::OK, replayed))
+}
+
+/// Returns a decision as it was recorded, and its replays, newest first, with the fields in which each differs.
+#[utoipa::path(get, path = "/v1/handoffs/{handoff}/decisions/{step}/replays", tag = "manager",
+    params(("handoff" = String, Path), ("step" = u32, Path)), responses((status = OK, body = DecisionReplays)))]
+pub(crate) async fn list_replays(
+    Path((id, step)): Path<(HandoffId, u32)>,
+    call: AuthenticatedCall,
+) -> Result<Json<DecisionReplays>, ApiError> {
+    let found = call.app.read(&call.request, |ctx| replays::list_decision_replays(ctx, id, step));
     Ok(Json(found.await?))
 }
 

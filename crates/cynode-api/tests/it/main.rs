@@ -25,6 +25,7 @@ mod preferences;
 mod projects;
 mod rate_limits;
 mod remotes;
+mod replays;
 mod rules;
 mod schedules;
 mod settings;

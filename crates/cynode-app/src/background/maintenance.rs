@@ -11,7 +11,7 @@ use cynode_db::{
     DbError, PooledConn,
     delivery::environments,
     identity::accounts,
-    manager::handoffs,
+    manager::{handoffs, replays},
     nodes, notifications,
     platform::{idempotency, schema},
     tasks::projects,
@@ -156,6 +156,7 @@ async fn prune_transcripts(app: &App, before: OffsetDateTime) -> Result<(), Erro
 async fn prune_prompts(app: &App, before: OffsetDateTime) -> Result<(), Error> {
     let mut conn = acquire_connection(app).await?;
     while handoffs::prune_prompts(&mut conn, before, PRUNE_BATCH_SIZE).await? > 0 {}
+    while replays::prune_replays(&mut conn, before, PRUNE_BATCH_SIZE).await? > 0 {}
     Ok(())
 }
 

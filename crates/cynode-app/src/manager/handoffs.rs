@@ -919,17 +919,33 @@ pub async fn list_task_reports(ctx: &mut Ctx, task: TaskId) -> Result<Vec<Report
 #[tracing::instrument(name = "app.handoffs.get_think_prompt", skip_all)]
 #[operation]
 pub async fn get_think_prompt(ctx: &mut Ctx, id: HandoffId, step: u32) -> Result<Value, Error> {
-    let missing = || Error::not_found("decision of handoff", id);
+    load_decided_handoff(ctx, id, UserRole::Operator).await?;
+    let prompt = handoffs::get_decision_prompt(ctx.conn(), id, step).await?;
+    prompt.ok_or_else(|| missing_decision(id))
+}
+
+/// Returns the error for a decision that does not exist, or that the caller may not know of.
+pub(super) fn missing_decision(id: HandoffId) -> Error {
+    Error::not_found("decision of handoff", id)
+}
+
+/// Returns the handoff of a decision, for a caller with that role in its project. A chat of another user does not exist for the caller.
+pub(super) async fn load_decided_handoff(
+    ctx: &mut Ctx,
+    id: HandoffId,
+    needed: UserRole,
+) -> Result<HandoffRecord, Error> {
+    let missing = || missing_decision(id);
     ctx.caller()?;
     let kept = handoffs::get_handoff(ctx.conn(), id).await?.ok_or_else(missing)?;
-    match ctx.require_project_role(kept.project, UserRole::Operator).await {
+    match ctx.require_project_role(kept.project, needed).await {
         Err(Error::NotFound { .. }) => return Err(missing()),
         result => result?,
     };
     if is_foreign_chat(ctx, &kept)? {
         return Err(missing());
     }
-    handoffs::get_decision_prompt(ctx.conn(), id, step).await?.ok_or_else(missing)
+    Ok(kept)
 }
 
 /// Returns whether the handoff is a chat of another user, which is private.
@@ -954,6 +970,7 @@ async fn to_handoff_view(ctx: &mut Ctx, kept: HandoffRecord) -> Result<HandoffVi
         job_id: kept.job,
         thread_id: kept.thread,
         attempt: kept.attempt,
+        expired_leases: kept.lost,
         worker: kept.worker,
         cost_micros: decisions.iter().map(|(_, cost)| cost).sum(),
         failure: kept.failure.filter(|_| !private),

@@ -1,5 +1,6 @@
 //! Schema of an answer: converts it for the provider and parses the answer.
 
+use cynode_core::workflow::replays::extract_json;
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::{Map, Value, json};
 
@@ -73,28 +74,6 @@ fn truncate_complaint(text: &str) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
-}
-
-/// Extracts the JSON of an answer: all of it, the content of its code fence, or from its first brace to its last.
-fn extract_json(text: &str) -> Result<Value, String> {
-    let text = text.trim();
-    // Some models write their reasoning first.
-    let text = match text.strip_prefix("<think>").and_then(|rest| rest.split_once("</think>")) {
-        Some((_, rest)) => rest.trim(),
-        None => text,
-    };
-    let whole = serde_json::from_str(text);
-    let complaint = match whole {
-        Ok(value) => return Ok(value),
-        Err(error) => format!("it is not JSON: {error}"),
-    };
-    let fenced = text.split("```").nth(1).map(|block| {
-        let (first, rest) = block.split_once('\n').unwrap_or(("", block));
-        if first.trim().chars().all(char::is_alphanumeric) { rest } else { block }
-    });
-    let braced = text.find('{').zip(text.rfind('}')).and_then(|(from, to)| text.get(from..=to));
-    let mut inner = [fenced, braced].into_iter().flatten();
-    inner.find_map(|text| serde_json::from_str(text.trim()).ok()).ok_or(complaint)
 }
 
 /// Inlines all references and closes all objects: no additional members are allowed.

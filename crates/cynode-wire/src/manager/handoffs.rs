@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     agents::AgentRole,
-    ids::{GroupId, HandoffId, JobId, ProjectId, RunId, TaskId, ThreadId, UserId},
+    ids::{CallId, GroupId, HandoffId, JobId, ProjectId, ReplayId, RunId, TaskId, ThreadId, UserId},
     names::DottedKey,
     tasks::Criterion,
     workflow::{
@@ -20,6 +20,7 @@ use cynode_core::{
         },
         instructions::InstructionKind,
         plan::{PlanFeedback, UnitKey},
+        replays::{FieldDifference, ReplayState},
         reports::ReportView,
     },
 };
@@ -386,6 +387,9 @@ pub struct HandoffView {
     pub thread_id: Option<ThreadId>,
     /// How often it was begun.
     pub attempt: u32,
+    /// How many of these attempts ended because nothing was heard of the process that had it.
+    #[serde(default)]
+    pub expired_leases: u32,
     /// By whom last.
     pub worker: Option<String>,
     /// What it cost, in millionths.
@@ -411,6 +415,95 @@ pub struct HandoffView {
     /// How a plan was made, event by event; only where one handoff is looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub planning: Vec<PlanningEventView>,
+}
+
+/// Has a decision asked again, with the prompt that was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplayDecision {
+    /// The model to ask, by id or tier; the one that was asked then when it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+}
+
+/// A replay of a decision. It changed nothing of the task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DecisionReplayView {
+    /// Unique id of the replay.
+    #[schema(value_type = String)]
+    pub replay_id: ReplayId,
+    /// The handoff of the decision.
+    #[schema(value_type = String)]
+    pub handoff_id: HandoffId,
+    /// The number of the decision in its handoff, from 0.
+    pub step: u32,
+    /// `running`, `answered`, `invalid` (not of the form that was asked for) or `failed`.
+    pub state: ReplayState,
+    /// Who asked.
+    #[schema(value_type = String)]
+    pub user_id: UserId,
+    /// The model that was asked for.
+    pub model: String,
+    /// The provider that answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// The name of the model at that provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// The answer, without secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// The text of an answer that is not of the form that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_text: Option<String>,
+    /// Why there is no answer, or what is wrong with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Where the answer differs from the recorded one; empty unless both are there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<FieldDifference>,
+    /// Whether the answer is the recorded one; absent unless both are there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_same: Option<bool>,
+    /// The call at the model gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub call_id: Option<CallId>,
+    /// Tokens in; absent when they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_tokens: Option<u64>,
+    /// Tokens out; absent when they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<u64>,
+    /// What it cost, in millionths; absent when it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_micros: Option<i64>,
+    /// How long it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<u64>,
+    /// When it was asked for.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// When it ended.
+    #[serde(
+        default,
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub ended_at: Option<OffsetDateTime>,
+}
+
+/// A recorded decision and its replays.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DecisionReplays {
+    /// The decision as it was recorded.
+    pub decision: ModelDecision,
+    /// What it cost, in millionths.
+    pub cost_micros: i64,
+    /// Whether its prompt is still held, so that it can be asked again.
+    pub prompt_held: bool,
+    /// Its replays, newest first.
+    pub replays: Vec<DecisionReplayView>,
 }
 
 /// A conversation with the project manager.
