@@ -495,6 +495,8 @@ def _():
     assert tried["hits"] >= 4 and tried["effects"]["refuse"] == tried["hits"], tried
     recorded = call("audit search", "--tool", "echo", "--limit", 1)["items"][0]
     assert call("tool explain-call", recorded["call_id"])["record"]["call_id"] == recorded["call_id"]
+    counted = next(it for it in call("tool stats", "--project", "web", "--since", "1h")["items"] if it["tool"] == "echo")
+    assert counted["allowed"] + counted["refused"] + counted["needs_approval"] >= 4, counted
     bundle = call("audit bundle", "--tool", "echo")
     assert bundle[0]["type"] == "bundle" and bundle[-1]["type"] == "end", bundle
     exported = call("audit export", "--tool", "echo")
@@ -618,7 +620,13 @@ def _():
     handoffs = call("handoff list", "--task", task, "--all")["items"]
     planned = next(it for it in handoffs if it["kind"] == "plan")
     assert call("handoff show", planned["handoff_id"])["decisions"]
-    call("handoff prompt", planned["handoff_id"], planned["decisions"][0]["step"])
+    asked = [planned["handoff_id"], planned["decisions"][0]["step"]]
+    call("handoff prompt", *asked)
+    replay = call("handoff replay", *asked)
+    assert replay["state"] in ("answered", "invalid"), replay
+    compared = call("handoff compare", *asked)
+    assert [it["replay_id"] for it in compared["replays"]] == [replay["replay_id"]], compared
+    call("handoff replay", *asked, "--model", "nobody", code=4)
     call("handoff show", "hof_00000000000070008000000000000000", code=4)
     assert call("usage sum", "--by", "model", "--since", "1d")["items"]
     assert call("usage series", "--step", "day", "--by", "model")["items"]

@@ -162,6 +162,7 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::issue_agent_token, tools::list_agent_tokens))
         .routes(routes!(tools::revoke_agent_token))
         .routes(routes!(tools::list_tools))
+        .routes(routes!(tools::tool_stats))
         .routes(routes!(tools::set_tool))
         .routes(routes!(tools::list_allowlists))
         .routes(routes!(tools::list_rules))
@@ -230,7 +231,7 @@ pub(crate) fn internal_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(repositories::advertise))
 }
 
-/// Returns the routes of the user-facing port that transfer many bytes or wait for git.
+/// Returns the routes of the user-facing port that transfer many bytes, or wait for git or a model.
 pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .routes(routes!(repositories::get_repository, repositories::import_repository))
@@ -246,6 +247,9 @@ pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(pull_requests::merge_pull_request))
         .routes(routes!(audit::verify_audit))
         .routes(routes!(audit::prove_call))
+        .routes(routes!(handoffs::list_replays, handoffs::replay_decision))
+        .routes(routes!(tools::verify_audit))
+        .routes(routes!(tools::prove_call))
         .routes(routes!(audit::audit_consistency))
         .routes(routes!(audit::export_audit))
 }

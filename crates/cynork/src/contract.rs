@@ -176,6 +176,7 @@ promises! {
     "usage series" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME USAGE_SERIES] gives Document("UnpagedList_UsagePoint");
     "usage calls" calls [GET_PROJECT LIST_TASKS GET_TASK LIST_USERS ME LIST_CALLS] gives Document("Page_UsageCall");
     "tool list" calls [LIST_TOOLS] gives Document("UnpagedList_ToolView");
+    "tool stats" calls [GET_PROJECT TOOL_STATS] gives Document("ToolStats");
     "tool enable" calls [SET_TOOL] gives Document("ToolView");
     "tool disable" calls [SET_TOOL] gives Document("ToolView");
     "tool scope" calls [SET_TOOL] gives Document("ToolView");
@@ -249,6 +250,8 @@ promises! {
     "handoff list" calls [ME LIST_TASKS GET_TASK LIST_HANDOFFS] gives Document("Page_HandoffView");
     "handoff show" calls [ME GET_HANDOFF] gives Document("HandoffView");
     "handoff prompt" calls [GET_PROMPT] gives Own(forms::object_schema);
+    "handoff replay" calls [ME REPLAY_DECISION] gives Document("DecisionReplayView");
+    "handoff compare" calls [ME LIST_REPLAYS] gives Document("DecisionReplays");
     "link show" calls [LOOK] gives Own(forms::link_schema);
     "link answer" calls [ANSWER] gives Own(forms::link_answer_schema);
     "metrics" calls [METRICS] gives Own(forms::metrics_schema);

@@ -144,6 +144,7 @@ operations! {
     LIST_PROVIDERS = "list_providers" "GET" "/v1/providers" by "provider list";
     LIST_PULL_REQUESTS = "list_pull_requests" "GET" "/v1/projects/{project}/pull-requests" by "pr list";
     LIST_REGISTRY = "list_registry" "GET" "/v1/model-registry" by "model list";
+    LIST_REPLAYS = "list_replays" "GET" "/v1/handoffs/{handoff}/decisions/{step}/replays" by "handoff compare";
     LIST_REPORTS = "list_reports" "GET" "/v1/tasks/{task}/reports" by "task reports";
     LIST_RULES = "list_rules" "GET" "/v1/rules" by "rule list";
     LIST_SCHEDULES = "list_schedules" "GET" "/v1/schedules" by "schedule list";
@@ -173,6 +174,7 @@ operations! {
     REFRESH_SERVER = "refresh_server" "POST" "/v1/tool-servers/{server}/refresh" by "tool refresh";
     REJECT_ENVIRONMENT = "reject_environment" "POST" "/v1/projects/{project}/environments/{version}/reject" by "project environment reject";
     REMOVE_MEMBER = "remove_member" "DELETE" "/v1/projects/{project}/members/{user}" by "project revoke";
+    REPLAY_DECISION = "replay_decision" "POST" "/v1/handoffs/{handoff}/decisions/{step}/replays" by "handoff replay";
     REPLAY_NOTIFICATION = "replay_notification" "POST" "/v1/notifications/{notification}/replay" by "notification replay";
     RERUN_EVIDENCE = "rerun_evidence" "POST" "/v1/tasks/{task}/evidence/rerun" by "task check";
     RETRY_TASK = "retry_task" "POST" "/v1/tasks/{task}/retry" by "task retry";
@@ -203,6 +205,7 @@ operations! {
     TASK_EVIDENCE = "task_evidence" "GET" "/v1/tasks/{task}/evidence" by "task evidence";
     TASK_TIMELINE = "task_timeline" "GET" "/v1/tasks/{task}/timeline" by "task timeline";
     TEST_CHANNEL = "test_channel" "POST" "/v1/notification-channels/{channel}/test" by "channel test";
+    TOOL_STATS = "tool_stats" "GET" "/v1/tool-stats" by "tool stats";
     TRY_ENVIRONMENT = "try_environment" "POST" "/v1/projects/{project}/environments/try" by "project environment try";
     UNARCHIVE_PROJECT = "unarchive_project" "POST" "/v1/projects/{project}/unarchive" by "project unarchive";
     UNINSTALL_SERVER = "uninstall_server" "DELETE" "/v1/tool-servers/{server}" by "tool uninstall";

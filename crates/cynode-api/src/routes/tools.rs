@@ -14,6 +14,10 @@ use cynode_wire::tools::{
     AcceptTools, AgentTokenView, AllowlistView, ApprovalView, DecideApproval, ExplainRequest,
     InstallServer, IssueAgentToken, IssuedAgentToken, PolicyExplanation, RuleView, ServerView,
     SetRule, SetTool, ToolView, UpdateServer,
+    AcceptTools, AgentTokenView, AllowlistView, ApprovalView, AuditPage, AuditProof, AuditReport,
+    DecideApproval, ExplainRequest, InstallServer, IssueAgentToken, IssuedAgentToken,
+    PolicyExplanation, RuleView, ServerView, SetRule, SetTool, ToolView, UpdateServer,
+    audit::ToolStats,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -92,6 +96,34 @@ pub(crate) async fn list_tools(
         Box::pin(async move { catalogue::list_tools(ctx, &parts).await })
     });
     Ok(Json(UnpagedList { items: found.await? }))
+}
+
+/// The time that is counted.
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ToolStatsQuery {
+    /// Only calls in this project; of all projects that you may see when it is left out.
+    #[param(value_type = Option<String>)]
+    project_id: Option<ProjectId>,
+    /// Only calls at or after this time; a day before the end by default, at most 31 days.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    since: Option<OffsetDateTime>,
+    /// Only calls before this time; now by default.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    until: Option<OffsetDateTime>,
+}
+
+/// Counts the recorded calls of each tool: allowed, refused and failed ones, their median and 95th percentile duration, and the last one.
+#[utoipa::path(get, path = "/v1/tool-stats", tag = "gate", params(ToolStatsQuery),
+    responses((status = OK, body = ToolStats)))]
+pub(crate) async fn tool_stats(
+    call: AuthenticatedCall,
+    Query(query): Query<ToolStatsQuery>,
+) -> Result<Json<ToolStats>, ApiError> {
+    let ToolStatsQuery { project_id: project, since, until } = query;
+    let wanted = audit::ToolStatsRequest { project, since, until };
+    let counted = call.app.read(&call.request, |ctx| audit::count_tool_calls(ctx, wanted));
+    Ok(Json(counted.await?))
 }
 
 /// Enables or disables a tool, or sets its scope.

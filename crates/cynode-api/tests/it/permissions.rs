@@ -328,6 +328,7 @@ fn cases() -> Vec<Case> {
         ),
         case("delete", "/v1/agent-tokens/{token}", "/v1/agent-tokens/{agent}", json!(null), Viewer),
         case("get", "/v1/tools", "/v1/tools", json!(null), OwnOnly),
+        case("get", "/v1/tool-stats", "/v1/tool-stats", json!(null), OwnOnly),
         case(
             "put",
             "/v1/tools/{name}",
@@ -667,6 +668,20 @@ fn cases() -> Vec<Case> {
             "/v1/handoffs/{handoff}/decisions/{step}/prompt",
             "/v1/handoffs/hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708/decisions/0/prompt",
             json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "get",
+            "/v1/handoffs/{handoff}/decisions/{step}/replays",
+            "/v1/handoffs/hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708/decisions/0/replays",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "post",
+            "/v1/handoffs/{handoff}/decisions/{step}/replays",
+            "/v1/handoffs/hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708/decisions/0/replays",
+            json!({}),
             WithoutRole(404),
         ),
         case(

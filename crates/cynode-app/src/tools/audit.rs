@@ -3,6 +3,7 @@
 mod export;
 mod heads;
 mod rows;
+mod stats;
 
 use std::{path::Path, sync::Arc};
 
@@ -31,6 +32,7 @@ use uuid::Uuid;
 pub use export::export_records;
 pub use heads::{list_audit_heads, prove_append_only};
 pub(crate) use rows::to_audit_view;
+pub use stats::{ToolStatsRequest, count_tool_calls};
 
 pub use cynode_audit::{
     AgentFacts, AppendError, AuditCheckpoint, AuditEntry, AuditRecord, AuditWriter,

@@ -96,6 +96,50 @@ async fn every_way_in_which_a_call_can_end_is_recorded_as_what_it_was() {
 }
 
 #[tokio::test]
+async fn calls_are_counted_by_tool_for_those_who_may_see_them() {
+    let bench = Bench::new().await;
+    let offering = Offering::modern().await;
+    bench.install(&offering, "todo").await;
+    let forbids = "forbid (principal, action == Action::\"help.tool\", resource);";
+    bench.rule("no-help", "refuse", forbids).await;
+    let agent = bench.agent("developer").await;
+    for tool in ["echo", "echo", "fail"] {
+        agent.call(&format!("ext.todo.{tool}"), json!({})).await;
+    }
+    bench.agent("tester").await.call("help.tool", json!({ "tool": "x" })).await;
+    bench.app.recorded().await;
+    let counted = |stats: &Value| -> Vec<Value> {
+        let items = stats["items"].as_array().unwrap().iter();
+        // What a busy machine could not decide in time was refused and sent again.
+        let counts = |it: &Value| {
+            let refused = it["refused"].as_i64() > Some(0) && it["tool"] == "help.tool";
+            json!([it["tool"], it["allowed"], refused, it["failed"], it["p95_us"].is_number()])
+        };
+        items.map(counts).collect()
+    };
+    let expected = [
+        json!(["ext.todo.echo", 2, false, 0, true]),
+        json!(["ext.todo.fail", 1, false, 1, true]),
+        json!(["help.tool", 0, true, 0, false]),
+    ];
+    let all = bench.admin.get("/v1/tool-stats").await.expect(200).json();
+    assert_eq!(counted(&all), expected);
+    let person = bench.app.user("person", None).await;
+    let own = person.get("/v1/tool-stats").await.expect(200).json();
+    assert_eq!(counted(&own), Vec::<Value>::new(), "nothing of a project without a role in it");
+    let path = format!("/v1/tool-stats?project_id={}", bench.project);
+    person.get(&path).await.expect(404);
+    bench.app.member(bench.project, &person, UserRole::Viewer).await;
+    for path in ["/v1/tool-stats", &path] {
+        assert_eq!(counted(&person.get(path).await.expect(200).json()), expected, "{path}");
+    }
+    let later =
+        bench.admin.get("/v1/tool-stats?since=2026-11-01T12:00:01Z&until=2026-11-01T13:00:00Z");
+    assert_eq!(counted(&later.await.expect(200).json()), Vec::<Value>::new());
+    bench.admin.get("/v1/tool-stats?since=2026-01-01T00:00:00Z").await.expect(422);
+}
+
+#[tokio::test]
 async fn a_call_that_its_caller_gives_up_is_recorded_as_cancelled() {
     let bench = Bench::new().await;
     let offering = Offering::modern().await;

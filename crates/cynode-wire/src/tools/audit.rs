@@ -118,3 +118,40 @@ pub enum AuditBundleLine {
         complete: bool,
     },
 }
+
+/// The recorded calls of each tool in some time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ToolStats {
+    /// The begin of the time that is counted.
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: OffsetDateTime,
+    /// Its end, exclusive.
+    #[serde(with = "time::serde::rfc3339")]
+    pub until: OffsetDateTime,
+    /// The tools that were called, the most called first.
+    pub items: Vec<ToolCallStats>,
+}
+
+/// Counts of the recorded calls of one tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ToolCallStats {
+    /// The tool.
+    pub tool: String,
+    /// Calls that the policy allowed.
+    pub allowed: i64,
+    /// Calls that the policy refused.
+    pub refused: i64,
+    /// Calls that needed the approval of a person.
+    pub needs_approval: i64,
+    /// Calls that were allowed and ended without a result: an error, a timeout, a lost connection, a revocation or an unknown end.
+    pub failed: i64,
+    /// The median duration of the calls that reached the tool, in microseconds; absent when none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_us: Option<i64>,
+    /// The 95th percentile of that duration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95_us: Option<i64>,
+    /// The time of the newest record.
+    #[serde(with = "time::serde::rfc3339")]
+    pub last_at: OffsetDateTime,
+}

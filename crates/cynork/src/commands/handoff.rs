@@ -1,10 +1,11 @@
-//! `cynork handoff`: handoffs to the project manager and to analysts, and their decisions.
+//! `cynork handoff`: handoffs to the project manager and to analysts, their decisions, and replays of these.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use clap::{Args, Subcommand};
-use cynode_wire::manager::handoffs::HandoffView;
-use serde_json::Value;
+use cynode_core::workflow::replays::FieldDifference;
+use cynode_wire::manager::handoffs::{DecisionReplayView, DecisionReplays, HandoffView};
+use serde_json::{Value, json};
 
 use crate::{
     answers::PageArgs,
@@ -12,6 +13,7 @@ use crate::{
     context::CliContext,
     failure::Result,
     format::{ValueFormatter, escape_invisible_in_json, to_plain_text, to_pretty_json},
+    input,
     names::ProjectSelector,
     operations,
     output::{render_record, render_table},
@@ -36,7 +38,36 @@ pub(crate) enum HandoffCommand {
         /// Number of the decision, from 0.
         step: u32,
     },
+    /// Ask a model again what it was asked for a decision; nothing of the task changes.
+    #[command(
+        after_help = "Example: cynork handoff replay hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708 0 --model cynodeai.deep"
+    )]
+    Replay {
+        /// Handoff id.
+        handoff: String,
+        /// Number of the decision, from 0.
+        step: u32,
+        /// Model to ask, by id or tier; the recorded one by default.
+        #[arg(long)]
+        model: Option<String>,
+    },
+    /// Compare a decision with its replays.
+    #[command(
+        after_help = "Example: cynork handoff compare hof_0192d5c8b6f07cc1a1a3c2b4d5e6f708 0"
+    )]
+    Compare {
+        /// Handoff id.
+        handoff: String,
+        /// Number of the decision, from 0.
+        step: u32,
+    },
 }
+
+/// Timeout of a replay: the server waits up to ten minutes for the model.
+const REPLAY_TIMEOUT: Duration = Duration::from_mins(12);
+
+/// Maximum number of characters of a value in a comparison.
+const MAX_COMPARED_CHARS: usize = 120;
 
 #[derive(Args)]
 pub(crate) struct HandoffListArgs {
@@ -76,6 +107,24 @@ impl HandoffCommand {
                 );
                 let value = context.send_request(&call).await?;
                 context.show_answer(&value, |it: &Value| vec![to_pretty_json(it)], render_prompt)
+            }
+            Self::Replay { handoff, step, model } => {
+                let path = [handoff, step.to_string()];
+                let body = input::without_nulls(json!({ "model": model }));
+                let call = ApiRequest::with_path_params(operations::REPLAY_DECISION, path)
+                    .with_json_body(&body);
+                let value: Value = context.client.send_with_timeout(&call, REPLAY_TIMEOUT).await?;
+                let names = |it: &DecisionReplayView| vec![it.replay_id.to_string()];
+                context.show_answer(&value, names, render_replay)
+            }
+            Self::Compare { handoff, step } => {
+                let path = [handoff, step.to_string()];
+                let call = ApiRequest::with_path_params(operations::LIST_REPLAYS, path);
+                let value = context.send_request(&call).await?;
+                let names = |it: &DecisionReplays| {
+                    it.replays.iter().map(|replay| replay.replay_id.to_string()).collect::<Vec<_>>()
+                };
+                context.show_answer(&value, names, render_comparison)
             }
         }
     }
@@ -160,4 +209,90 @@ fn render_prompt(value: &Value, look: &ValueFormatter) -> String {
         )
     });
     told.collect::<Vec<_>>().join("\n\n")
+}
+
+fn render_replay(it: &DecisionReplayView, look: &ValueFormatter) -> String {
+    let by = [it.provider.as_deref(), it.upstream.as_deref()];
+    let mut text = render_record(
+        look.paint,
+        &[
+            ("state", look.style_state(it.state.as_str())),
+            ("model", look.style_bold(&it.model)),
+            ("answered by", by.into_iter().flatten().collect::<Vec<_>>().join(" ")),
+            ("same", it.is_same.map(|same| look.format_yes_no(same)).unwrap_or_default()),
+            ("tokens", format_tokens(it.input_tokens, it.output_tokens)),
+            ("took", it.latency_ms.map(|took| format!("{took} ms")).unwrap_or_default()),
+            ("cost", format_cost(it.cost_micros, look)),
+            ("error", it.error.clone().unwrap_or_default()),
+            ("answer", it.answer_text.clone().unwrap_or_default()),
+            ("id", it.replay_id.to_string()),
+        ],
+    );
+    if !it.differences.is_empty() {
+        let _ = write!(text, "\n{}", render_differences(&it.differences, look));
+    }
+    text
+}
+
+/// Renders a decision and its replays as a table, and the fields in which the newest replay differs.
+fn render_comparison(it: &DecisionReplays, look: &ValueFormatter) -> String {
+    let decision = &it.decision;
+    let recorded = [
+        "recorded".to_owned(),
+        look.style_bold(&decision.model),
+        String::new(),
+        format_tokens(Some(decision.input_tokens), Some(decision.output_tokens)),
+        format!("{} ms", decision.latency_ms),
+        look.format_money(it.cost_micros),
+        String::new(),
+    ];
+    let replays = it.replays.iter().map(|replay| {
+        [
+            look.format_relative_time(replay.created_at),
+            look.style_bold(&replay.model),
+            look.style_state(replay.state.as_str()),
+            format_tokens(replay.input_tokens, replay.output_tokens),
+            replay.latency_ms.map(|took| format!("{took} ms")).unwrap_or_default(),
+            format_cost(replay.cost_micros, look),
+            replay.is_same.map(|same| look.format_yes_no(same)).unwrap_or_default(),
+        ]
+    });
+    let rows = std::iter::once(recorded).chain(replays).collect();
+    let heads = ["when", "model", "state", "tokens", "took", "cost", "same"];
+    let mut text = render_table(look.paint, heads, rows);
+    let newest = it.replays.iter().find(|replay| replay.is_same.is_some());
+    if let Some(replay) = newest.filter(|replay| !replay.differences.is_empty()) {
+        let _ = write!(text, "\n\n{}", render_differences(&replay.differences, look));
+    }
+    if !it.prompt_held {
+        text.push_str("\n\nthe prompt is no longer stored: it cannot be asked again");
+    }
+    text
+}
+
+fn render_differences(differences: &[FieldDifference], look: &ValueFormatter) -> String {
+    let written = |value: Option<&Value>| {
+        let text = value.map(to_plain_text).unwrap_or_default();
+        text.chars().take(MAX_COMPARED_CHARS).collect::<String>()
+    };
+    let rows = differences.iter().map(|difference| {
+        [
+            difference.path.clone(),
+            written(difference.original.as_ref()),
+            written(difference.replay.as_ref()),
+        ]
+    });
+    render_table(look.paint, ["field", "recorded", "replay"], rows.collect())
+}
+
+fn format_tokens(input: Option<u64>, output: Option<u64>) -> String {
+    match (input, output) {
+        (Some(input), Some(output)) => format!("{input} in, {output} out"),
+        _ => String::new(),
+    }
+}
+
+/// Formats the cost of a replay. That of a call without an answer is not known to the replay.
+fn format_cost(micros: Option<i64>, look: &ValueFormatter) -> String {
+    micros.map_or_else(|| "unknown".to_owned(), |micros| look.format_money(micros))
 }

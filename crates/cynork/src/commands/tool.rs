@@ -1,7 +1,9 @@
 //! `cynork tool`: the tools of agents, and tool servers.
 
 use clap::{Args, Subcommand};
-use cynode_wire::tools::{AllowlistView, PolicyExplanation, ToolView, rules::CallExplanation};
+use cynode_wire::tools::{
+    AllowlistView, PolicyExplanation, ToolView, audit::ToolStats, rules::CallExplanation,
+};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -9,8 +11,9 @@ use crate::{
     context::CliContext,
     failure::{CliError, CliErrorKind, Result},
     format::ValueFormatter,
-    input, operations,
-    output::render_record,
+    input::{self, TimeArgument},
+    operations,
+    output::{render_record, render_table},
 };
 
 mod server;
@@ -24,6 +27,9 @@ pub(crate) enum ToolCommand {
         #[arg(long)]
         role: Option<String>,
     },
+    /// Count the calls of each tool: allowed, refused and failed ones, and how long they took.
+    #[command(after_help = "Example: cynork tool stats --since 7d")]
+    Stats(ToolStatsArgs),
     /// Enable a tool for all agents.
     #[command(after_help = "Example: cynork tool enable web.fetch")]
     Enable {
@@ -98,6 +104,19 @@ pub(crate) enum ToolCommand {
 const TOOL_SCOPES: [&str; 3] = ["pm", "sandbox", "both"];
 
 #[derive(Args)]
+pub(crate) struct ToolStatsArgs {
+    /// Filter by project, by name or id; all projects that you may see by default.
+    #[arg(long)]
+    project: Option<String>,
+    /// Start time: a time, a day, or a duration ago such as `2h` or `3d`; a day ago by default.
+    #[arg(long, value_name = "TIME", value_parser = input::parse_time_argument)]
+    since: Option<TimeArgument>,
+    /// End time, exclusive: a time, a day, or a duration ago such as `2h` or `3d`.
+    #[arg(long, value_name = "TIME", value_parser = input::parse_time_argument)]
+    until: Option<TimeArgument>,
+}
+
+#[derive(Args)]
 pub(crate) struct ToolExplainArgs {
     /// Tool, by its dotted name or its MCP name.
     tool: String,
@@ -116,6 +135,7 @@ impl ToolCommand {
     pub(crate) async fn run(self, context: &CliContext) -> Result<()> {
         match self {
             Self::List { role } => list_tools(context, role).await,
+            Self::Stats(stats) => stats.run(context).await,
             Self::Enable { tool } => update_tool(context, &tool, json!({ "enabled": true })).await,
             Self::Disable { tool } => {
                 update_tool(context, &tool, json!({ "enabled": false })).await
@@ -171,6 +191,42 @@ async fn list_tools(context: &CliContext, role: Option<String>) -> Result<()> {
             ]
         },
     )
+}
+
+impl ToolStatsArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let now = context.value_formatter().now;
+        let written =
+            |moment: Option<TimeArgument>| moment.map(|it| it.to_rfc3339(now)).transpose();
+        let call = ApiRequest::for_operation(operations::TOOL_STATS)
+            .with_query("project_id", context.optional_project_id(self.project.as_deref()).await?)
+            .with_query("since", written(self.since)?)
+            .with_query("until", written(self.until)?);
+        let value = context.send_request(&call).await?;
+        let names =
+            |it: &ToolStats| it.items.iter().map(|tool| tool.tool.clone()).collect::<Vec<_>>();
+        context.show_answer(&value, names, |it: &ToolStats, look| {
+            let rows = it.items.iter().map(|tool| {
+                [
+                    look.style_bold(&tool.tool),
+                    tool.allowed.to_string(),
+                    tool.refused.to_string(),
+                    tool.needs_approval.to_string(),
+                    tool.failed.to_string(),
+                    format_duration_us(tool.p50_us),
+                    format_duration_us(tool.p95_us),
+                    look.format_relative_time(tool.last_at),
+                ]
+            });
+            let heads = ["tool", "allowed", "refused", "asked", "failed", "p50", "p95", "last"];
+            render_table(look.paint, heads, rows.collect())
+        })
+    }
+}
+
+/// Formats a duration in milliseconds.
+fn format_duration_us(micros: Option<i64>) -> String {
+    micros.map(|micros| format!("{}.{} ms", micros / 1000, micros % 1000 / 100)).unwrap_or_default()
 }
 
 async fn update_tool(context: &CliContext, tool: &str, body: Value) -> Result<()> {
