@@ -221,7 +221,10 @@ fn build_question(
         }
     }
     let size = prompt.to_string().len();
-    InferenceRequest::new(Dialect::Chat, prompt, size, who, request.trace, Vec::new())
+    let question =
+        InferenceRequest::new(Dialect::Chat, prompt, size, who, request.trace, Vec::new());
+    // The gateway had added the skill to the recorded request, too.
+    question.with_manager_skill()
 }
 
 /// Asks the model and ends the replay with what came of it.

@@ -351,7 +351,9 @@ pub async fn ask_model(
     }
     let size = request.size;
     let turn = BudgetTurn::default();
-    let mut draft = RequestDraft { rewrite, size, redactions: 0, instructed: false, turn };
+    let manager_skill = request.manager_skill;
+    let mut draft =
+        RequestDraft { rewrite, size, redactions: 0, instructed: false, manager_skill, turn };
     let mut registry =
         models.get_registry(app, None).await.map_err(|error| to_model_error(&error))?;
     for _ in 0..MAX_REGISTRY_RELOADS {
@@ -521,6 +523,8 @@ pub(crate) struct RequestDraft {
     size: usize,
     redactions: usize,
     instructed: bool,
+    /// Whether the default skill is added as for the project manager.
+    manager_skill: bool,
     /// Place of the request in the queue of a budget.
     turn: BudgetTurn,
 }
@@ -552,7 +556,9 @@ impl RequestDraft {
             self.rewrite = rewrite;
             found
         };
-        if !self.instructed && registry.wants_skill(who, id) {
+        let wants_skill = registry.wants_skill(who, id)
+            || (self.manager_skill && registry.accepts_skills(who.project, id));
+        if !self.instructed && wants_skill {
             self.rewrite.prepend_instructions(routes::DEFAULT_SKILL);
             self.instructed = true;
         }

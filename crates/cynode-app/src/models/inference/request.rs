@@ -105,6 +105,8 @@ pub struct InferenceRequest {
     pub left: CancellationToken,
     /// Conversation of a message to the project manager.
     pub thread: ThreadChoice,
+    /// Whether the default skill is added as for the project manager: a person repeats its request.
+    pub(crate) manager_skill: bool,
 }
 
 impl InferenceRequest {
@@ -119,7 +121,14 @@ impl InferenceRequest {
     ) -> Self {
         let left = CancellationToken::new();
         let thread = ThreadChoice::default();
-        Self { dialect, body, size, who, trace, headers, left, thread }
+        Self { dialect, body, size, who, trace, headers, left, thread, manager_skill: false }
+    }
+
+    /// Returns the request with the default skill that the project manager's requests get.
+    #[must_use]
+    pub(crate) fn with_manager_skill(mut self) -> Self {
+        self.manager_skill = true;
+        self
     }
 
     /// Returns the headers that are forwarded.

@@ -596,16 +596,19 @@ impl ModelRegistry {
         let manages = who
             .agent_role()
             .is_some_and(|role| matches!(role.agent_kind(), AgentKind::Pm | AgentKind::Pa));
-        let takes = match Tier::from_model_id(id) {
+        manages && self.accepts_skills(who.project, id)
+    }
+
+    /// Returns whether a model, or each model of a tier, accepts skills.
+    pub(super) fn accepts_skills(&self, project: Option<ProjectId>, id: &str) -> bool {
+        match Tier::from_model_id(id) {
             Some(tier) => {
-                let of_tier = |model: &&RoutedModel| {
-                    model.is_usable_in(who.project) && model.tier == Some(tier)
-                };
+                let of_tier =
+                    |model: &&RoutedModel| model.is_usable_in(project) && model.tier == Some(tier);
                 self.models.values().filter(of_tier).all(|model| model.skills)
             }
             None => self.models.get(id).is_some_and(|model| model.skills),
-        };
-        manages && takes
+        }
     }
 
     /// Returns the models that match an id in a project, or outside any project.
