@@ -11,12 +11,13 @@ use cynode_core::{
         evidence::{BaseChecks, CheckResult, EvidenceState, EvidenceView},
         plan::{Plan, UnitKey},
         reports::ReportView,
-        timeline::StepEntry,
+        timeline::{LeaseTakeover, StepEntry},
         units::{UnitState, UnitView},
     },
 };
 use cynode_wire::workflow::timeline::TaskTimeline;
 use serde_json::Value;
+use time::OffsetDateTime;
 
 pub use self::{
     change::{mark_header_lines, render_changed_files, render_diff, render_findings},
@@ -257,15 +258,35 @@ fn render_check_row(result: &CheckResult, width: usize, paint: Colorizer) -> Str
     format!("  {word}  {told:<width$}  {exit}, {} ms{runs}", result.milliseconds)
 }
 
-/// Renders the steps, without those that only waited.
+/// Renders the steps, without those that only waited, and where another process went on.
 pub fn render_timeline(timeline: &TaskTimeline, paint: Colorizer) -> Vec<String> {
     let Some(first) = timeline.steps.first().map(|step| step.at) else { return Vec::new() };
-    let told = timeline.steps.iter().filter(|step| step.verdict != "wait");
-    let told = told.map(|step| {
-        let after = std::time::Duration::try_from(step.at - first).unwrap_or_default();
-        render_step(step, &format_clock(after), paint)
+    let after = |at: OffsetDateTime| {
+        format_clock(std::time::Duration::try_from(at - first).unwrap_or_default())
+    };
+    let steps = timeline.steps.iter().filter(|step| step.verdict != "wait");
+    let steps = steps.map(|step| (step.at, render_step(step, &after(step.at), paint)));
+    let takeovers = timeline.takeovers.iter().map(|takeover| {
+        let (taken, seen) = (after(takeover.taken_at), after(takeover.previous_seen_at));
+        (takeover.taken_at, render_takeover(takeover, &taken, &seen, paint))
     });
-    told.collect()
+    let mut lines: Vec<(OffsetDateTime, String)> = steps.chain(takeovers).collect();
+    lines.sort_by_key(|(at, _)| *at);
+    lines.into_iter().map(|(_, line)| line).collect()
+}
+
+fn render_takeover(takeover: &LeaseTakeover, taken: &str, seen: &str, paint: Colorizer) -> String {
+    let ended = paint.apply_style(TextStyle::Yellow, takeover.ended_by.as_str());
+    let next = name_process(&takeover.holder, takeover.instance.as_deref());
+    let previous = name_process(&takeover.previous_holder, takeover.previous_instance.as_deref());
+    format!(
+        "{taken:>5}  takeover           {ended} {next} after {previous}, last heard of at {seen}"
+    )
+}
+
+fn name_process(holder: &str, instance: Option<&str>) -> String {
+    let process: String = instance.unwrap_or_default().chars().take(8).collect();
+    first_line(&format!("{holder} {process}")).trim_end().to_owned()
 }
 
 /// Returns the label of a workflow step; the wire name if it is unknown.

@@ -207,6 +207,31 @@ fn what_only_waited_is_not_told() {
 }
 
 #[test]
+fn another_process_stands_where_it_took_over() {
+    let mut timeline = working();
+    let step = |sequence: i64, at: &str| -> StepEntry {
+        serde_json::from_value(
+            json!({ "sequence": sequence, "node": "plan_steps", "verdict": "pass", "attempt": 1,
+            "actor": "runner", "duration_ms": 1, "cost_micros": 0, "at": at }),
+        )
+        .unwrap()
+    };
+    timeline.steps = vec![step(1, "2026-01-01T00:00:00Z"), step(2, "2026-01-01T00:01:10Z")];
+    let takeover = json!({ "sequence": 1, "holder": "runner", "instance": "99998888777766665555444433332222",
+        "previous_holder": "runner", "previous_instance": "1111222233334444", "previous_seen_at": "2026-01-01T00:00:20Z",
+        "ended_by": "expired", "lease_ended_at": "2026-01-01T00:00:50Z", "taken_at": "2026-01-01T00:01:05Z" });
+    timeline.takeovers = vec![serde_json::from_value(takeover).unwrap()];
+    assert_eq!(
+        render_timeline(&timeline, PLAIN),
+        [
+            " 0:00  plan               pass",
+            " 1:05  takeover           expired runner 99998888 after runner 11112222, last heard of at 0:20",
+            " 1:10  plan               pass",
+        ]
+    );
+}
+
+#[test]
 fn a_difference_leaves_out_what_only_git_reads() {
     let text = "diff --git a/a b/a\nindex 1..2 100644\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+new\n";
     assert_eq!(render_diff(text, PLAIN), ["--- a/a", "+++ b/a", "@@ -1 +1 @@", "-old", "+new"]);
