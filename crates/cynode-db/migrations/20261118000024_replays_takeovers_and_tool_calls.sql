@@ -30,7 +30,7 @@ CREATE TABLE decision_replays (
 );
 CREATE INDEX decision_replays_of_decision ON decision_replays (handoff_id, step, created_at DESC);
 CREATE INDEX decision_replays_by_time ON decision_replays (created_at);
-CREATE INDEX decision_replays_running ON decision_replays (user_id) WHERE state = 'running';
+CREATE INDEX decision_replays_of_user ON decision_replays (user_id, created_at);
 
 -- The process that drove a step; null for the steps of people, and for those of runners that do not name their process.
 ALTER TABLE workflow_transitions ADD COLUMN instance text CHECK (char_length(instance) BETWEEN 1 AND 200);

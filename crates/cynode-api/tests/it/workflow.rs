@@ -325,7 +325,8 @@ async fn the_timeline_says_which_process_went_on_and_when_the_one_before_was_las
     // The first process falls silent; the second one falls silent too, and the engine repeats its call in a third one.
     drive.expire().await;
     let mut held = start("b", Some("process-2")).await;
-    let plan = json!([{ "effect": "plan_units", "units": [{ "key": "a", "title": "a", "payload": {} }] }]);
+    let plan =
+        json!([{ "effect": "plan_units", "units": [{ "key": "a", "title": "a", "payload": {} }] }]);
     drive.go(&mut held, "pass", json!({ "effects": plan })).await;
     let held = start("b", Some("process-3")).await;
     // A process that takes the lease again after it gave it back is no news, nor is one that does not name itself.

@@ -130,7 +130,7 @@ async fn calls_are_counted_by_tool_for_those_who_may_see_them() {
     let path = format!("/v1/tool-stats?project_id={}", bench.project);
     person.get(&path).await.expect(404);
     bench.app.member(bench.project, &person, UserRole::Viewer).await;
-    for path in ["/v1/tool-stats", &path] {
+    for path in ["/v1/tool-stats", path.as_str()] {
         assert_eq!(counted(&person.get(path).await.expect(200).json()), expected, "{path}");
     }
     let later =

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use cynode_core::{
     agents::AgentRole,
-    ids::{CallId, GroupId, HandoffId, JobId, ProjectId, ReplayId, RunId, TaskId, ThreadId, UserId},
+    ids::{
+        CallId, GroupId, HandoffId, JobId, ProjectId, ReplayId, RunId, TaskId, ThreadId, UserId,
+    },
     names::DottedKey,
     tasks::Criterion,
     workflow::{
