@@ -46,9 +46,23 @@ pub(crate) fn search_path() -> Vec<std::path::PathBuf> {
 }
 
 /// Returns whether the user disabled colours (<https://no-color.org>).
-#[expect(clippy::disallowed_methods, reason = "this is the config module")]
 pub(crate) fn is_color_disabled() -> bool {
-    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+    is_variable_set("NO_COLOR")
+}
+
+/// Returns whether windows can be shown: on X11, on Wayland, or beside Windows.
+pub(crate) fn has_display() -> bool {
+    ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"].into_iter().any(is_variable_set)
+}
+
+/// Returns whether the person is at another machine.
+pub(crate) fn is_ssh_session() -> bool {
+    ["SSH_CONNECTION", "SSH_TTY"].into_iter().any(is_variable_set)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the config module")]
+fn is_variable_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
 /// Every key with its default and its meaning.

@@ -2,6 +2,7 @@
 //!
 //! **Invariant**: this is the only crate that reads the environment, and `config` is the only module in it that does.
 
+mod browser;
 mod cluster;
 mod commands;
 mod config;

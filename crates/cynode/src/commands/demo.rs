@@ -4,7 +4,11 @@ mod installation;
 mod layout;
 mod script;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
@@ -17,9 +21,11 @@ use cynork::{
     terminal::{LiveTerminal, TextStyle, format_clock},
 };
 use data_encoding::HEXLOWER;
+use reqwest::header::{HeaderValue, ORIGIN, SET_COOKIE};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     installation::{DemoInstallation, PROGRAM_NAMES},
@@ -27,9 +33,14 @@ use self::{
     script::{DemoOutcome, DemoScript},
 };
 use super::{block_on, doctor, serve, up};
-use crate::{config::CynodeConfig, output, restate, supervise};
+use crate::{
+    browser::{self, ConsoleLink, DesktopSession},
+    config::CynodeConfig,
+    output, restate, supervise,
+};
 
 /// Play one task on this machine.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Args)]
 pub(crate) struct DemoArgs {
     /// Data directory, which must be empty and stays afterwards. Without it, use a temporary directory.
@@ -44,6 +55,16 @@ pub(crate) struct DemoArgs {
     /// Print plain lines without colours and live updates.
     #[arg(long)]
     plain: bool,
+    /// Open the web console in your browser, logged in, as soon as everything runs.
+    #[arg(long)]
+    open: bool,
+}
+
+/// What the person chose for the course of the demo.
+#[derive(Clone, Copy)]
+struct DemoChoices {
+    answers_yes: bool,
+    opens_browser: bool,
 }
 
 /// A path without parameters.
@@ -52,6 +73,12 @@ const NO_PATH_PARAMS: [&str; 0] = [];
 /// The handle of the created admin.
 const ADMIN_HANDLE: &str = "demo";
 
+/// The file with the password of the created admin.
+const PASSWORD_FILE: &str = "demo-password";
+
+/// Timeout of the login for the browser.
+const BROWSER_LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
+
 pub(crate) fn run_demo(demo: DemoArgs, config: &CynodeConfig) -> anyhow::Result<ExitCode> {
     check_machine(config)?;
     ensure!(
@@ -59,12 +86,13 @@ pub(crate) fn run_demo(demo: DemoArgs, config: &CynodeConfig) -> anyhow::Result<
         "it asks twice, and nobody is at a terminal to answer: give --yes"
     );
     let mut screen = LiveTerminal::new(demo.plain, crate::config::is_color_disabled());
+    let choices = DemoChoices { answers_yes: demo.yes, opens_browser: demo.open };
     let place = DemoLayout::create_layout(demo.data_dir, demo.keep)?;
     let played = block_on(async {
         let stop = serve::stop_signal()?;
         let house = DemoInstallation::start_installation(&place)?;
         let played = tokio::select! {
-            played = play_demo(&place, &house, &mut screen, demo.yes) => played.map(Some),
+            played = play_demo(&place, &house, &mut screen, choices) => played.map(Some),
             () = stop.cancelled() => Ok(None),
         };
         screen.set_status_lines(Vec::new());
@@ -125,7 +153,7 @@ async fn play_demo(
     place: &DemoLayout,
     house: &DemoInstallation,
     screen: &mut LiveTerminal,
-    yes: bool,
+    choices: DemoChoices,
 ) -> anyhow::Result<DemoOutcome> {
     let begun = Instant::now();
     let bold =
@@ -154,7 +182,9 @@ async fn play_demo(
         "kill -9 any of them, at any moment: it goes on, and nothing is lost or done twice";
     let invitation = screen.paint.apply_style(TextStyle::Cyan, invitation);
     screen.print_line(&format!("       {invitation}"));
-    let lines = (!yes).then(spawn_stdin_reader);
+    let handover = BrowserHandover::default();
+    let opened = choices.opens_browser && Box::pin(handover.open_console(place, screen)).await;
+    let lines = (!choices.answers_yes).then(spawn_stdin_reader);
     let mut scene =
         DemoScript { client, screen, house, lines, begun, project: project.clone(), members };
     let ended = scene.run_task().await?;
@@ -166,6 +196,10 @@ async fn play_demo(
             scene.screen.print_line(&format!("       {line}"));
         }
         scene.screen.print_line(&format!("\ndone in {}", format_clock(begun.elapsed())));
+        // With a page open, even a person who answers nothing wants to look around.
+        if opened && scene.lines.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+            scene.lines = Some(spawn_stdin_reader());
+        }
         scene.wait_for_enter().await;
     }
     Ok(ended)
@@ -193,7 +227,7 @@ async fn log_in(
     begun: Instant,
 ) -> anyhow::Result<ApiClient> {
     let password = HEXLOWER.encode(&AppEnvironment::from_system().random_bytes::<16>());
-    restate::write_private_file(&place.dir.join("demo-password"), &password)?;
+    restate::write_private_file(&place.dir.join(PASSWORD_FILE), &password)?;
     let mut turn = tokio::time::interval(std::time::Duration::from_millis(200));
     loop {
         turn.tick().await;
@@ -228,6 +262,66 @@ async fn log_in(
     }
 }
 
+/// What leads the person's browser to the console. It ends with the demo.
+#[derive(Default)]
+struct BrowserHandover {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl BrowserHandover {
+    /// Opens the console, logged in, and prints what happened. Returns whether a browser was opened.
+    async fn open_console(&self, place: &DemoLayout, screen: &mut LiveTerminal) -> bool {
+        let console = format!("http://{}/", place.listen);
+        let password_file = place.dir.join(PASSWORD_FILE);
+        let account =
+            format!("log in as `{ADMIN_HANDLE}`; the password is in {}", password_file.display());
+        let desktop = DesktopSession::from_process();
+        let opened = match log_in_browser(&console, &password_file, desktop).await {
+            Ok(cookie) => {
+                let link =
+                    ConsoleLink { destination: console.clone(), console: console.clone(), cookie };
+                browser::open_console(link, desktop, &self.tasks, &self.stop).await
+            }
+            Err(error) => Err(format!("{error:#}")),
+        };
+        for line in browser::describe_opening(&console, &account, desktop, &opened) {
+            screen.print_line(&format!("       {line}"));
+        }
+        opened.is_ok()
+    }
+}
+
+impl Drop for BrowserHandover {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Logs in as a browser does. Returns the cookie of its session; none if no browser will be opened.
+async fn log_in_browser(
+    console: &str,
+    password_file: &Path,
+    desktop: DesktopSession,
+) -> anyhow::Result<Option<HeaderValue>> {
+    if desktop.find_obstacle().is_some() {
+        return Ok(None);
+    }
+    let password = std::fs::read_to_string(password_file)?;
+    let login = json!({ "handle": ADMIN_HANDLE, "password": password });
+    let http = reqwest::Client::builder().timeout(BROWSER_LOGIN_TIMEOUT).no_proxy().build()?;
+    let origin = console.trim_end_matches('/');
+    let response = http
+        .post(format!("{origin}/v1/sessions"))
+        .header(ORIGIN, origin)
+        .json(&login)
+        .send()
+        .await?
+        .error_for_status()?;
+    let cookie = response.headers().get(SET_COOKIE).cloned();
+    Ok(Some(cookie.context("the server gave the browser no session")?))
+}
+
 /// Returns the lines that the person types. A thread of its own reads them, since a blocking read cannot be cancelled.
 fn spawn_stdin_reader() -> mpsc::UnboundedReceiver<String> {
     let (tell, typed) = mpsc::unbounded_channel();
@@ -251,7 +345,7 @@ fn print_next_steps(screen: &mut LiveTerminal, place: &DemoLayout, kept: bool) {
             "  once more    cynode --config {dir}/config.toml up --data-dir {dir}"
         ));
         screen.print_line(&format!(
-            "               http://{} as `{ADMIN_HANDLE}`, the password is in {dir}/demo-password",
+            "               http://{} as `{ADMIN_HANDLE}`, the password is in {dir}/{PASSWORD_FILE}",
             place.listen
         ));
     } else {

@@ -5,6 +5,7 @@ use std::{
     ffi::OsString,
     fs::{File, TryLockError},
     io::Write as _,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -27,6 +28,7 @@ use url::Url;
 
 use super::{block_on, bootstrap_link, migrate::apply_migrations, open_app, serve};
 use crate::{
+    browser::{self, ConsoleLink, DesktopSession},
     cluster::PostgresCluster,
     config::{CynodeConfig, LoadedConfig},
     engine::{EngineEndpoints, RestateClient},
@@ -39,12 +41,20 @@ use crate::{
 /// read by every process of the machine.
 pub(super) const SETUP_LINK_FILE: &str = "setup-link";
 
+/// Timeout of one question whether the server answers.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
+
+const HEALTH_POLL_INTERVAL: Duration = Duration::from_millis(200);
+
 /// Start a complete installation on this machine.
 #[derive(Args)]
 pub(crate) struct UpArgs {
     /// Data directory; defaults to /var/lib/cynode for root, else to ~/.local/share/cynode.
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
+    /// Open the web console in your browser as soon as it answers; at first, the page that creates the first admin.
+    #[arg(long)]
+    open: bool,
 }
 
 pub(crate) fn run_up(up: UpArgs, loaded: &mut LoadedConfig) -> anyhow::Result<ExitCode> {
@@ -68,12 +78,16 @@ pub(crate) fn run_up(up: UpArgs, loaded: &mut LoadedConfig) -> anyhow::Result<Ex
     if !key.exists() {
         crate::gateway::create_master_key(&key)?;
     }
-    block_on(start_installation(&mut loaded.config, &dir))?;
+    block_on(start_installation(&mut loaded.config, &dir, up.open))?;
     output::print_line("stopped; everything is kept");
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start_installation(config: &mut CynodeConfig, dir: &Path) -> anyhow::Result<()> {
+async fn start_installation(
+    config: &mut CynodeConfig,
+    dir: &Path,
+    opens_browser: bool,
+) -> anyhow::Result<()> {
     let manager = configure_manager(config, dir)?;
     let stop = serve::stop_signal()?;
     let engine = restate::find_engine_program().with_context(|| {
@@ -98,11 +112,81 @@ async fn start_installation(config: &mut CynodeConfig, dir: &Path) -> anyhow::Re
     let result = tokio::select! {
         result = serve_installation(config, &url, doors, dir, (engine, runner, manager), stop.clone()) => result,
         never = supervise_database(&mut own) => match never {},
+        never = Box::pin(open_console_when_ready(config, dir, opens_browser, &stop)) => match never {},
     };
     if let Some(cluster) = own {
         cluster.stop_server().await?;
     }
     result
+}
+
+/// Opens the console in the person's browser as soon as the server answers, if that is wanted.
+async fn open_console_when_ready(
+    config: &CynodeConfig,
+    dir: &Path,
+    wanted: bool,
+    stop: &CancellationToken,
+) -> Infallible {
+    if wanted {
+        let console = console_address(config);
+        let desktop = DesktopSession::from_process();
+        let tasks = TaskTracker::new();
+        let opened = match wait_until_healthy(config).await {
+            Ok(()) => {
+                let link = setup_console_link(&console, dir);
+                browser::open_console(link, desktop, &tasks, stop).await
+            }
+            Err(error) => Err(format!("{error:#}")),
+        };
+        for line in browser::describe_opening(&console, "", desktop, &opened) {
+            output::print_line(&format!("  {line}"));
+        }
+    }
+    std::future::pending().await
+}
+
+/// Returns the link to the page that creates the first admin, or to the console if there is an admin.
+fn setup_console_link(console: &str, dir: &Path) -> ConsoleLink {
+    let link = std::fs::read_to_string(dir.join(SETUP_LINK_FILE)).unwrap_or_default();
+    match link.trim().split_once("/setup#") {
+        Some((_, token)) => ConsoleLink {
+            console: console.to_owned(),
+            destination: format!("{console}setup#{token}"),
+            cookie: None,
+        },
+        None => ConsoleLink::without_secret(console.to_owned()),
+    }
+}
+
+/// Returns the address of the console for a browser on this machine. It ends with `/`.
+fn console_address(config: &CynodeConfig) -> String {
+    match &config.server.public_url {
+        Some(url) if url.starts_with("https:") => format!("{}/", url.trim_end_matches('/')),
+        Some(_) | None => format!("http://{}/", loopback_address(config.server.listen)),
+    }
+}
+
+/// Returns an address at which this machine reaches a port of its own.
+fn loopback_address(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+/// Waits until the server answers.
+async fn wait_until_healthy(config: &CynodeConfig) -> anyhow::Result<()> {
+    let http = reqwest::Client::builder().timeout(HEALTH_TIMEOUT).no_proxy().build()?;
+    let url = format!("http://{}/healthz", loopback_address(config.server.listen));
+    let mut turn = tokio::time::interval(HEALTH_POLL_INTERVAL);
+    loop {
+        turn.tick().await;
+        if http.get(&url).send().await.is_ok_and(|response| response.status().is_success()) {
+            return Ok(());
+        }
+    }
 }
 
 /// Describes the database, without its credentials.
@@ -444,4 +528,35 @@ fn make_data_dir(dir: &Path, named: bool) -> anyhow::Result<()> {
     }
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(after))
         .with_context(|| format!("cannot close {} to others", dir.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_browser_is_led_to_the_setup_page_until_there_is_an_admin() {
+        let dir = tempfile::tempdir().unwrap();
+        let console = "http://127.0.0.1:12080/";
+        let link = setup_console_link(console, dir.path());
+        assert_eq!((link.console.as_str(), link.destination.as_str()), (console, console));
+        let text = "http://0.0.0.0:12080/setup#bootstrap=cyn_boot_x\n";
+        std::fs::write(dir.path().join(SETUP_LINK_FILE), text).unwrap();
+        let link = setup_console_link(console, dir.path());
+        assert_eq!(link.console, console);
+        assert_eq!(link.destination, "http://127.0.0.1:12080/setup#bootstrap=cyn_boot_x");
+        assert_eq!(link.cookie, None);
+    }
+
+    #[test]
+    fn a_port_of_all_addresses_is_reached_over_loopback() {
+        for (listen, reached) in [
+            ("0.0.0.0:1", "127.0.0.1:1"),
+            ("[::]:1", "[::1]:1"),
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("192.0.2.7:1", "192.0.2.7:1"),
+        ] {
+            assert_eq!(loopback_address(listen.parse().unwrap()).to_string(), reached);
+        }
+    }
 }
