@@ -1,13 +1,15 @@
 //! The console in the browser of the person who started an installation.
 //!
 //! The command line of a browser can be read by every user of the machine, so it names no secret: it names an address that
-//! this process serves once, on loopback. The kernel says which user has made a connection. If it is the user of this process,
+//! this process serves once, on loopback. The kernel says which user has made a connection. If it is the person's own,
 //! the browser is redirected with the session or the setup link; everybody else is redirected to the console alone.
 //! Cookies are shared between the ports of a host, so the console has the session.
 
 use std::{
     convert::Infallible,
+    ffi::OsString,
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -29,6 +31,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use crate::config;
+
 /// Time in which a browser has to ask for the one-time address.
 const HANDOVER_TIMEOUT: Duration = Duration::from_mins(2);
 
@@ -38,21 +42,45 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The sockets of this machine, each with its user.
 const SOCKET_TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 
+/// Whose browser is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BrowserOwner {
+    /// The user of this process.
+    ProcessUser,
+    /// The person who started this process with `sudo`.
+    SudoCaller { user: u32, group: u32 },
+    /// Nobody but root is known.
+    Root,
+}
+
+impl BrowserOwner {
+    fn user_id(self) -> u32 {
+        match self {
+            Self::ProcessUser | Self::Root => rustix::process::geteuid().as_raw(),
+            Self::SudoCaller { user, .. } => user,
+        }
+    }
+}
+
 /// What decides whether a browser can be opened for the person at the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DesktopSession {
     pub(crate) has_display: bool,
     pub(crate) is_ssh: bool,
-    pub(crate) is_root: bool,
+    pub(crate) owner: BrowserOwner,
 }
 
 impl DesktopSession {
     /// Returns the session of this process.
     pub(crate) fn from_process() -> Self {
         Self {
-            has_display: crate::config::has_display(),
-            is_ssh: crate::config::is_ssh_session(),
-            is_root: rustix::process::geteuid().is_root(),
+            has_display: config::has_display(),
+            is_ssh: config::is_ssh_session(),
+            owner: match config::sudo_caller() {
+                _ if !rustix::process::geteuid().is_root() => BrowserOwner::ProcessUser,
+                Some((user, group)) => BrowserOwner::SudoCaller { user, group },
+                None => BrowserOwner::Root,
+            },
         }
     }
 
@@ -62,7 +90,7 @@ impl DesktopSession {
             Some("over SSH it would open on this machine, not on yours")
         } else if !self.has_display {
             Some("there is no desktop: neither DISPLAY nor WAYLAND_DISPLAY is set")
-        } else if self.is_root {
+        } else if matches!(self.owner, BrowserOwner::Root) {
             Some("a browser does not run as root")
         } else {
             None
@@ -103,7 +131,8 @@ pub(crate) async fn open_console(
         return Err(obstacle.to_owned());
     }
     let address = if link.has_secret() {
-        let handover = Handover::bind_loopback(link).await.map_err(|error| format!("{error:#}"))?;
+        let handover = Handover::bind_loopback(link, desktop.owner).await;
+        let handover = handover.map_err(|error| format!("{error:#}"))?;
         let address = handover.one_time_address();
         tasks.spawn(handover.serve_once(stop.clone()));
         address
@@ -111,11 +140,50 @@ pub(crate) async fn open_console(
         link.console
     };
     // It waits for a moment to see whether the browser starts.
-    match tokio::task::spawn_blocking(move || open::that_detached(address)).await {
+    match tokio::task::spawn_blocking(move || start_browser(&address, desktop.owner)).await {
         Ok(Ok(())) => Ok(()),
         // The text of an error may name the one-time address.
         Ok(Err(_)) | Err(_) => Err("neither `xdg-open` nor its like could start one".to_owned()),
     }
+}
+
+/// Starts the browser that the desktop has chosen.
+fn start_browser(address: &str, owner: BrowserOwner) -> std::io::Result<()> {
+    match owner {
+        BrowserOwner::ProcessUser | BrowserOwner::Root => open::that_detached(address),
+        BrowserOwner::SudoCaller { user, group } => {
+            let launchers = open::commands(address);
+            let installed = launchers.into_iter().find(|launcher| is_installed(launcher));
+            let launcher = installed.ok_or(std::io::ErrorKind::NotFound)?;
+            let status = run_as_user(&launcher, user, group).status()?;
+            if status.success() { Ok(()) } else { Err(std::io::ErrorKind::Other.into()) }
+        }
+    }
+}
+
+fn is_installed(launcher: &Command) -> bool {
+    config::search_path().iter().any(|dir| dir.join(launcher.get_program()).is_file())
+}
+
+/// Returns a command that runs a launcher as a user with their own environment and desktop, detached from our terminal.
+fn run_as_user(launcher: &Command, user: u32, group: u32) -> Command {
+    let mut command = Command::new("setsid");
+    command
+        .args(["--fork", "setpriv"])
+        .arg(format!("--reuid={user}"))
+        .arg(format!("--regid={group}"))
+        .args(["--init-groups", "--reset-env", "--", "env"])
+        .arg(format!("XDG_RUNTIME_DIR=/run/user/{user}"))
+        .arg(format!("DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/{user}/bus"));
+    for (name, value) in config::display_variables() {
+        let mut assignment = OsString::from(name);
+        assignment.push("=");
+        assignment.push(value);
+        command.arg(assignment);
+    }
+    command.arg(launcher.get_program()).args(launcher.get_args());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
 }
 
 /// Returns what a person reads about the browser: what was opened, or what to open and why.
@@ -143,6 +211,7 @@ pub(crate) fn describe_opening(
 struct Handover {
     listener: TcpListener,
     address: SocketAddrV4,
+    owner: BrowserOwner,
     answers: Arc<HandoverAnswers>,
 }
 
@@ -156,7 +225,7 @@ struct HandoverAnswers {
 }
 
 impl Handover {
-    async fn bind_loopback(link: ConsoleLink) -> anyhow::Result<Self> {
+    async fn bind_loopback(link: ConsoleLink, owner: BrowserOwner) -> anyhow::Result<Self> {
         let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = bound.context("there is no free port on loopback")?;
         let port = listener.local_addr()?.port();
@@ -168,7 +237,7 @@ impl Handover {
             done: CancellationToken::new(),
         };
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
-        Ok(Self { listener, address, answers: Arc::new(answers) })
+        Ok(Self { listener, address, owner, answers: Arc::new(answers) })
     }
 
     fn one_time_address(&self) -> String {
@@ -181,12 +250,8 @@ impl Handover {
         let done = self.answers.done.clone();
         let accept = async {
             while let Ok((stream, peer)) = self.listener.accept().await {
-                connections.spawn(serve_connection(
-                    stream,
-                    peer,
-                    self.address,
-                    Arc::clone(&self.answers),
-                ));
+                let own = is_connection_of(self.owner.user_id(), peer, self.address);
+                connections.spawn(serve_connection(stream, own, Arc::clone(&self.answers)));
             }
         };
         tokio::select! {
@@ -200,13 +265,7 @@ impl Handover {
     }
 }
 
-async fn serve_connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    local: SocketAddrV4,
-    answers: Arc<HandoverAnswers>,
-) {
-    let own = is_own_connection(peer, local);
+async fn serve_connection(stream: TcpStream, own: bool, answers: Arc<HandoverAnswers>) {
     let service = service_fn(move |request: Request<Incoming>| {
         let answer = answers.answer_request(request.method(), request.uri().path(), own);
         async move { Ok::<_, Infallible>(answer) }
@@ -248,10 +307,9 @@ impl HandoverAnswers {
     }
 }
 
-/// Returns whether the user of this process has made a connection over loopback. What cannot be known is refused.
-fn is_own_connection(peer: SocketAddr, local: SocketAddrV4) -> bool {
+/// Returns whether a user has made a connection over loopback. What cannot be known is refused.
+fn is_connection_of(user: u32, peer: SocketAddr, local: SocketAddrV4) -> bool {
     let SocketAddr::V4(peer) = peer else { return false };
-    let user = rustix::process::geteuid().as_raw();
     SOCKET_TABLES.iter().any(|path| {
         let table = std::fs::read_to_string(path).unwrap_or_default();
         socket_owner(&table, peer, local) == Some(user)
@@ -277,7 +335,9 @@ mod tests {
     use super::*;
 
     const DESKTOP: DesktopSession =
-        DesktopSession { has_display: true, is_ssh: false, is_root: false };
+        DesktopSession { has_display: true, is_ssh: false, owner: BrowserOwner::ProcessUser };
+
+    const SUDO_CALLER: BrowserOwner = BrowserOwner::SudoCaller { user: 1000, group: 100 };
 
     fn link_with_session() -> ConsoleLink {
         ConsoleLink {
@@ -301,11 +361,12 @@ mod tests {
     #[test]
     fn a_browser_is_opened_at_a_desktop_only_and_never_over_ssh_or_as_root() {
         assert_eq!(DESKTOP.find_obstacle(), None);
+        assert_eq!(DesktopSession { owner: SUDO_CALLER, ..DESKTOP }.find_obstacle(), None);
         for (session, word) in [
             (DesktopSession { has_display: false, ..DESKTOP }, "DISPLAY"),
             (DesktopSession { is_ssh: true, ..DESKTOP }, "SSH"),
             (DesktopSession { is_ssh: true, has_display: false, ..DESKTOP }, "SSH"),
-            (DesktopSession { is_root: true, ..DESKTOP }, "root"),
+            (DesktopSession { owner: BrowserOwner::Root, ..DESKTOP }, "root"),
         ] {
             let obstacle = session.find_obstacle();
             assert!(obstacle.is_some_and(|text| text.contains(word)), "{session:?}: {obstacle:?}");
@@ -378,7 +439,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_one_time_address_ends_when_it_was_used() {
-        let handover = Handover::bind_loopback(link_with_session()).await.unwrap();
+        let handover =
+            Handover::bind_loopback(link_with_session(), BrowserOwner::ProcessUser).await.unwrap();
         let address = handover.one_time_address();
         let tasks = TaskTracker::new();
         let serving = tasks.spawn(handover.serve_once(CancellationToken::new()));
@@ -400,9 +462,34 @@ mod tests {
         let SocketAddr::V4(local) = listener.local_addr().unwrap() else { panic!("not IPv4") };
         let _client = TcpStream::connect(local).await.unwrap();
         let (_stream, peer) = listener.accept().await.unwrap();
-        assert!(is_own_connection(peer, local));
+        let user = BrowserOwner::ProcessUser.user_id();
+        assert!(is_connection_of(user, peer, local));
+        assert!(!is_connection_of(user + 1, peer, local));
         let elsewhere = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
-        assert!(!is_own_connection(elsewhere.into(), local));
+        assert!(!is_connection_of(user, elsewhere.into(), local));
+    }
+
+    #[test]
+    fn after_sudo_the_browser_is_the_callers_own_with_their_environment() {
+        let mut launcher = Command::new("xdg-open");
+        launcher.arg("http://127.0.0.1:1/one");
+        let command = run_as_user(&launcher, 1000, 100);
+        let words: Vec<_> = command.get_args().filter_map(|word| word.to_str()).collect();
+        let fixed = [
+            "--fork",
+            "setpriv",
+            "--reuid=1000",
+            "--regid=100",
+            "--init-groups",
+            "--reset-env",
+            "--",
+            "env",
+            "XDG_RUNTIME_DIR=/run/user/1000",
+            "DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/1000/bus",
+        ];
+        assert_eq!(command.get_program(), "setsid");
+        assert_eq!(words[..fixed.len()], fixed);
+        assert_eq!(words[words.len() - 2..], ["xdg-open", "http://127.0.0.1:1/one"]);
     }
 
     #[test]

@@ -60,9 +60,27 @@ pub(crate) fn is_ssh_session() -> bool {
     ["SSH_CONNECTION", "SSH_TTY"].into_iter().any(is_variable_set)
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the config module")]
+/// Returns the variables that a program with windows needs.
+pub(crate) fn display_variables() -> Vec<(&'static str, std::ffi::OsString)> {
+    ["DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_CURRENT_DESKTOP"]
+        .into_iter()
+        .filter_map(|name| Some((name, read_variable(name)?)))
+        .collect()
+}
+
+/// Returns user and group of the person who started this process with `sudo`.
+pub(crate) fn sudo_caller() -> Option<(u32, u32)> {
+    let number = |name: &str| read_variable(name)?.to_str()?.parse::<u32>().ok();
+    number("SUDO_UID").filter(|user| *user != 0).zip(number("SUDO_GID"))
+}
+
 fn is_variable_set(name: &str) -> bool {
-    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+    read_variable(name).is_some()
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the config module")]
+fn read_variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// Every key with its default and its meaning.
