@@ -4,6 +4,7 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { isRetryable } from "./api/client";
 import { meQuery } from "./api/queries";
+import { startRecording } from "./recording/start";
 import { makeRouter } from "./router";
 import "./styles.css";
 import { Problem } from "./api/problem";
@@ -39,8 +40,7 @@ client.getMutationCache().subscribe((change) => {
   if (change.type === "updated" && change.action.type === "error") askWhoIsLoggedIn(change.action.error);
 });
 
-const root = document.getElementById("root");
-if (root) {
+function draw(root: HTMLElement): void {
   createRoot(root).render(
     <StrictMode>
       <QueryClientProvider client={client}>
@@ -48,4 +48,16 @@ if (root) {
       </QueryClientProvider>
     </StrictMode>,
   );
+}
+
+const root = document.getElementById("root");
+if (root) {
+  if (__DEMO__) {
+    startRecording().then(
+      () => draw(root),
+      (error: unknown) => root.append(error instanceof Error ? error.message : String(error)),
+    );
+  } else {
+    draw(root);
+  }
 }

@@ -1,6 +1,12 @@
 /** Addresses and what they hold. The address is the state of a page: it can be sent to somebody else. */
 
-import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
+import {
+  createHashHistory,
+  createRootRoute,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+} from "@tanstack/react-router";
 import { type InboxKindName, isInboxKind } from "./logic/inbox";
 import type { Task } from "./logic/state";
 import type { ToolFilter } from "./logic/tools";
@@ -513,6 +519,8 @@ const tree = root.addChildren([
 export function makeRouter() {
   return createRouter({
     routeTree: tree,
+    // A static host knows no addresses but those of files.
+    ...(__DEMO__ ? { history: createHashHistory() } : {}),
     defaultPreload: "intent",
     defaultPendingComponent: () => (
       <Page>

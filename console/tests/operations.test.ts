@@ -84,7 +84,7 @@ describe("operations", () => {
       const address = path.replaceAll(/[/.]/g, "\\$&").replaceAll(/\{\w+\}/g, "\\$\\{[^}]+\\}");
       return (
         new RegExp(`\\.${method}\\(\\s*"${literal}"`).test(source) ||
-        (method === "GET" && new RegExp(`(?:fetch\\(|href=\\{)["\`]${address}["\`?]`).test(source))
+        (method === "GET" && new RegExp(`(?:(?:fetch|send)\\(|href=\\{)["\`]${address}["\`?]`).test(source))
       );
     };
     const uncalled = operations.filter(({ id }) => "place" in (OPERATIONS[id] ?? {})).filter((it) => !isCalled(it));

@@ -7,6 +7,7 @@ import { EventParser } from "../events/sse";
 import { type ChatMessage, type ChatTurn, readAnswerEvent } from "../logic/chat";
 import { noteBuild } from "./build";
 import { asProblem, Problem, toConnectionProblem, toProblem } from "./problem";
+import { send } from "./transport";
 
 export const MANAGER_MODEL = "cynodeai.pm";
 
@@ -72,7 +73,7 @@ export class ChatRun {
     const { thread, project, messages } = this.question;
     let response: Response;
     try {
-      response = await fetch("/v1/chat/completions", {
+      response = await send("/v1/chat/completions", {
         method: "POST",
         signal: this.abort.signal,
         credentials: "same-origin",

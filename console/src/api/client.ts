@@ -4,6 +4,7 @@ import createClient, { type Middleware } from "openapi-fetch";
 import { noteBuild } from "./build";
 import { Problem, toConnectionProblem, toProblem } from "./problem";
 import type { components, paths } from "./schema.gen";
+import { send } from "./transport";
 
 export type Schema = components["schemas"];
 
@@ -31,7 +32,7 @@ export function makeKey(): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-export const api = createClient<paths>({ baseUrl: "", credentials: "same-origin" });
+export const api = createClient<paths>({ baseUrl: "", credentials: "same-origin", fetch: send });
 api.use(mutationHeaders, buildHeader);
 
 interface Answer<T> {

@@ -8,6 +8,7 @@ import { EventParser } from "../events/sse";
 import { type JobEvent, LogRows } from "../logic/log";
 import { api, unwrap } from "./client";
 import { asProblem, type Problem, toConnectionProblem, toProblem } from "./problem";
+import { send } from "./transport";
 
 const EVENTS_PER_REQUEST = 500;
 /** Requests at the same time while a long log is read. */
@@ -97,7 +98,7 @@ export class JobLog {
   private async readStream(signal: AbortSignal, onOpen: () => void): Promise<boolean> {
     let response: Response;
     try {
-      response = await fetch(`/v1/jobs/${encodeURIComponent(this.job)}/events/stream?from=${this.next}`, {
+      response = await send(`/v1/jobs/${encodeURIComponent(this.job)}/events/stream?from=${this.next}`, {
         signal,
         credentials: "same-origin",
         cache: "no-store",

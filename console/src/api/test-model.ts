@@ -2,6 +2,7 @@
 
 import { noteBuild } from "./build";
 import { Problem, toConnectionProblem, toProblem } from "./problem";
+import { send } from "./transport";
 
 const TEST_TIMEOUT_MS = 60_000;
 
@@ -9,7 +10,7 @@ export async function askModel(model: string, project: string | null): Promise<{
   const begun = performance.now();
   let response: Response;
   try {
-    response = await fetch("/v1/chat/completions", {
+    response = await send("/v1/chat/completions", {
       method: "POST",
       signal: AbortSignal.timeout(TEST_TIMEOUT_MS),
       credentials: "same-origin",

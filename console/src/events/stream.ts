@@ -4,6 +4,7 @@
  */
 
 import { noteBuild } from "../api/build";
+import { send } from "../api/transport";
 import { EventParser } from "./sse";
 
 export interface ApiEvent {
@@ -176,7 +177,7 @@ export function browserEnvironment(): EventSourceEnvironment {
       },
     },
     open: async (position, signal) => {
-      const response = await fetch("/v1/events", {
+      const response = await send("/v1/events", {
         signal,
         credentials: "same-origin",
         cache: "no-store",

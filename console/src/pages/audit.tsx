@@ -8,6 +8,7 @@ import type { Schema } from "../api/client";
 import { toConnectionProblem, toProblem } from "../api/problem";
 import { projectsQuery } from "../api/queries";
 import { type AuditFilter, auditQuery, policyToolsQuery, toAuditQuery } from "../api/queries-policy";
+import { send } from "../api/transport";
 import { readBundle } from "../logic/audit-bundle";
 import { describeDecision } from "../logic/explain";
 import { formatCount, formatDuration, toWords } from "../logic/format";
@@ -414,7 +415,7 @@ function ExportButton({ filter }: { filter: AuditFilter }) {
   const save = useMutation({
     mutationFn: async () => {
       const query = new URLSearchParams({ ...toAuditQuery(filter, Date.now()), limit: "5000" });
-      const response = await fetch(`/v1/audit/export?${query}`, { credentials: "same-origin" }).catch(() => {
+      const response = await send(`/v1/audit/export?${query}`, { credentials: "same-origin" }).catch(() => {
         throw toConnectionProblem();
       });
       if (!response.ok) {

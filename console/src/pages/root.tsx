@@ -8,6 +8,7 @@ import { Problem } from "../api/problem";
 import { meQuery } from "../api/queries";
 import { releaseIfForeign } from "../api/web-push";
 import { readOpenMessage } from "../logic/web-push";
+import { RecordingFrame } from "../recording/bar";
 import { Page, ProblemNote, Skeleton } from "../ui/basic";
 import { Frame } from "../ui/frame";
 import { LiveProvider } from "../ui/live";
@@ -49,7 +50,13 @@ export function Root() {
   return (
     <LiveProvider session={isLoggedOut ? null : known.current.user.id}>
       <div className="contents" inert={isLoggedOut}>
-        <Frame me={known.current} />
+        {__DEMO__ ? (
+          <RecordingFrame>
+            <Frame me={known.current} />
+          </RecordingFrame>
+        ) : (
+          <Frame me={known.current} />
+        )}
       </div>
       {isLoggedOut && (
         <div className="fixed inset-0 z-50 overflow-auto bg-bg">

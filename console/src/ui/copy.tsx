@@ -1,6 +1,7 @@
 /** What the page on screen would be on the command line. */
 
 import { createContext, useContext, useEffect } from "react";
+import { serverOrigin } from "../api/transport";
 
 export interface PageCommand {
   /** The same by cynork. */
@@ -21,5 +22,5 @@ export function usePageCommand(cynork: string, path: string): void {
 }
 
 export function toCurl(path: string): string {
-  return `curl -H "Authorization: Bearer $CYNODE_TOKEN" '${window.location.origin}${path}'`;
+  return `curl -H "Authorization: Bearer $CYNODE_TOKEN" '${serverOrigin()}${path}'`;
 }

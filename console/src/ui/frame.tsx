@@ -22,12 +22,13 @@ import {
   Terminal,
   Wrench,
 } from "lucide-react";
-import { lazy, Suspense, useCallback, useEffect, useState } from "react";
+import { lazy, type MouseEvent, Suspense, useCallback, useEffect, useState } from "react";
 import { Button, Menu, MenuItem, MenuTrigger, Popover, Separator } from "react-aria-components";
 import { api, type Schema, unwrap } from "../api/client";
 import { inboxQuery, projectQuery, taskQuery } from "../api/queries";
 import { releaseAtLogout } from "../api/web-push";
 import { formatDuration, shortenId, toWords } from "../logic/format";
+import { RecordingMark } from "../recording/bar";
 import { copyText, cx, Foreign, useNow } from "./basic";
 import { type PageCommand, PageCommandContext, toCurl } from "./copy";
 import { useKeys } from "./keys";
@@ -96,6 +97,8 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
   const logOut = useCallback(async () => {
     await unwrap(api.DELETE("/v1/sessions/current", {})).catch(() => undefined);
     await releaseAtLogout();
+    // Nobody is logged in to a recording; the bar says so.
+    if (__DEMO__) return;
     client.clear();
     window.location.assign("/");
   }, [client]);
@@ -150,6 +153,7 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
       <div className="grid h-full grid-cols-[208px_1fr] grid-rows-[48px_1fr] max-wide:grid-cols-[56px_1fr] max-small:grid-cols-1 max-small:grid-rows-[48px_1fr_auto]">
         <a
           href="#page"
+          {...(__DEMO__ ? { onClick: focusPage } : {})}
           className="sr-only focus:not-sr-only focus:fixed focus:top-2 focus:left-2 focus:z-50 focus:bg-raised focus:p-2"
         >
           Skip to the page
@@ -210,7 +214,7 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
                 {isApple() ? "⌘K" : "Ctrl K"}
               </span>
             </Button>
-            <Connection />
+            {__DEMO__ ? <RecordingMark /> : <Connection />}
           </div>
         </header>
         <main id="page" tabIndex={-1} className="relative min-w-0 overflow-auto">
@@ -244,6 +248,12 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
       </div>
     </PageCommandContext>
   );
+}
+
+/** Where the address is behind the #, a link to a part of the page would be a link to another page. */
+function focusPage(event: MouseEvent): void {
+  event.preventDefault();
+  document.getElementById("page")?.focus();
 }
 
 function isApple(): boolean {

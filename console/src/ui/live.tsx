@@ -23,7 +23,8 @@ export function LiveProvider({ session, children }: { session: string | null; ch
   const client = useQueryClient();
   const [live, setLive] = useState<Live>({ state: "connecting", at: Date.now() });
   useEffect(() => {
-    if (session === null) return undefined;
+    // A recording has no events.
+    if (session === null || __DEMO__) return undefined;
     const stop = new AbortController();
     const batch = new InvalidationBatch((keys) => {
       for (const queryKey of keys) void client.invalidateQueries({ queryKey });

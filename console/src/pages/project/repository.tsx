@@ -7,6 +7,7 @@ import { Form } from "react-aria-components";
 import { api, makeKey, type Schema, unwrap } from "../../api/client";
 import { repositoryQuery } from "../../api/queries";
 import { issuesQuery, remoteQuery } from "../../api/queries-places";
+import { serverOrigin } from "../../api/transport";
 import { formatDuration } from "../../logic/format";
 import { parseCount } from "../../logic/places";
 import { readForgeAddress } from "../../logic/welcome";
@@ -44,7 +45,7 @@ export function RepositoryTab({ project }: { project: Project }) {
 
 function Repository({ project }: { project: Project }) {
   const repository = useQuery(repositoryQuery(project.id));
-  const address = `${window.location.origin}/v1/projects/${project.slug}/git`;
+  const address = `${serverOrigin()}/v1/projects/${project.slug}/git`;
   return (
     <section className="grid grid-cols-1 gap-3">
       <SectionHead>Repository</SectionHead>
@@ -129,7 +130,7 @@ function Remote({ project, remote }: { project: Project; remote: Remote | null }
       {secret && (
         <SecretOnce label="Secret of the webhook" secret={secret} onClose={() => setSecret(null)}>
           The forge signs its deliveries with it. Set it there as the secret of a webhook to{" "}
-          <code className="font-mono">{window.location.origin + (remote?.webhook_path ?? "")}</code>.
+          <code className="font-mono">{serverOrigin() + (remote?.webhook_path ?? "")}</code>.
         </SecretOnce>
       )}
       {remote ? (
@@ -216,7 +217,7 @@ function RemoteFacts({ remote }: { remote: Remote }) {
             </span>,
           ],
           remote.fetched_at ? ["Fetched", <Age key="fetched" at={remote.fetched_at} ago />] : null,
-          ["Webhook", <Command key="webhook" line={window.location.origin + remote.webhook_path} />],
+          ["Webhook", <Command key="webhook" line={serverOrigin() + remote.webhook_path} />],
           remote.refused_deliveries > 0
             ? ["Refused deliveries", `${remote.refused_deliveries} with a wrong signature`]
             : null,

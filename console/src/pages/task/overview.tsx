@@ -215,13 +215,19 @@ function Artifacts({ task }: { task: string }) {
             key={artifact.id}
             className="flex min-h-9 flex-wrap items-center gap-x-3 border-line border-b py-1 text-meta text-muted"
           >
-            <a
-              href={`/v1/artifacts/${encodeURIComponent(artifact.id)}`}
-              download={artifact.name}
-              className="min-w-0 flex-1 text-body text-accent underline"
-            >
-              <Foreign text={artifact.name} />
-            </a>
+            {__DEMO__ ? (
+              <span className="min-w-0 flex-1 text-body" title="The recording has no files">
+                <Foreign text={artifact.name} />
+              </span>
+            ) : (
+              <a
+                href={`/v1/artifacts/${encodeURIComponent(artifact.id)}`}
+                download={artifact.name}
+                className="min-w-0 flex-1 text-body text-accent underline"
+              >
+                <Foreign text={artifact.name} />
+              </a>
+            )}
             <span title={artifact.media_type}>{formatBytes(artifact.bytes)}</span>
             <code className="font-mono" title={`SHA-256 ${artifact.sha256}`}>
               {artifact.sha256.slice(0, 10)}
