@@ -308,7 +308,7 @@ async fn log_in_browser(
         return Ok(None);
     }
     let password = std::fs::read_to_string(password_file)?;
-    let login = json!({ "handle": ADMIN_HANDLE, "password": password });
+    let login = json!({ "handle": ADMIN_HANDLE, "password": password.trim() });
     let http = reqwest::Client::builder().timeout(BROWSER_LOGIN_TIMEOUT).no_proxy().build()?;
     let origin = console.trim_end_matches('/');
     let response = http
