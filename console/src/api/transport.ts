@@ -2,7 +2,9 @@
 
 import { answerRequest, RECORDED_ORIGIN } from "../recording/start";
 
-export const send: typeof fetch = __DEMO__ ? answerRequest : (input, init) => fetch(input, init);
+type Send = (input: RequestInfo | URL, init?: RequestInit) => Promise<Response>;
+
+export const send: Send = __DEMO__ ? answerRequest : (input, init) => fetch(input, init);
 
 /** Returns the address of the server, for commands that people copy. */
 export function serverOrigin(): string {

@@ -53,10 +53,10 @@ const TIME = /^\d{4}-\d{2}-\d{2}T/;
 /** Parts of a question that change no answer. */
 const IGNORED_FIELDS: ReadonlySet<string> = new Set(["description"]);
 
-type Parameters = Map<string, string>;
+type QueryParameters = Map<string, string>;
 
 interface Variant {
-  parameters: Parameters;
+  parameters: QueryParameters;
   answer: RecordedAnswer;
 }
 
@@ -90,7 +90,7 @@ export class RecordedApi {
     return makeRefusal();
   }
 
-  private read(path: string, wanted: Parameters, whole: string): Answer | null {
+  private read(path: string, wanted: QueryParameters, whole: string): Answer | null {
     if (JOB_EVENTS.test(path)) return this.readJobEvents(path, whole);
     for (const { parameters, answer } of this.variants.get(path) ?? []) {
       if ([...parameters].some(([name, value]) => wanted.get(name) !== value)) continue;
@@ -115,7 +115,7 @@ export class RecordedApi {
 }
 
 /** Takes a path apart. Sizes of pages and times are left out: lists are recorded whole, and the clock of the demo is another one. */
-function parsePath(text: string): { path: string; parameters: Parameters } {
+function parsePath(text: string): { path: string; parameters: QueryParameters } {
   const [path = "", query = ""] = text.split("?");
   const parameters = [...new URLSearchParams(query)].filter(([name, value]) => name !== "limit" && !TIME.test(value));
   return { path: decodeURIComponent(path), parameters: new Map(parameters) };
