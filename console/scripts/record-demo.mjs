@@ -105,7 +105,6 @@ const READS = [
   "/v1/effective-preferences?task_id={task}",
   "/v1/policies?scope_type=system",
   "/v1/policies?scope_type=project&scope_id={project}",
-  "/v1/policies?scope_type=user&scope_id={user}",
   "/v1/policies?scope_type=group&scope_id={group}",
   "/v1/effective-policies",
   "/v1/effective-policies?project_id={project}",
@@ -168,12 +167,13 @@ const FOLLOW = {
   "/v1/pull-requests/{pull_request}/files": (body, { pull_request }) =>
     body.files?.map(({ path }) => ({ pull_request, path })),
   "/v1/handoffs/{handoff}": (body, { handoff }) => body.decisions?.map(({ step }) => ({ handoff, step })),
-  "/v1/projects/{project}/environments": (body, { project }) => body.items?.map(({ version }) => ({ project, version })),
+  "/v1/projects/{project}/environments": (body, { project }) =>
+    body.items?.map(({ version }) => ({ project, version })),
   "/v1/rules": (body) => body.items?.map((rule) => ({ name: rule.name })),
   "/v1/settings": (body) => body.items?.map(({ key }) => ({ key })),
   "/v1/audit": (body) =>
     [...new Set(body.items?.map((record) => record.call_id))].slice(0, MAX_CALLS).map((call) => ({ call })),
-  "/v1/preferences": (body, values, query) =>
+  "/v1/preferences": (body, _, query) =>
     body.items?.map(({ key }) => ({ key, ...Object.fromEntries(new URLSearchParams(query)) })),
 };
 
@@ -226,6 +226,7 @@ async function readWhole(template, path) {
   const limit = template === "/v1/audit" ? 1000 : template === "/v1/jobs/{job}/events" ? 500 : 200;
   const join = (more) => `${path}${path.includes("?") ? "&" : "?"}${new URLSearchParams(more)}`;
   const first = await readJson(has("limit") ? join({ limit }) : path);
+  if (first.body === null) return first;
   let page = first.body;
   while (Array.isArray(first.body.items) && first.body.items.length < MAX_ITEMS) {
     if (page.next_cursor) page = (await readJson(join({ limit, cursor: page.next_cursor }))).body;
@@ -287,7 +288,7 @@ for (let before = -1; before !== answers.size; ) {
       if (answers.has(path)) continue;
       const { status, body } = await readWhole(template, path);
       keep(path, { path, status, body });
-      if (status >= 400) continue;
+      if (status >= 400 || body === null) continue;
       findIds(body);
       for (const more of FOLLOW[plain]?.(body, set, fill(query, set)) ?? []) addValues(more);
     }
@@ -323,7 +324,8 @@ for (const answer of shown) {
   if (text.includes(token) || text.includes(password)) problems.push(`${answer.path}: the login of this recording`);
   for (const pattern of PATTERNS_OF_SECRETS) {
     const found = pattern.exec(text);
-    if (found) problems.push(`${answer.path}: ${found[0].slice(0, 12)}… looks like a secret or an address (${pattern})`);
+    if (found)
+      problems.push(`${answer.path}: ${found[0].slice(0, 12)}… looks like a secret or an address (${pattern})`);
   }
   for (const [from] of replacements) if (text.includes(from)) problems.push(`${answer.path}: a name of this machine`);
 }

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { RecordedApi, type Recording, REFUSAL, toResponse } from "../src/recording/answers";
+import { REFUSAL, RecordedApi, type Recording, toResponse } from "../src/recording/answers";
 
 const CALLS = [
   { call_id: "cal_1", tool: "web.fetch", decision: "deny" },
@@ -39,8 +39,7 @@ const RECORDING: Recording = {
 };
 const api = new RecordedApi(RECORDING);
 const get = (path: string) => api.answer({ method: "GET", path, body: "" });
-const ask = (path: string, question: object) =>
-  api.answer({ method: "POST", path, body: JSON.stringify(question) });
+const ask = (path: string, question: object) => api.answer({ method: "POST", path, body: JSON.stringify(question) });
 const idsOf = (path: string) => (get(path).body as { items: { id: string }[] }).items.map((item) => item.id);
 
 describe("a recorded answer", () => {

@@ -15,7 +15,8 @@ export function RecordingFrame({ children }: { children: ReactNode }) {
         className="flex flex-wrap items-center gap-x-3 gap-y-1 border-line border-b bg-select px-4 py-1 text-meta"
       >
         <p className="min-w-0 flex-1">
-          <span className="font-medium">A recording of a demo run</span>, {formatTime(readRecordedAt())}. No server answers.{" "}
+          <span className="font-medium">A recording of a demo run</span>, {formatTime(readRecordedAt())}. No server
+          answers.{" "}
           <span role="status">
             {refusals > 0 && (
               <span key={refusals} className="font-medium text-warn">
@@ -49,7 +50,10 @@ function InstallHint() {
 /** Stands where the frame of an installation shows its connection. */
 export function RecordingMark() {
   return (
-    <span className="flex items-center gap-1.5 whitespace-nowrap text-meta text-muted" title="Everything here was recorded">
+    <span
+      className="flex items-center gap-1.5 whitespace-nowrap text-meta text-muted"
+      title="Everything here was recorded"
+    >
       <span aria-hidden="true">○</span>
       recording
     </span>

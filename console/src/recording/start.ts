@@ -1,6 +1,6 @@
 /** Loads the recording of the demo and answers every request from it. Only the demo build contains this. */
 
-import { type Recording, RecordedApi, toResponse } from "./answers";
+import { RecordedApi, type Recording, toResponse } from "./answers";
 
 const RECORDING_FILE = "recording.json";
 const STORAGE_PREFIX = "cynode.";
