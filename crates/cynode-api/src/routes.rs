@@ -248,8 +248,6 @@ pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(audit::verify_audit))
         .routes(routes!(audit::prove_call))
         .routes(routes!(handoffs::list_replays, handoffs::replay_decision))
-        .routes(routes!(tools::verify_audit))
-        .routes(routes!(tools::prove_call))
         .routes(routes!(audit::audit_consistency))
         .routes(routes!(audit::export_audit))
 }

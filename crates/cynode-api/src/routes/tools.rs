@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use cynode_app::{
     manager::reports,
-    tools::{agent_tokens, approvals, catalogue, tool_servers},
+    tools::{agent_tokens, approvals, audit, catalogue, tool_servers},
 };
 use cynode_core::{
     ids::{AgentTokenId, ApprovalId, ProjectId, ServerId},
@@ -14,12 +14,10 @@ use cynode_wire::tools::{
     AcceptTools, AgentTokenView, AllowlistView, ApprovalView, DecideApproval, ExplainRequest,
     InstallServer, IssueAgentToken, IssuedAgentToken, PolicyExplanation, RuleView, ServerView,
     SetRule, SetTool, ToolView, UpdateServer,
-    AcceptTools, AgentTokenView, AllowlistView, ApprovalView, AuditPage, AuditProof, AuditReport,
-    DecideApproval, ExplainRequest, InstallServer, IssueAgentToken, IssuedAgentToken,
-    PolicyExplanation, RuleView, ServerView, SetRule, SetTool, ToolView, UpdateServer,
     audit::ToolStats,
 };
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use crate::{
