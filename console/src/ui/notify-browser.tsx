@@ -84,7 +84,7 @@ export function NotifyBrowser({ brief = false }: { brief?: boolean }) {
           <span className="text-muted">
             {turnOn.data === null
               ? "The browser did not give the permission."
-              : "Even when no tab of the console is open."}
+              : "You are told even when no tab of the console is open."}
           </span>
         </div>
       )}
