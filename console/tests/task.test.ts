@@ -8,6 +8,7 @@ import { findRow, listFoldable, selectRows, toLogRows, toRawLog } from "../src/l
 import { describeEstimate } from "../src/logic/new-task";
 import { cullPlan, layoutPlan } from "../src/logic/plan";
 import { chooseRecipient, type Remark, toComments, toInstruction } from "../src/logic/remarks";
+import { compareFigures, describeReplay, listReplayModels, type Replay, writeAnswerValue } from "../src/logic/replays";
 import type { Timeline } from "../src/logic/state";
 
 const at = (second: number) => new Date(Date.UTC(2026, 0, 1) + second * 1000).toISOString();
@@ -63,7 +64,7 @@ const unit = (key: string, state: Timeline["units"][number]["state"]) => ({
 });
 
 describe("recoveries", () => {
-  it("are found where another runner drove on, a node fell silent or a decision was begun again", () => {
+  it("are found where another runner drove on, a node fell silent or the claim of a decision expired", () => {
     const story = timeline({
       steps: [step(1), step(2, { actor: "usr_1" }), step(3), step(4, { actor: "runner-2" })],
       jobs: [job("job_1", { state: "lost", worker: "nod_12345678901234567890" }), job("job_2")],
@@ -72,13 +73,60 @@ describe("recoveries", () => {
       handoff_id: "hof_1",
       role: "project_manager",
       kind: "plan",
+      state: "done",
       attempt: 2,
-      created_at: at(6),
+      expired_leases: 1,
+      created_at: at(4),
+      ended_at: at(6),
     } as const;
-    expect(findRecoveries(story, [handoff]).map((mark) => [mark.at, mark.words])).toEqual([
-      [time(4), "runner-2 went on here after runner-1, nothing was lost"],
+    const failedOnce = { ...handoff, handoff_id: "hof_2", expired_leases: 0 };
+    expect(findRecoveries(story, [handoff, failedOnce]).map((mark) => [mark.at, mark.words])).toEqual([
+      [time(4), "runner-2 stored step 4 here, runner-1 step 3"],
       [time(5), "node 34567890 fell silent here; its job was given out again"],
-      [time(6), "project manager restarted here and began “plan” again, nothing was lost"],
+      [
+        time(6),
+        "the lease of “plan” of the project manager expired once without a word; attempt 2 ended it here: done",
+      ],
+    ]);
+  });
+
+  it("say who had the lease, when it was last heard of and when the work went on", () => {
+    const first = "11111111222222223333333344444444";
+    const second = "55555555666666667777777788888888";
+    const takeover = {
+      sequence: 2,
+      holder: "runner",
+      instance: second,
+      previous_holder: "runner",
+      previous_instance: first,
+      previous_seen_at: at(2),
+      ended_by: "expired",
+      lease_ended_at: at(32),
+      taken_at: at(40),
+    } as const;
+    const steps = [
+      step(1, { actor: "runner", instance: first }),
+      step(2, { actor: "runner", instance: first }),
+      step(3, { actor: "runner", instance: second, at: at(45) }),
+    ];
+    const find = (part: Partial<Timeline>) =>
+      findRecoveries(timeline({ steps, ...part })).map((mark) => [mark.at, mark.words]);
+    expect(find({ takeovers: [takeover] })).toEqual([
+      [
+        time(40),
+        "runner (process 11111111) was last heard of 38 s before, and its lease expired 8 s before; runner (process 55555555) took over here after step 2 and stored step 3 5 s later",
+      ],
+    ]);
+    expect(
+      find({ takeovers: [{ ...takeover, ended_by: "released", instance: first }], steps: steps.slice(0, 2) }),
+    ).toEqual([
+      [
+        time(40),
+        "runner (process 11111111) gave its lease back 8 s before; the same process took over here after step 2 and has stored no step since",
+      ],
+    ]);
+    expect(find({})).toEqual([
+      [time(45), "runner (process 55555555) stored step 3 here, runner (process 11111111) step 2"],
     ]);
   });
 });
@@ -300,5 +348,77 @@ describe("an event of a job", () => {
       ["task", "tsk_1", "diff"],
       ["task", "tsk_1", "artifacts"],
     ]);
+  });
+});
+
+describe("replays of a decision", () => {
+  const decision = {
+    step: 0,
+    kind: "classify",
+    prompt_digest: "",
+    schema_digest: "",
+    model: "cynodeai.fast",
+    output: { class: "quick_fix" },
+    attempts: 2,
+    input_tokens: 1200,
+    output_tokens: 30,
+    latency_ms: 1500,
+  };
+  const replay = (part: Partial<Replay>): Replay => ({
+    replay_id: "rpl_1",
+    handoff_id: "hof_1",
+    step: 0,
+    state: "answered",
+    user_id: "usr_1",
+    model: "large",
+    created_at: at(1),
+    ...part,
+  });
+
+  it("can be asked of the recorded model, of tiers and of the models of the project", () => {
+    const model = (id: string, part: { enabled?: boolean; project_id?: string; tier?: string } = {}) => ({
+      id,
+      title: `Model ${id}`,
+      enabled: true,
+      ...part,
+    });
+    const models = [
+      model("a", { tier: "fast" }),
+      model("b", { tier: "deep", project_id: "prj_2" }),
+      model("c", { tier: "deep", enabled: false }),
+      model("d", { project_id: "prj_1" }),
+    ];
+    expect(listReplayModels(models, "prj_1", "cynodeai.fast").map((option) => option.value)).toEqual(["", "a", "d"]);
+    expect(listReplayModels(models, "prj_2", "a").map((option) => option.value)).toEqual([
+      "",
+      "cynodeai.deep",
+      "cynodeai.fast",
+      "b",
+    ]);
+  });
+
+  it("stand beside the recorded decision, and what is not known is a dash", () => {
+    const replays = { decision, cost_micros: 1000, prompt_held: true, replays: [] };
+    const rows = compareFigures(replays, replay({ state: "failed", error: "away" }), "USD");
+    expect(rows.map((row) => [row.name, row.recorded, row.replay])).toEqual([
+      ["Model", "cynodeai.fast", "large"],
+      ["Answered by", "not recorded", "–"],
+      ["State", "Answered", "Failed"],
+      ["Cost", "$0.001", "–"],
+      ["Took", "1 s", "–"],
+      ["Tokens in", "1,200", "–"],
+      ["Tokens out", "30", "–"],
+      ["Asked", "2 times", "once"],
+    ]);
+  });
+
+  it("say in a sentence what came of them", () => {
+    const difference = { path: "/class", original: "quick_fix", replay: "feature_request" };
+    expect(describeReplay(replay({ is_same: true }))).toBe("The answer is the recorded one, field by field.");
+    expect(describeReplay(replay({ is_same: false, differences: [difference] }))).toBe(
+      "The answer differs in one field.",
+    );
+    expect(describeReplay(replay({ state: "invalid" }))).toBe("The answer is not of the form that was asked for.");
+    expect([undefined, "a", { b: 1 }].map(writeAnswerValue)).toEqual(["", "a", '{\n  "b": 1\n}']);
   });
 });

@@ -48,6 +48,16 @@ export const promptQuery = (task: string, handoff: string, step: number) =>
     retry: false,
   });
 
+/** A decision as it was recorded, and its replays. An event of a replay makes it old, by its task or its project. */
+export const replaysQuery = (project: string, task: string | null, handoff: string, step: number) =>
+  queryOptions({
+    queryKey: [...(task === null ? ["project", project] : ["task", task]), "replays", handoff, String(step)],
+    queryFn: ({ signal }) =>
+      unwrap(
+        api.GET("/v1/handoffs/{handoff}/decisions/{step}/replays", { signal, params: { path: { handoff, step } } }),
+      ),
+  });
+
 /** The artifacts of a task; none where the server has no such list. */
 export const artifactsQuery = (task: string) =>
   queryOptions({

@@ -6,8 +6,10 @@ import { STEPS, type Standing, type Timeline } from "./state";
 
 export type Handoff = Pick<
   Schema["HandoffView"],
-  "handoff_id" | "role" | "kind" | "attempt" | "created_at" | "ended_at"
+  "handoff_id" | "role" | "kind" | "state" | "attempt" | "expired_leases" | "created_at" | "ended_at"
 >;
+
+type Takeover = Schema["LeaseTakeover"];
 
 export interface Span {
   key: string;
@@ -22,7 +24,7 @@ export interface Lane {
   spans: Span[];
 }
 
-/** A moment at which a process was replaced and the work went on. */
+/** A moment at which another process had the work, and what is recorded about it. */
 export interface RecoveryMark {
   key: string;
   at: number;
@@ -153,33 +155,87 @@ export function nameStep(node: string): string {
 }
 
 /**
- * Returns where a process was lost and the work went on: another runner drove the next step, a node fell silent and its job was given
- * out again, or a decision was begun anew. Steps that a person made are not driven by a runner.
+ * Returns where another process had the work than before: it took over the lease of a task, it stored a step, a node fell silent, or the
+ * claim of a handoff expired. The words say what is recorded, and no more.
  */
 export function findRecoveries(timeline: Timeline, handoffs: readonly Handoff[] = []): RecoveryMark[] {
-  const marks: RecoveryMark[] = [];
-  let driver: string | null = null;
-  for (const step of timeline.steps) {
-    if (step.actor.startsWith("usr_")) continue;
-    if (driver !== null && step.actor !== driver) {
-      const words = `${step.actor} went on here after ${driver}, nothing was lost`;
-      marks.push({ key: `step ${step.sequence}`, at: toTime(step.at, 0) - step.duration_ms, words });
-    }
-    driver = step.actor;
-  }
+  const takeovers = timeline.takeovers ?? [];
+  const marks = [
+    ...takeovers.map((takeover) => describeTakeover(timeline, takeover)),
+    ...findOtherDrivers(timeline, takeovers),
+  ];
   timeline.jobs.forEach((job, index) => {
     if (job.state !== "lost") return;
     const again = timeline.jobs.slice(index + 1).some((later) => later.unit === job.unit);
     const node = job.worker ? `node ${shortenId(job.worker)}` : "the node";
-    const words = `${node} fell silent here; its job ${again ? "was" : "is"} given out again`;
+    const words = `${node} fell silent here; ${again ? "its job was given out again" : "no other attempt is recorded"}`;
     marks.push({ key: job.job_id, at: toTime(job.ended_at, toTime(job.started_at, 0)), words });
   });
   for (const handoff of handoffs) {
-    if (handoff.attempt < 2) continue;
-    const words = `${toWords(handoff.role).toLowerCase()} restarted here and began “${toWords(handoff.kind).toLowerCase()}” again, nothing was lost`;
-    marks.push({ key: handoff.handoff_id, at: toTime(handoff.ended_at, toTime(handoff.created_at, 0)), words });
+    const mark = describeExpiredClaim(handoff);
+    if (mark) marks.push(mark);
   }
   return marks.sort((a, b) => a.at - b.at);
+}
+
+function nameProcess(holder: string, instance: string | null | undefined): string {
+  return instance ? `${holder} (process ${instance.slice(0, 8)})` : holder;
+}
+
+/** Who had the lease, when it was last heard of, how its lease ended, and when the work went on. */
+function describeTakeover(timeline: Timeline, takeover: Takeover): RecoveryMark {
+  const at = toTime(takeover.taken_at, 0);
+  const before = (moment: string) => `${formatDuration(at - toTime(moment, at))} before`;
+  const previous = nameProcess(takeover.previous_holder, takeover.previous_instance);
+  const next =
+    takeover.previous_holder === takeover.holder && takeover.previous_instance === takeover.instance
+      ? "the same process"
+      : nameProcess(takeover.holder, takeover.instance);
+  const ending = {
+    released: `${previous} gave its lease back ${before(takeover.lease_ended_at)}`,
+    expired: `${previous} was last heard of ${before(takeover.previous_seen_at)}, and its lease expired ${before(takeover.lease_ended_at)}`,
+    replaced: `${previous} was last heard of ${before(takeover.previous_seen_at)}, and the engine repeated its call`,
+  }[takeover.ended_by];
+  const went = timeline.steps.find((step) => step.sequence > takeover.sequence && toTime(step.at, 0) >= at);
+  const after = went
+    ? `stored step ${went.sequence} ${formatDuration(toTime(went.at, at) - at)} later`
+    : "has stored no step since";
+  const words = `${ending}; ${next} took over here after step ${takeover.sequence} and ${after}`;
+  return { key: `takeover ${takeover.taken_at}`, at, words };
+}
+
+/** Steps of another process than the one before, where no takeover is recorded. Steps of people belong to no process. */
+function findOtherDrivers(timeline: Timeline, takeovers: readonly Takeover[]): RecoveryMark[] {
+  const marks: RecoveryMark[] = [];
+  let last: Timeline["steps"][number] | null = null;
+  for (const step of timeline.steps) {
+    if (step.actor.startsWith("usr_")) continue;
+    const previous = last;
+    last = step;
+    if (previous === null) continue;
+    const isOther =
+      step.actor !== previous.actor ||
+      (step.instance != null && previous.instance != null && step.instance !== previous.instance);
+    const isTold = takeovers.some(({ sequence }) => sequence >= previous.sequence && sequence < step.sequence);
+    if (!isOther || isTold) continue;
+    const next = nameProcess(step.actor, step.instance);
+    const words = `${next} stored step ${step.sequence} here, ${nameProcess(previous.actor, previous.instance)} step ${previous.sequence}`;
+    marks.push({ key: `step ${step.sequence}`, at: toTime(step.at, 0), words });
+  }
+  return marks;
+}
+
+/** A handoff of which nothing was heard for longer than a lease. When that was is not recorded; its end is. */
+function describeExpiredClaim(handoff: Handoff): RecoveryMark | null {
+  const expired = handoff.expired_leases ?? 0;
+  if (expired === 0) return null;
+  const times = expired === 1 ? "once" : `${expired} times`;
+  const subject = `“${toWords(handoff.kind).toLowerCase()}” of the ${toWords(handoff.role).toLowerCase()}`;
+  const end = handoff.ended_at
+    ? `attempt ${handoff.attempt} ended it here: ${handoff.state}`
+    : `attempt ${handoff.attempt} is ${handoff.state}`;
+  const words = `the lease of ${subject} expired ${times} without a word; ${end}`;
+  return { key: handoff.handoff_id, at: toTime(handoff.ended_at, toTime(handoff.created_at, 0)), words };
 }
 
 function sumStepCosts(timeline: Timeline): CostPoint[] {

@@ -10,6 +10,7 @@ import { formatCost, formatDuration, shortenId, toWords } from "../../logic/form
 import type { Standing } from "../../logic/state";
 import { Action, Age, Command, Empty, Facts, Foreign, Id, Loaded, SectionHead, Sign } from "../../ui/basic";
 import { Person } from "../../ui/person";
+import { Replays } from "../../ui/replays";
 import { RowLines, RowLink } from "../../ui/rows";
 import { Split, useRowKeys } from "../../ui/split";
 import type { Project } from "./use-project-change";
@@ -148,7 +149,7 @@ function HandoffDetail({ project, id }: { project: Project; id: string }) {
               <SectionHead>Decisions</SectionHead>
               <ol>
                 {data.decisions.map((decision) => (
-                  <Decision key={decision.step} handoff={data.handoff_id} decision={decision} />
+                  <Decision key={decision.step} handoff={data} decision={decision} />
                 ))}
               </ol>
             </section>
@@ -167,9 +168,10 @@ function HandoffDetail({ project, id }: { project: Project; id: string }) {
   );
 }
 
-function Decision({ handoff, decision }: { handoff: string; decision: Schema["ModelDecision"] }) {
+function Decision({ handoff, decision }: { handoff: Schema["HandoffView"]; decision: Schema["ModelDecision"] }) {
   const [shows, setShows] = useState(false);
-  const prompt = useQuery({ ...promptQuery(handoff, decision.step), enabled: shows });
+  const [compares, setCompares] = useState(false);
+  const prompt = useQuery({ ...promptQuery(handoff.handoff_id, decision.step), enabled: shows });
   return (
     <li className="grid grid-cols-1 gap-2 border-line border-b py-2">
       <div className="flex flex-wrap items-baseline gap-x-3 gap-y-0.5">
@@ -186,12 +188,23 @@ function Decision({ handoff, decision }: { handoff: string; decision: Schema["Mo
         </p>
       ))}
       <Json value={decision.output ?? null} />
-      <div>
+      <div className="flex flex-wrap gap-2">
         <Action tone="quiet" onPress={() => setShows(!shows)} aria-expanded={shows}>
           {shows ? "Hide the request" : "Show the whole request"}
         </Action>
+        <Action tone="quiet" onPress={() => setCompares(!compares)} aria-expanded={compares}>
+          {compares ? "Hide the replays" : "Replay and compare"}
+        </Action>
       </div>
       {shows && <Loaded query={prompt}>{(data) => <Json value={data} />}</Loaded>}
+      {compares && (
+        <Replays
+          project={handoff.project_id}
+          task={handoff.task_id ?? null}
+          handoff={handoff.handoff_id}
+          decision={decision}
+        />
+      )}
     </li>
   );
 }

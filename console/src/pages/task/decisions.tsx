@@ -6,6 +6,7 @@ import { handoffQuery, promptQuery } from "../../api/queries-task";
 import { formatCost, formatCount, formatDuration, toWords } from "../../logic/format";
 import type { Standing, Task } from "../../logic/state";
 import { Action, Age, CopyButton, Empty, Foreign, Id, Loaded, Sign } from "../../ui/basic";
+import { Replays } from "../../ui/replays";
 
 const STATES: Record<string, Standing> = {
   queued: "waits",
@@ -44,7 +45,7 @@ export function Decisions({ task }: { task: Task }) {
               {data.items.map((handoff) => (
                 <HandoffRow
                   key={handoff.handoff_id}
-                  task={task.id}
+                  task={task}
                   handoff={handoff}
                   currency={me.data?.currency ?? "USD"}
                 />
@@ -62,7 +63,7 @@ export function Decisions({ task }: { task: Task }) {
   );
 }
 
-function HandoffRow({ task, handoff, currency }: { task: string; handoff: Schema["HandoffView"]; currency: string }) {
+function HandoffRow({ task, handoff, currency }: { task: Task; handoff: Schema["HandoffView"]; currency: string }) {
   const [isOpen, setOpen] = useState(false);
   const took = handoff.ended_at
     ? formatDuration(new Date(handoff.ended_at).getTime() - new Date(handoff.created_at).getTime())
@@ -93,7 +94,7 @@ function HandoffRow({ task, handoff, currency }: { task: string; handoff: Schema
       ))}
       <details className="pl-6" onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary className="min-h-7 cursor-default text-muted">What was given, and what came back</summary>
-        {isOpen && <Given task={task} handoff={handoff.handoff_id} />}
+        {isOpen && <Given task={task.id} handoff={handoff.handoff_id} />}
       </details>
     </li>
   );
@@ -131,16 +132,9 @@ function Given({ task, handoff }: { task: string; handoff: string }) {
   );
 }
 
-function DecisionRow({
-  task,
-  handoff,
-  decision,
-}: {
-  task: string;
-  handoff: string;
-  decision: Schema["ModelDecision"];
-}) {
+function DecisionRow({ task, handoff, decision }: { task: Task; handoff: string; decision: Schema["ModelDecision"] }) {
   const [asksPrompt, setAsksPrompt] = useState(false);
+  const [compares, setCompares] = useState(false);
   const tokens = `${decision.input_tokens.toLocaleString("en-US")} tokens in, ${decision.output_tokens.toLocaleString("en-US")} out`;
   return (
     <details className="pl-6">
@@ -162,15 +156,22 @@ function DecisionRow({
             ))}
           </ul>
         )}
-        {asksPrompt ? (
-          <Prompt task={task} handoff={handoff} step={decision.step} />
-        ) : (
-          <div>
-            <Action tone="quiet" onPress={() => setAsksPrompt(true)}>
-              Show the prompt
-            </Action>
+        {!(asksPrompt && compares) && (
+          <div className="flex flex-wrap gap-2">
+            {!asksPrompt && (
+              <Action tone="quiet" onPress={() => setAsksPrompt(true)}>
+                Show the prompt
+              </Action>
+            )}
+            {!compares && (
+              <Action tone="quiet" onPress={() => setCompares(true)}>
+                Replay and compare
+              </Action>
+            )}
           </div>
         )}
+        {asksPrompt && <Prompt task={task.id} handoff={handoff} step={decision.step} />}
+        {compares && <Replays project={task.project_id} task={task.id} handoff={handoff} decision={decision} />}
       </div>
     </details>
   );
