@@ -7,9 +7,11 @@ import {
   createRouter,
   lazyRouteComponent,
 } from "@tanstack/react-router";
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
+import type { StatsDays } from "./api/queries-tools";
 import { type InboxKindName, isInboxKind } from "./logic/inbox";
 import type { Task } from "./logic/state";
-import type { ToolFilter } from "./logic/tools";
+import type { ToolFilter, ToolSort } from "./logic/tools";
 import { NotFound } from "./pages/not-found";
 import { Root } from "./pages/root";
 import { Page, ProblemNote, Skeleton } from "./ui/basic";
@@ -212,6 +214,9 @@ export interface ToolsSearch {
   tool?: string | undefined;
   q?: string | undefined;
   state?: ToolFilter | undefined;
+  sort?: ToolSort | undefined;
+  /** How many days the counts of calls go back. */
+  days?: StatsDays | undefined;
 }
 
 const tools = createRoute({
@@ -221,6 +226,8 @@ const tools = createRoute({
     tool: text(search.tool),
     q: text(search.q),
     state: (["on", "off", "changed"] as const).find((state) => state === search.state),
+    sort: (["calls", "refused", "failed", "p50", "p95", "used"] as const).find((sort) => sort === search.sort),
+    days: ([7, 30] as const).find((days) => days === search.days),
   }),
   component: lazyRouteComponent(() => import("./pages/tools"), "ToolsPage"),
 });

@@ -5,16 +5,18 @@ import { compareLines, splitChange, splitIndent, toLines } from "../src/logic/de
 import { describeServer, EMPTY_INSTALL, type ToolServer, toInstallRequest } from "../src/logic/tool-server";
 import {
   type AuditRecord,
-  countCalls,
   countHours,
   describeAnnotations,
   describeSchema,
   filterTools,
   findAllowlistLines,
   findRuleConcern,
+  formatMicroseconds,
   joinCalls,
   measureRefusal,
+  sortTools,
   type Tool,
+  type ToolStat,
 } from "../src/logic/tools";
 
 const tool = (name: string, part: Partial<Tool> = {}): Tool => ({
@@ -115,7 +117,6 @@ describe("tools", () => {
       record({ call_id: "1", phase: "outcome", outcome: "success", duration_us: 7 }),
       record({ call_id: "1" }),
     ];
-    expect([...countCalls(records)]).toEqual([["web.fetch", { calls: 2, refused: 1, lastAt: "2026-01-01T11:30:00Z" }]]);
     expect(countHours(records, Date.parse("2026-01-01T12:00:00Z"), 3)).toEqual([
       { allowed: 1, refused: 0 },
       { allowed: 0, refused: 0 },
@@ -125,6 +126,38 @@ describe("tools", () => {
       ["2", "disabled", null, null],
       ["1", "allowed", "success", 7],
     ]);
+  });
+
+  it("sorts tools by what was counted, and those that were not called come last", () => {
+    const stat = (name: string, part: Partial<ToolStat>): [string, ToolStat] => [
+      name,
+      {
+        tool: name,
+        allowed: 0,
+        refused: 0,
+        needs_approval: 0,
+        failed: 0,
+        last_at: "2026-01-01T00:00:00Z",
+        ...part,
+      },
+    ];
+    const stats = new Map([
+      stat("b", { allowed: 2, p95_us: 900 }),
+      stat("c", { refused: 3, last_at: "2026-01-02T00:00:00Z" }),
+    ]);
+    const order = (sort: Parameters<typeof sortTools>[1]) =>
+      sortTools(
+        ["a", "b", "c"].map((name) => tool(name)),
+        sort,
+        stats,
+      )
+        .map((it) => it.name)
+        .join("");
+    expect(order("name")).toBe("abc");
+    expect(order("calls")).toBe("cba");
+    expect(order("p95")).toBe("bca");
+    expect(order("used")).toBe("cba");
+    expect([400, 1500, 61_000_000].map(formatMicroseconds)).toEqual(["400 µs", "2 ms", "1 m 1 s"]);
   });
 
   it("draws a schema as rows, follows references and ends where one refers to itself", () => {

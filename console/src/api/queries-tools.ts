@@ -1,6 +1,6 @@
 /** What the pages about tools read. An event of a tool or of a tool server makes everything below `tools` old. */
 
-import { queryOptions } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "./client";
 
 /** The most records that one request gives. */
@@ -66,6 +66,21 @@ export const dayRecordsQuery = (filter: AuditFilter) =>
     retry: false,
     // Bounded, but many: nobody looks at which of them changed.
     structuralSharing: false,
+  });
+
+/** How many days the counts of calls go back. */
+export type StatsDays = 1 | 7 | 30;
+
+/** The calls of each tool that the reader may see. Records come without an event: they are read when a page is opened. */
+export const toolStatsQuery = (days: StatsDays) =>
+  queryOptions({
+    queryKey: ["audit", "stats", String(days)],
+    queryFn: ({ signal }) => {
+      const since = new Date(Date.now() - days * DAY_MS).toISOString();
+      return unwrap(api.GET("/v1/tool-stats", { signal, params: { query: { since } } }));
+    },
+    placeholderData: keepPreviousData,
+    retry: false,
   });
 
 export const agentTokensQuery = (project: string) => ({

@@ -1,6 +1,7 @@
 /** Tools: what they do, who may call them, what their definitions say and how those changed. */
 
 import type { Schema } from "../api/client";
+import { formatDuration } from "./format";
 
 export type Tool = Schema["ToolView"];
 export type ToolScope = "pm" | "sandbox" | "both";
@@ -93,25 +94,48 @@ export function findRuleConcern(text: string, tool: string): "named" | "every" |
   return names.some((name) => matchesPattern(name, tool)) ? "named" : null;
 }
 
-export interface CallCounts {
-  calls: number;
-  refused: number;
-  lastAt: string | null;
+export type ToolStat = Schema["ToolCallStats"];
+
+export type ToolSort = "name" | "calls" | "refused" | "failed" | "p50" | "p95" | "used";
+
+export const TOOL_SORTS: readonly { value: ToolSort; name: string }[] = [
+  { value: "name", name: "Name" },
+  { value: "calls", name: "Calls" },
+  { value: "refused", name: "Refused" },
+  { value: "failed", name: "Failed" },
+  { value: "p50", name: "Median" },
+  { value: "p95", name: "95 %" },
+  { value: "used", name: "Used" },
+];
+
+/** Returns how many calls of a tool were decided. */
+export function sumCalls(stat: ToolStat): number {
+  return stat.allowed + stat.refused + stat.needs_approval;
 }
 
-/** Counts calls by tool. A call has a record of its decision and one of its outcome; the decision counts. */
-export function countCalls(records: readonly AuditRecord[]): Map<string, CallCounts> {
-  const counts = new Map<string, CallCounts>();
-  for (const record of records) {
-    if (record.phase !== "decision" || !record.tool) continue;
-    const known = counts.get(record.tool) ?? { calls: 0, refused: 0, lastAt: null };
-    counts.set(record.tool, {
-      calls: known.calls + 1,
-      refused: known.refused + (record.decision === "deny" ? 1 : 0),
-      lastAt: known.lastAt !== null && known.lastAt > record.at ? known.lastAt : record.at,
-    });
-  }
-  return counts;
+const MEASURES: Record<Exclude<ToolSort, "name">, (stat: ToolStat) => number> = {
+  calls: sumCalls,
+  refused: (stat) => stat.refused,
+  failed: (stat) => stat.failed,
+  p50: (stat) => stat.p50_us ?? -1,
+  p95: (stat) => stat.p95_us ?? -1,
+  used: (stat) => new Date(stat.last_at).getTime(),
+};
+
+/** Returns tools by one column, the largest first; those that were not called come last, in their order. */
+export function sortTools(tools: readonly Tool[], sort: ToolSort, stats: ReadonlyMap<string, ToolStat>): Tool[] {
+  if (sort === "name") return [...tools];
+  const measure = MEASURES[sort];
+  const weigh = (tool: Tool) => {
+    const stat = stats.get(tool.name);
+    return stat ? measure(stat) : -2;
+  };
+  return tools.toSorted((a, b) => weigh(b) - weigh(a));
+}
+
+/** Returns a duration of microseconds. */
+export function formatMicroseconds(microseconds: number): string {
+  return microseconds < 1000 ? `${microseconds} µs` : formatDuration(microseconds / 1000);
 }
 
 export interface HourCounts {

@@ -4,17 +4,20 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { meQuery, projectsQuery } from "../api/queries";
-import { allowlistsQuery, dayRecordsQuery, toolServersQuery, toolsQuery } from "../api/queries-tools";
+import { allowlistsQuery, type StatsDays, toolServersQuery, toolStatsQuery, toolsQuery } from "../api/queries-tools";
 import { formatCount, toWords } from "../logic/format";
 import {
-  type AuditRecord,
-  type CallCounts,
-  countCalls,
   describeAnnotations,
   filterTools,
+  formatMicroseconds,
+  sortTools,
+  sumCalls,
+  TOOL_SORTS,
   type Tool,
   type ToolFilter,
   type ToolScope,
+  type ToolSort,
+  type ToolStat,
 } from "../logic/tools";
 import { Action, Age, Command, cx, Empty, Foreign, Hint, Loaded, Page, PageHead, ProblemNote } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
@@ -34,6 +37,12 @@ const FILTERS: readonly { value: ToolFilter | ""; name: string }[] = [
   { value: "on", name: "On" },
   { value: "off", name: "Off" },
   { value: "changed", name: "Changed since accepted" },
+];
+
+const TIMES: readonly { value: "1" | "7" | "30"; name: string }[] = [
+  { value: "1", name: "Last day" },
+  { value: "7", name: "Last 7 days" },
+  { value: "30", name: "Last 30 days" },
 ];
 
 export function ToolsPage() {
@@ -62,7 +71,7 @@ export function ToolsPage() {
 }
 
 function ToolsContent({ tools }: { tools: Tool[] }) {
-  const { tool: chosenName, q, state } = useSearch({ from: "/tools" });
+  const { tool: chosenName, q, state, sort = "name", days = 1 } = useSearch({ from: "/tools" });
   const navigate = useNavigate({ from: "/tools" });
   const me = useQuery(meQuery);
   const servers = useQuery(toolServersQuery);
@@ -70,24 +79,31 @@ function ToolsContent({ tools }: { tools: Tool[] }) {
   const seesAll = Boolean(me.data?.installation_role);
   // Who may not see the whole installation sees the records of one project.
   const project = seesAll ? undefined : projects.data?.items[0]?.id;
-  const canCount = me.data !== undefined && (seesAll || project !== undefined);
-  const newest = useQuery({ ...dayRecordsQuery({ project }), enabled: canCount });
-  const refused = useQuery({ ...dayRecordsQuery({ decision: "deny", project }), enabled: canCount });
-  const counts = useMemo(() => countCalls(newest.data?.items ?? []), [newest.data]);
-  const refusals = useMemo(() => countCalls(refused.data?.items ?? []), [refused.data]);
+  const counted = useQuery(toolStatsQuery(days));
+  const stats = useMemo(
+    () => new Map((counted.data?.items ?? []).map((stat): [string, ToolStat] => [stat.tool, stat])),
+    [counted.data],
+  );
   const names = useMemo(
     () => new Map((servers.data?.items ?? []).map((server) => [server.server_id, server])),
     [servers.data],
   );
   const serverName = (origin: string) =>
     origin === "native" ? "built in" : (names.get(origin)?.name ?? "a tool server");
-  const shown = filterTools(tools, q ?? "", state, serverName);
+  const shown = sortTools(filterTools(tools, q ?? "", state, serverName), sort, stats);
   const chosen = tools.find((tool) => tool.name === chosenName);
   const set = useSetTool();
 
   const choose = (name: string) =>
     void navigate({ search: (previous) => ({ ...previous, tool: name }), replace: chosenName !== undefined });
   const close = () => void navigate({ search: (previous) => ({ ...previous, tool: undefined }) });
+  const sortBy = (next: ToolSort) =>
+    void navigate({
+      search: (previous) => ({ ...previous, sort: next === "name" ? undefined : next }),
+      replace: true,
+    });
+  const countDays = (next: StatsDays) =>
+    void navigate({ search: (previous) => ({ ...previous, days: next === 1 ? undefined : next }), replace: true });
   useRowKeys(
     shown.map((tool) => tool.name),
     chosen?.name,
@@ -122,6 +138,14 @@ function ToolsContent({ tools }: { tools: Tool[] }) {
           onChange={(value) => void navigate({ search: (previous) => ({ ...previous, state: value || undefined }) })}
           options={FILTERS}
         />
+        <Choice label="Sort by" hideLabel value={sort} onChange={sortBy} options={SORTS} />
+        <Choice
+          label="Time of the counts"
+          hideLabel
+          value={String(days) as "1" | "7" | "30"}
+          onChange={(value) => countDays(Number(value) as StatsDays)}
+          options={TIMES}
+        />
         <span className="py-1.5 text-meta text-muted">
           {shown.length === tools.length
             ? formatCount(tools.length, "tool")
@@ -141,15 +165,15 @@ function ToolsContent({ tools }: { tools: Tool[] }) {
         </Empty>
       ) : (
         <>
-          {!chosen && <HeadRow since={countSince(newest.data)} />}
+          {counted.error && <ProblemNote error={counted.error} onRetry={() => void counted.refetch()} />}
+          {!chosen && <HeadRow sort={sort} onSort={sortBy} />}
           <ul aria-label="Tools" className="border-line border-t">
             {shown.map((tool) => (
               <Row
                 key={tool.name}
                 tool={tool}
                 server={serverName(tool.origin)}
-                counts={counts.get(tool.name)}
-                refused={refusals.get(tool.name)?.refused ?? 0}
+                stat={stats.get(tool.name)}
                 isChosen={tool.name === chosen?.name}
                 isCompact={chosen !== undefined}
                 reason={reasonFor(tool)}
@@ -157,10 +181,10 @@ function ToolsContent({ tools }: { tools: Tool[] }) {
               />
             ))}
           </ul>
-          {!chosen && countSince(newest.data) && (
+          {!chosen && (
             <p className="py-2 text-meta text-muted">
-              Calls are those of the newest 1,000 records, refusals those of the last day. The page of a tool counts its
-              own.
+              Counted are the recorded calls that you may see. Failed calls were allowed and ended without a result; the
+              durations are those of calls that reached the tool.
             </p>
           )}
         </>
@@ -282,26 +306,39 @@ function describeCallers(scope: ToolScope): string {
   return scope === "sandbox" ? "agents in sandboxes only" : "project managers and agents in sandboxes";
 }
 
-/** Since when calls are counted: the whole day, or as far as the newest records reach. */
-function countSince(page: { items: AuditRecord[]; next_cursor?: string | null } | undefined): string | null {
-  return page?.next_cursor ? (page.items.at(-1)?.at ?? null) : null;
-}
-
 const COLUMNS =
-  "medium:grid-cols-[70px_minmax(200px,1.4fr)_110px_112px_150px_72px_64px] wide:grid-cols-[70px_minmax(220px,1.6fr)_110px_112px_minmax(80px,0.6fr)_minmax(170px,1fr)_72px_64px_56px]";
+  "medium:grid-cols-[70px_minmax(160px,1.5fr)_minmax(110px,1fr)_112px_56px_60px_52px] split:grid-cols-[70px_minmax(180px,1.5fr)_minmax(130px,1fr)_112px_56px_60px_56px_60px_60px_52px]";
 
-function HeadRow({ since }: { since: string | null }) {
+const SORTS = TOOL_SORTS.map(({ value, name }) => ({ value, name: `By ${name.toLowerCase()}` }));
+
+/** Names of the columns; those of numbers sort by them. */
+function HeadRow({ sort, onSort }: { sort: ToolSort; onSort: (sort: ToolSort) => void }) {
+  const head = (value: ToolSort, className: string) => {
+    const name = TOOL_SORTS.find((entry) => entry.value === value)?.name ?? value;
+    return (
+      <button
+        type="button"
+        aria-pressed={sort === value}
+        onClick={() => onSort(value)}
+        className={cx("hover:underline aria-pressed:font-medium aria-pressed:text-text", className)}
+      >
+        {name}
+        {sort === value && <span aria-hidden="true"> {value === "name" ? "↑" : "↓"}</span>}
+      </button>
+    );
+  };
   return (
-    <div aria-hidden="true" className={cx("hidden gap-x-4 px-2 py-1 text-meta text-faint medium:grid", COLUMNS)}>
-      <span>State</span>
-      <span>Tool</span>
-      <span>Server</span>
-      <span>Scope</span>
-      <span className="hidden wide:block">Roles</span>
-      <span>Effects</span>
-      <span className="text-right">Calls, {since ? <Age at={since} /> : "1 d"}</span>
-      <span className="hidden text-right wide:block">Refused</span>
-      <span className="text-right">Used</span>
+    <div className={cx("hidden gap-x-3 px-2 py-1 text-meta text-faint medium:grid", COLUMNS)}>
+      <span aria-hidden="true">State</span>
+      {head("name", "text-left")}
+      <span aria-hidden="true">Server</span>
+      <span aria-hidden="true">Scope</span>
+      {head("calls", "text-right")}
+      {head("refused", "text-right")}
+      {head("failed", "hidden text-right split:block")}
+      {head("p50", "hidden text-right split:block")}
+      {head("p95", "hidden text-right split:block")}
+      {head("used", "text-right")}
     </div>
   );
 }
@@ -309,8 +346,7 @@ function HeadRow({ since }: { since: string | null }) {
 function Row({
   tool,
   server,
-  counts,
-  refused,
+  stat,
   isChosen,
   isCompact,
   reason,
@@ -318,8 +354,7 @@ function Row({
 }: {
   tool: Tool;
   server: string;
-  counts: CallCounts | undefined;
-  refused: number;
+  stat: ToolStat | undefined;
   isChosen: boolean;
   isCompact: boolean;
   reason: string | null;
@@ -372,39 +407,63 @@ function Row({
     <li
       ref={element}
       className={cx(
-        "grid grid-cols-[70px_1fr_auto] items-center gap-x-4 border-line border-b px-2 py-0.5 hover:bg-surface max-medium:py-2",
+        "grid grid-cols-[70px_1fr_auto] items-center gap-x-3 border-line border-b px-2 py-0.5 hover:bg-surface max-medium:py-2",
         COLUMNS,
       )}
     >
       {toggle}
       {name}
-      <span className="truncate text-meta text-muted max-medium:hidden">
-        <Foreign text={server} />
+      <span className="grid min-w-0 text-meta text-muted max-medium:hidden">
+        <span className="truncate">
+          <Foreign text={server} /> · <RolesHint roles={tool.roles} />
+        </span>
+        <span className="truncate">{describeAnnotations(tool.annotations)}</span>
       </span>
       <ScopeChoice tool={tool} reason={reason} onChange={onChange} />
-      <span className="hidden text-meta text-muted wide:block">
-        {tool.roles.length === 0 ? (
-          "none"
-        ) : (
-          <Hint text={tool.roles.map(toWords).join(", ")}>
-            {tool.roles.length === 1 ? toWords(tool.roles[0] ?? "") : formatCount(tool.roles.length, "role")}
-          </Hint>
-        )}
+      <span className="text-right text-meta max-medium:hidden">
+        {stat ? sumCalls(stat).toLocaleString("en-US") : "–"}
       </span>
-      <span className="text-meta text-muted max-medium:hidden">{describeAnnotations(tool.annotations)}</span>
-      <span className="text-right text-meta max-medium:hidden">{counts?.calls ?? "–"}</span>
-      <span className="hidden text-right text-meta wide:block">
-        {refused > 0 ? <span className="text-bad">✗ {refused}</span> : "–"}
-      </span>
+      <Count className="max-medium:hidden" count={stat?.refused} />
+      <Count className="hidden split:block" count={stat?.failed} />
+      <Duration microseconds={stat?.p50_us} />
+      <Duration microseconds={stat?.p95_us} />
       <span className="text-right text-meta text-faint max-medium:hidden">
-        {counts?.lastAt ? <Age at={counts.lastAt} /> : "–"}
+        {stat ? <Age at={stat.last_at} /> : "–"}
       </span>
       <span className="col-span-3 text-meta text-muted medium:hidden">
         {server} · {describeAnnotations(tool.annotations)}
-        {counts && ` · ${formatCount(counts.calls, "call")}`}
-        {refused > 0 && <span className="text-bad"> · ✗ {refused} refused</span>}
+        {stat && ` · ${formatCount(sumCalls(stat), "call")}`}
+        {stat && stat.refused > 0 && <span className="text-bad"> · ✗ {stat.refused} refused</span>}
+        {stat && stat.failed > 0 && <span className="text-bad"> · ✗ {stat.failed} failed</span>}
+        {stat?.p95_us != null && ` · 95 % within ${formatMicroseconds(stat.p95_us)}`}
       </span>
     </li>
+  );
+}
+
+function RolesHint({ roles }: { roles: readonly string[] }) {
+  if (roles.length === 0) return "no role";
+  return (
+    <Hint text={roles.map(toWords).join(", ")}>
+      {roles.length === 1 ? toWords(roles[0] ?? "") : formatCount(roles.length, "role")}
+    </Hint>
+  );
+}
+
+/** A number of calls that went wrong. */
+function Count({ count, className }: { count: number | undefined; className: string }) {
+  return (
+    <span className={cx("text-right text-meta", className)}>
+      {count ? <span className="text-bad">✗ {count.toLocaleString("en-US")}</span> : "–"}
+    </span>
+  );
+}
+
+function Duration({ microseconds }: { microseconds: number | null | undefined }) {
+  return (
+    <span className="hidden text-right text-meta text-muted split:block">
+      {microseconds == null ? "–" : formatMicroseconds(microseconds)}
+    </span>
   );
 }
 
