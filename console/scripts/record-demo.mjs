@@ -128,6 +128,7 @@ const READS = [
 /** Questions that change nothing and are asked by POST. A field of `ignored` is sent, and the demo asks with any. */
 const QUESTIONS = [
   { path: "/v1/policy/explain-call", question: { call_id: "{call}" } },
+  { path: "/v1/rules/check", question: { name: "{rule}", mode: "{mode}", text: "{text}" } },
   { path: "/v1/task-estimates", question: { project_id: "{project}" }, ignored: { description: "estimate" } },
 ];
 
@@ -169,7 +170,7 @@ const FOLLOW = {
   "/v1/handoffs/{handoff}": (body, { handoff }) => body.decisions?.map(({ step }) => ({ handoff, step })),
   "/v1/projects/{project}/environments": (body, { project }) =>
     body.items?.map(({ version }) => ({ project, version })),
-  "/v1/rules": (body) => body.items?.map((rule) => ({ name: rule.name })),
+  "/v1/rules": (body) => body.items?.flatMap(({ name: rule, mode, text }) => [{ name: rule }, { rule, mode, text }]),
   "/v1/settings": (body) => body.items?.map(({ key }) => ({ key })),
   "/v1/audit": (body) =>
     [...new Set(body.items?.map((record) => record.call_id))].slice(0, MAX_CALLS).map((call) => ({ call })),
@@ -295,7 +296,7 @@ for (let before = -1; before !== answers.size; ) {
   }
   for (const { path, question, ignored } of QUESTIONS) {
     for (const set of setsOf(namesOf(JSON.stringify(question)))) {
-      const asked = JSON.parse(fill(JSON.stringify(question), set));
+      const asked = Object.fromEntries(Object.entries(question).map(([field, it]) => [field, set[namesOf(it)[0]]]));
       const key = `${path} ${JSON.stringify(asked)}`;
       if (answers.has(key)) continue;
       const response = await send("POST", path, { ...asked, ...ignored }, token);

@@ -45,6 +45,14 @@ export async function startRecording(): Promise<void> {
   const offset = Date.parse(recordedAt) - readClock();
   Date.now = () => readClock() + offset;
   forgetOtherRecordings();
+  openNewestTask(api);
+}
+
+/** The inbox of a run that has ended is empty: the demo begins with what was done. */
+function openNewestTask(recorded: RecordedApi): void {
+  const { body } = recorded.answer({ method: "GET", path: "/v1/tasks", body: "" });
+  const newest = (body as { items?: { id: string }[] }).items?.[0];
+  if (window.location.hash === "" && newest) window.history.replaceState(null, "", `#/tasks/${newest.id}`);
 }
 
 /** What a browser keeps of another recording, such as heads of its audit log, contradicts this one. */
