@@ -7,7 +7,6 @@ import {
   createRouter,
   lazyRouteComponent,
 } from "@tanstack/react-router";
-import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
 import type { StatsDays } from "./api/queries-tools";
 import { type InboxKindName, isInboxKind } from "./logic/inbox";
 import type { Task } from "./logic/state";
