@@ -606,6 +606,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/handoffs/{handoff}/decisions/{step}/replays": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a decision as it was recorded, and its replays, newest first, with the fields in which each differs. */
+        get: operations["list_replays"];
+        put?: never;
+        /**
+         * Has a decision asked again with its recorded prompt, by the same model or another one that you may use in the project, and answers when the
+         *     model has. Nothing of the task changes; the project pays for the call. It is refused when the prompt is no longer stored.
+         */
+        post: operations["replay_decision"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/hooks/{project}/{forge}": {
         parameters: {
             query?: never;
@@ -837,7 +858,10 @@ export interface paths {
         /** Lists notification channels. */
         get: operations["list_channels"];
         put?: never;
-        /** Creates a notification channel: a webhook, a mailbox or an ntfy topic. */
+        /**
+         * Creates a notification channel: a webhook, a mailbox or an ntfy topic. A browser is subscribed by
+         *     `POST /v1/web-push/subscriptions`.
+         */
         post: operations["create_channel"];
         delete?: never;
         options?: never;
@@ -2338,6 +2362,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tool-stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Counts the recorded calls of each tool: allowed, refused and failed ones, their median and 95th percentile duration, and the last one. */
+        get: operations["tool_stats"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tools": {
         parameters: {
             query?: never;
@@ -3746,6 +3787,84 @@ export interface components {
             /** @description The recorded decision: `allow`, `deny` or `needs_approval`. */
             then: string;
         };
+        /** @description A replay of a decision. It changed nothing of the task. */
+        DecisionReplayView: {
+            /** @description The text of an answer that is not of the form that was asked for. */
+            answer_text?: string | null;
+            /** @description The call at the model gateway. */
+            call_id?: string | null;
+            /**
+             * Format: int64
+             * @description What it cost, in millionths; absent when it is not known.
+             */
+            cost_micros?: number | null;
+            /**
+             * Format: date-time
+             * @description When it was asked for.
+             */
+            created_at: string;
+            /** @description Where the answer differs from the recorded one; empty unless both are there. */
+            differences?: components["schemas"]["FieldDifference"][];
+            /**
+             * Format: date-time
+             * @description When it ended.
+             */
+            ended_at?: string | null;
+            /** @description Why there is no answer, or what is wrong with it. */
+            error?: string | null;
+            /** @description The handoff of the decision. */
+            handoff_id: string;
+            /**
+             * Format: int64
+             * @description Tokens in; absent when they are not known.
+             */
+            input_tokens?: number | null;
+            /** @description Whether the answer is the recorded one; absent unless both are there. */
+            is_same?: boolean | null;
+            /**
+             * Format: int64
+             * @description How long it took.
+             */
+            latency_ms?: number | null;
+            /** @description The model that was asked for. */
+            model: string;
+            /** @description The answer, without secrets. */
+            output?: unknown;
+            /**
+             * Format: int64
+             * @description Tokens out; absent when they are not known.
+             */
+            output_tokens?: number | null;
+            /** @description The provider that answered. */
+            provider?: string | null;
+            /** @description Unique id of the replay. */
+            replay_id: string;
+            /** @description `running`, `answered`, `invalid` (not of the form that was asked for) or `failed`. */
+            state: components["schemas"]["ReplayState"];
+            /**
+             * Format: int32
+             * @description The number of the decision in its handoff, from 0.
+             */
+            step: number;
+            /** @description The name of the model at that provider. */
+            upstream?: string | null;
+            /** @description Who asked. */
+            user_id: string;
+        };
+        /** @description A recorded decision and its replays. */
+        DecisionReplays: {
+            /**
+             * Format: int64
+             * @description What it cost, in millionths.
+             */
+            cost_micros: number;
+            /** @description The decision as it was recorded. */
+            decision: components["schemas"]["ModelDecision"];
+            /** @description Whether its prompt is still held, so that it can be asked again. */
+            prompt_held: boolean;
+            /** @description Its replays, newest first. */
+            replays: components["schemas"]["DecisionReplayView"][];
+        };
         /** @description One commit that was delivered. */
         DeliveryView: {
             /** @description The commit; none while it is under way. */
@@ -4214,6 +4333,15 @@ export interface components {
          * @enum {string}
          */
         FailureDecision: "retry" | "reduce_scope" | "escalate";
+        /** @description A field in which two answers differ. */
+        FieldDifference: {
+            /** @description The value of the recorded answer; absent where it has none. */
+            original?: unknown;
+            /** @description Where, as a JSON pointer such as `/units/0/title`; empty for the whole answer. */
+            path: string;
+            /** @description The value of the replay; absent where it has none. */
+            replay?: unknown;
+        };
         /**
          * @description How bad a finding is.
          * @enum {string}
@@ -4466,6 +4594,11 @@ export interface components {
              * @description When it ended.
              */
             ended_at?: string | null;
+            /**
+             * Format: int32
+             * @description How many of these attempts ended because nothing was heard of the process that had it.
+             */
+            expired_leases?: number;
             /** @description Why it failed. */
             failure?: string | null;
             /** @description Its id. */
@@ -4852,6 +4985,44 @@ export interface components {
          * @enum {string}
          */
         JobState: "queued" | "running" | "succeeded" | "failed" | "lost" | "cancelled";
+        /**
+         * @description How the lease before a takeover ended.
+         * @enum {string}
+         */
+        LeaseEnd: "released" | "expired" | "replaced";
+        /** @description Another process than before got the lease of a run, or a process got it after a lease that nobody gave back. */
+        LeaseTakeover: {
+            /** @description How the lease before ended. */
+            ended_by: components["schemas"]["LeaseEnd"];
+            /** @description The runner that has the lease since then. */
+            holder: string;
+            /** @description Its process, by the id that it took at its start. */
+            instance?: string | null;
+            /**
+             * Format: date-time
+             * @description When it ended.
+             */
+            lease_ended_at: string;
+            /** @description The runner before. */
+            previous_holder: string;
+            /** @description Its process. */
+            previous_instance?: string | null;
+            /**
+             * Format: date-time
+             * @description When the process before was last heard of: a lease that it took or renewed, or a step that it stored.
+             */
+            previous_seen_at: string;
+            /**
+             * Format: int64
+             * @description The number of the last step before it.
+             */
+            sequence: number;
+            /**
+             * Format: date-time
+             * @description When the lease was granted anew.
+             */
+            taken_at: string;
+        };
         /** @description How many of the changed lines that can run were run by tests. */
         LineCoverage: {
             /**
@@ -5299,7 +5470,7 @@ export interface components {
                 enabled: boolean;
                 /** @description Whether it has a secret. */
                 has_secret: boolean;
-                /** @description `webhook`, `mail` or `ntfy`. */
+                /** @description `webhook`, `mail`, `ntfy` or `web_push`. */
                 kind: string;
                 /** @description Of which kinds of events. */
                 kinds: string[];
@@ -5374,6 +5545,11 @@ export interface components {
                  * @description When it ended.
                  */
                 ended_at?: string | null;
+                /**
+                 * Format: int32
+                 * @description How many of these attempts ended because nothing was heard of the process that had it.
+                 */
+                expired_leases?: number;
                 /** @description Why it failed. */
                 failure?: string | null;
                 /** @description Its id. */
@@ -6351,6 +6527,16 @@ export interface components {
             /** @description The secret that was made for them. It is shown this once. */
             webhook_secret?: string | null;
         };
+        /** @description Has a decision asked again, with the prompt that was recorded. */
+        ReplayDecision: {
+            /** @description The model to ask, by id or tier; the one that was asked then when it is left out. */
+            model?: string | null;
+        };
+        /**
+         * @description How far a replay has got.
+         * @enum {string}
+         */
+        ReplayState: "running" | "answered" | "invalid" | "failed";
         /**
          * @description What kind of report it is.
          * @enum {string}
@@ -7223,6 +7409,8 @@ export interface components {
              * @description How long it took.
              */
             duration_ms: number;
+            /** @description The process that did it, by the id that it took at its start. Absent for a step of a person. */
+            instance?: string | null;
             /** @description The node that ran. */
             node: string;
             /** @description Why it failed, waits, or is redone. */
@@ -7414,6 +7602,8 @@ export interface components {
             steps: components["schemas"]["StepEntry"][];
             /** @description What came of it, once it has ended well. */
             summary?: string | null;
+            /** @description Where another process went on with the run, in order. */
+            takeovers?: components["schemas"]["LeaseTakeover"][];
             /** @description The task. */
             task_id: string;
             /** @description The trace that everything about it carries. */
@@ -7658,6 +7848,61 @@ export interface components {
             openWorldHint: boolean;
             /** @description It changes nothing. */
             readOnlyHint: boolean;
+        };
+        /** @description Counts of the recorded calls of one tool. */
+        ToolCallStats: {
+            /**
+             * Format: int64
+             * @description Calls that the policy allowed.
+             */
+            allowed: number;
+            /**
+             * Format: int64
+             * @description Calls that were allowed and ended without a result: an error, a timeout, a lost connection, a revocation or an unknown end.
+             */
+            failed: number;
+            /**
+             * Format: date-time
+             * @description The time of the newest record.
+             */
+            last_at: string;
+            /**
+             * Format: int64
+             * @description Calls that needed the approval of a person.
+             */
+            needs_approval: number;
+            /**
+             * Format: int64
+             * @description The median duration of the calls that reached the tool, in microseconds; absent when none did.
+             */
+            p50_us?: number | null;
+            /**
+             * Format: int64
+             * @description The 95th percentile of that duration.
+             */
+            p95_us?: number | null;
+            /**
+             * Format: int64
+             * @description Calls that the policy refused.
+             */
+            refused: number;
+            /** @description The tool. */
+            tool: string;
+        };
+        /** @description The recorded calls of each tool in some time. */
+        ToolStats: {
+            /** @description The tools that were called, the most called first. */
+            items: components["schemas"]["ToolCallStats"][];
+            /**
+             * Format: date-time
+             * @description The begin of the time that is counted.
+             */
+            since: string;
+            /**
+             * Format: date-time
+             * @description Its end, exclusive.
+             */
+            until: string;
         };
         /** @description A tool, as it stands. */
         ToolView: {
@@ -10265,6 +10510,75 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_replays: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                handoff: string;
+                step: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DecisionReplays"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    replay_decision: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                handoff: string;
+                step: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReplayDecision"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DecisionReplayView"];
                 };
             };
             /** @description Why it was not done, and what to do next */
@@ -14656,6 +14970,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ServerView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    tool_stats: {
+        parameters: {
+            query?: {
+                /** @description Only calls in this project; of all projects that you may see when it is left out. */
+                project_id?: string;
+                /** @description Only calls at or after this time; a day before the end by default, at most 31 days. */
+                since?: string;
+                /** @description Only calls before this time; now by default. */
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolStats"];
                 };
             };
             /** @description Why it was not done, and what to do next */

@@ -153,7 +153,7 @@ fn start_browser(address: &str, owner: BrowserOwner) -> std::io::Result<()> {
         BrowserOwner::ProcessUser | BrowserOwner::Root => open::that_detached(address),
         BrowserOwner::SudoCaller { user, group } => {
             let launchers = open::commands(address);
-            let installed = launchers.into_iter().find(|launcher| is_installed(launcher));
+            let installed = launchers.into_iter().find(is_installed);
             let launcher = installed.ok_or(std::io::ErrorKind::NotFound)?;
             let status = run_as_user(&launcher, user, group).status()?;
             if status.success() { Ok(()) } else { Err(std::io::ErrorKind::Other.into()) }
