@@ -59,6 +59,9 @@ const MAX_TESTS_PER_HOUR: i32 = 10;
 /// How long the old secret of a webhook signs beside the new one.
 const OLD_SECRET_TTL: Duration = Duration::days(1);
 
+/// Maximum size of the address of a channel.
+const MAX_ADDRESS_BYTES: usize = 2000;
+
 /// Why a channel of a browser is not created by hand.
 const BROWSER_SUBSCRIBES: &str =
     "a browser subscribes itself: press `Notify this browser` in the web console";
@@ -176,16 +179,24 @@ fn validate_channel_address(
         ChannelKind::Mail if !parts.courier.can_send_mail() => {
             invalid_input("no mail server is configured: set mail.server and mail.from")
         }
-        ChannelKind::Mail => Ok(text.to_owned()),
+        ChannelKind::Mail => check_address_length("address", text.to_owned()),
         ChannelKind::Webhook | ChannelKind::Ntfy => {
             let url = validate_web_address("address", text, egress)?;
             if kind == ChannelKind::Ntfy && url.path().trim_matches('/').is_empty() {
                 return invalid_input("`address` is the ntfy server with the topic");
             }
-            Ok(url.into())
+            check_address_length("address", url.into())
         }
         ChannelKind::WebPush => invalid_input(BROWSER_SUBSCRIBES),
     }
+}
+
+/// An address as it is stored: with everything percent-encoded it can be longer than what was given.
+fn check_address_length(field: &str, address: String) -> Result<String, Error> {
+    if address.len() > MAX_ADDRESS_BYTES {
+        return invalid_input(format!("`{field}` has at most {MAX_ADDRESS_BYTES} bytes"));
+    }
+    Ok(address)
 }
 
 /// Returns the secret of a new channel and whether it was generated here.

@@ -583,6 +583,8 @@ async fn a_channel_leads_only_to_public_places_unless_an_admin_says_otherwise() 
     assert_eq!(add("webhook", "https://a:b@example.com/").await.0, 422);
     assert_eq!(add("webhook", "javascript:alert(1)").await.0, 422);
     assert_eq!(add("ntfy", "https://ntfy.sh/").await.0, 422);
+    let long = (422, "`address` has at most 2000 bytes".to_owned());
+    assert_eq!(add("webhook", &format!("https://example.com/{}", "a".repeat(2000))).await, long);
     assert_eq!(
         add("mail", "ada@example.com").await.1,
         "no mail server is configured: set mail.server and mail.from"

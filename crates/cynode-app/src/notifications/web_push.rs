@@ -10,17 +10,14 @@ use cynode_wire::notifications::{ChannelView, SubscribeBrowser, WebPushKeyView};
 use url::Url;
 
 use super::{
-    MAX_USER_CHANNELS, NotificationParts, invalid_input, load_egress_scope, record_channel_event,
-    require_person, to_channel_view, validate_channel_name, validate_event_kinds,
-    validate_web_address,
+    MAX_USER_CHANNELS, NotificationParts, check_address_length, invalid_input, load_egress_scope,
+    record_channel_event, require_person, to_channel_view, validate_channel_name,
+    validate_event_kinds, validate_web_address,
 };
 use crate::{
     AuthenticatedCaller, Ctx, Error, GatewayParts,
     platform::{keys::InstallationKeys, operation},
 };
-
-/// Maximum size of the endpoint of a subscription.
-const MAX_ENDPOINT_BYTES: usize = 2000;
 
 /// How often random bytes may fail to be a key. One in four billion does.
 const MAX_KEY_ATTEMPTS: usize = 8;
@@ -79,10 +76,8 @@ pub async fn subscribe_browser(
 ) -> Result<ChannelView, Error> {
     let caller = require_person(ctx)?;
     let egress = load_egress_scope(ctx.conn()).await?;
-    let address: String = validate_web_address("endpoint", &body.endpoint, egress)?.into();
-    if address.len() > MAX_ENDPOINT_BYTES {
-        return invalid_input(format!("`endpoint` has at most {MAX_ENDPOINT_BYTES} bytes"));
-    }
+    let url = validate_web_address("endpoint", &body.endpoint, egress)?;
+    let address = check_address_length("endpoint", url.into())?;
     let keys = BrowserKeys::parse_keys(&body.p256dh, &body.auth.0)
         .map_err(|error| Error::Invalid(format!("`p256dh`, `auth`: {error}")))?;
     let known = take_over_browser(ctx, caller, &address).await?;

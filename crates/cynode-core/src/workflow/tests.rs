@@ -190,7 +190,7 @@ fn the_page_says_where_the_lease_is_and_how_it_is_taken() {
         "Who may drive the task, and until when by the clock of the database.",
         "takes the lease.",
         "Nobody else holds the lease (409 `lease_held`).",
-        "Every grant raises `fencing_token`. An expired lease is released.",
+        "Every grant raises `fencing_token`. An expired lease is free.",
     ] {
         assert!(page.contains(said), "S002-57: docs/explanation/workflow.md must hold: {said}");
     }

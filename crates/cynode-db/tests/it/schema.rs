@@ -63,6 +63,8 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "rule versions",
         "job changes and presence",
         "decided approvals",
+        "web push",
+        "replays takeovers and tool calls",
     ];
     assert_eq!(pending, all);
 }

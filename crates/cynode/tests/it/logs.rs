@@ -176,7 +176,7 @@ async fn a_connection_to_a_backend_and_an_error_are_told_as_events() {
     let lines = running.lines();
     let mut log = until(&lines, "server.started");
     assert!(running.send("GET /readyz HTTP/1.1", "").starts_with("HTTP/1.1 200"));
-    running.db.execute("DROP TABLE user_sessions").await;
+    running.db.execute("DROP TABLE user_sessions CASCADE").await;
     let token = cynode_app::platform::tokens::issue_token(
         cynode_app::platform::tokens::TokenKind::Session,
         &cynode_app::AppEnvironment::from_system(),
