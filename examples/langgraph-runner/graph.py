@@ -170,7 +170,8 @@ def finalize_summary(state, drive):
     units = drive.position["units"]
     done = [unit for unit in units if unit["state"] == "done"]
     lines = [f"- {u['title']}" + (f" ({u['attempts']} attempts)" if u["attempts"] > 1 else "") for u in done]
-    summary = "\n".join([f"{len(done)} units done:", *lines])
+    noun = "unit" if len(done) == 1 else "units"
+    summary = "\n".join([f"{len(done)} {noun} done:", *lines])
     return step("pass", current_step_index=len(units), summary=summary)
 
 

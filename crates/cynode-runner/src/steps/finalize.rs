@@ -1,7 +1,9 @@
 //! Finalize Summary: requests the delivery and writes the summary.
 
 use cynode_core::{
-    delivery::{ANSWER_END_WITHOUT, ANSWER_RETRY, DeliveryMode, is_end_without_answer},
+    delivery::{
+        ANSWER_END_WITHOUT, ANSWER_RETRY, DeliveryMode, PullRequestRef, is_end_without_answer,
+    },
     evidence::EvidenceCheck,
     workflow::{
         StepVerdict,
@@ -40,16 +42,27 @@ fn render_summary(input: FinalizeInput<'_>) -> FinalizeOutput {
         attempts => format!("- {} ({attempts} attempts)", unit.title),
     });
     let lines: Vec<_> = lines.collect();
-    let counted = format!("{} units done:\n{}", done.len(), lines.join("\n"));
+    let noun = if done.len() == 1 { "unit" } else { "units" };
+    let counted = format!("{} {noun} done:\n{}", done.len(), lines.join("\n"));
     let (text, delivered) = match input.said {
         Some(RunSummary { text, pull_request }) => (Some(text), pull_request),
         None => (None, None),
     };
-    let delivered = delivered.map(|it| format!("Pull request #{}: {}", it.number, it.url));
+    let delivered = delivered.map(|it| render_delivery(&it));
     let without =
         input.without.then(|| "A person decided that it ends without a pull request.".to_owned());
     let parts = [text, Some(counted), delivered, without];
     FinalizeOutput { summary: parts.into_iter().flatten().collect::<Vec<_>>().join("\n\n") }
+}
+
+/// Names the pull request. The path of a local one is an address of the API and means nothing to a reader.
+fn render_delivery(delivered: &PullRequestRef) -> String {
+    let PullRequestRef { number, url } = delivered;
+    if url.starts_with("https://") || url.starts_with("http://") {
+        format!("Pull request #{number}: {url}")
+    } else {
+        format!("Pull request #{number}")
+    }
 }
 
 /// Returns whether undelivered work would be lost if the task ended now.

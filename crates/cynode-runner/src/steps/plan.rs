@@ -154,7 +154,8 @@ pub(super) fn present_plan(
         return CheckpointDraft { note, ..CheckpointDraft::new(StepVerdict::Pass, state) };
     }
     let units = state.plan.as_ref().map_or(0, |plan| plan.planned_units().len());
-    let mut question = format!("May the plan of {units} units be carried out?");
+    let noun = if units == 1 { "unit" } else { "units" };
+    let mut question = format!("May the plan of {units} {noun} be carried out?");
     for line in base.map(BaseChecks::describe_checks).unwrap_or_default() {
         question.push_str("\n- ");
         question.push_str(&line);

@@ -470,7 +470,7 @@ async fn when_all_is_done_the_task_is_finished_and_summed_up() {
     let set = Set::unit(UnitState::Done, JobState::Succeeded, 2);
     assert_eq!(set.play(WorkflowStep::DispatchStep).await.verdict, StepVerdict::Done);
     let step = set.play(WorkflowStep::FinalizeSummary).await;
-    assert_eq!(step.state.summary.as_deref(), Some("1 units done:\n- a (2 attempts)"));
+    assert_eq!(step.state.summary.as_deref(), Some("1 unit done:\n- a (2 attempts)"));
 }
 
 /// A unit that is done and left a commit.
@@ -487,7 +487,18 @@ async fn the_summary_names_the_pull_request() {
     let summary = RunSummary { text: "A toggle was added.".into(), pull_request };
     set.mind.summary = Some(Ok(AgentReply::Done(Some(summary), 5)));
     let step = set.play(WorkflowStep::FinalizeSummary).await;
-    let words = "A toggle was added.\n\n1 units done:\n- a\n\nPull request #7: https://x/7";
+    let words = "A toggle was added.\n\n1 unit done:\n- a\n\nPull request #7: https://x/7";
+    assert_eq!((step.verdict, step.state.summary.as_deref()), (StepVerdict::Pass, Some(words)));
+}
+
+#[tokio::test]
+async fn the_summary_names_a_local_pull_request_without_the_path_of_the_api() {
+    let mut set = brought();
+    let pull_request = Some(PullRequestRef { number: 7, url: "/v1/pull-requests/pul_1".into() });
+    let summary = RunSummary { text: "A toggle was added.".into(), pull_request };
+    set.mind.summary = Some(Ok(AgentReply::Done(Some(summary), 5)));
+    let step = set.play(WorkflowStep::FinalizeSummary).await;
+    let words = "A toggle was added.\n\n1 unit done:\n- a\n\nPull request #7";
     assert_eq!((step.verdict, step.state.summary.as_deref()), (StepVerdict::Pass, Some(words)));
 }
 
@@ -520,7 +531,7 @@ async fn what_cannot_be_delivered_waits_for_a_person_who_has_the_last_word() {
     assert_eq!(set.play(WorkflowStep::FinalizeSummary).await.verdict, StepVerdict::Wait);
     set.position.ended_wait = Some(said("End without"));
     let step = set.play(WorkflowStep::FinalizeSummary).await;
-    let words = "1 units done:\n- a\n\nA person decided that it ends without a pull request.";
+    let words = "1 unit done:\n- a\n\nA person decided that it ends without a pull request.";
     assert_eq!((step.verdict, step.state.summary.as_deref()), (StepVerdict::Pass, Some(words)));
 }
 
@@ -967,7 +978,7 @@ async fn checks_are_tried_before_anybody_is_asked_about_the_plan_and_no_model_is
     let known = base(&[(&checks[0], 1, "no"), (&checks[1], 0, "")], EvidenceState::Failed);
     set.position.base_checks = Some(known);
     let step = set.play(WorkflowStep::PlanSteps).await;
-    let question = "May the plan of 1 units be carried out?\n\
+    let question = "May the plan of 1 unit be carried out?\n\
         - `./holds.sh` fails before any change (exit code 1): the work has to make it pass\n\
         - `make test` passes before any change";
     assert_eq!(asked_of(&step), (Some(WaitReason::Approval), question.to_owned()));
@@ -1073,7 +1084,7 @@ async fn without_a_node_the_plan_goes_on_and_says_that_nothing_was_tried() {
     let waits = base(&[(&checks[0], 0, "")], EvidenceState::Gathering);
     set.position.base_checks = Some(BaseChecks { unclaimed: true, ..waits.clone() });
     let step = set.play(WorkflowStep::PlanSteps).await;
-    let question = "May the plan of 1 units be carried out?\n\
+    let question = "May the plan of 1 unit be carried out?\n\
         - the checks could not be tried before the work: no node took the job within 60 s";
     assert_eq!(asked_of(&step), (Some(WaitReason::Approval), question.to_owned()));
     assert_eq!(step.effects, [StepEffect::SkipChecks]);

@@ -365,8 +365,7 @@ fn eleven_steps(stage: &Stage, seen: &TaskRecords, checks: &mut Checks) {
     let words = sample.answers["summarise"].answer["summary"].as_str().unwrap_or_default();
     let counted = "2 units done:\n- Add dark mode toggle to settings\n- Review the change";
     let offered = seen.offered.first().unwrap_or(&Value::Null);
-    let url = offered["url"].as_str().unwrap_or_default();
-    let named = format!("Pull request #{}: {url}", offered["number"]);
+    let named = format!("Pull request #{}", offered["number"]);
     let summary = format!("{words}\n\n{counted}\n\n{named}");
     checks.that("summary", &seen.timeline["summary"], &json!(summary));
     checks.that("commits", &delivered(stage, seen), &expected_commits(&sample.workers["fixer"]));
