@@ -8,9 +8,16 @@ import { placeLanes } from "../src/logic/lanes";
 import { toLogRows } from "../src/logic/log";
 import { parseCriteria, parseLimit } from "../src/logic/new-task";
 import { layoutPlan } from "../src/logic/plan";
-import { describeStanding, describeSteps, standingOf, type Task, type Timeline } from "../src/logic/state";
+import {
+  describeStanding,
+  describeSteps,
+  standingOf,
+  type Task,
+  type Timeline,
+  withoutDelivery,
+} from "../src/logic/state";
 import { groupTests } from "../src/logic/tests";
-import { describeCommand, quoteShell, stripTerminal, writeOutHidden } from "../src/logic/text";
+import { describeCommand, quoteShell, splitBlocks, stripTerminal, writeOutHidden } from "../src/logic/text";
 
 const NOW = Date.parse("2026-01-01T00:10:00Z");
 
@@ -139,7 +146,22 @@ describe("the sentence of a task", () => {
     });
   });
 
-  it("has a state for each of the seven steps", () => {
+  it("is its first sentence when it has a summary", () => {
+    const summary = "`slug --max 5` cuts names, e.g. at No. 5. The first attempt cut words.\n\n1 unit done:\n- a";
+    const shown = describeStanding(task({ state: "completed" }), timeline({ state: "completed", summary }), NOW);
+    expect(shown.text).toBe("`slug --max 5` cuts names, e.g. at No. 5.");
+  });
+
+  it("has a summary without the pull request that the page shows itself", () => {
+    const body = "It was mended.\n\n1 unit done:\n- a";
+    expect(
+      ["", ": https://forge.example/7", ": /v1/pull-requests/pul_1"].map((end) =>
+        withoutDelivery(`${body}\n\nPull request #7${end}`),
+      ),
+    ).toEqual([body, body, body]);
+  });
+
+  it("has a state for each step, and giving up only where it happened", () => {
     const step = {
       sequence: 1,
       attempt: 1,
@@ -159,8 +181,14 @@ describe("the sentence of a task", () => {
       "before",
       "before",
       "before",
-      "before",
     ]);
+    const failed = [...steps, { ...step, node: "mark_failed", verdict: "pass" }];
+    expect(describeSteps(timeline({ state: "failed", node: "mark_failed", steps: failed })).at(-1)).toEqual({
+      node: "mark_failed",
+      words: "Give up",
+      state: "failed",
+      visits: 1,
+    });
   });
 });
 
@@ -214,6 +242,23 @@ describe("foreign text", () => {
       describeCommand(["sh", "-c", "npm test"]),
       describeCommand(["sh", "a b"]),
     ]).toEqual([`run 'it'\\''s; rm -rf /'`, "npm test", "sh 'a b'"]);
+  });
+});
+
+describe("a text of several lines", () => {
+  it("has paragraphs and lists, with the numbers that were written", () => {
+    expect(splitBlocks("Two units:\n- a\n  and more\n- b\n\n\n3. c\nafter it\n-1 is no item")).toEqual([
+      { kind: "text", text: "Two units:" },
+      {
+        kind: "list",
+        items: [
+          { number: null, text: "a\nand more" },
+          { number: null, text: "b" },
+        ],
+      },
+      { kind: "list", items: [{ number: "3.", text: "c" }] },
+      { kind: "text", text: "after it\n-1 is no item" },
+    ]);
   });
 });
 

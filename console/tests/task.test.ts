@@ -2,7 +2,14 @@ import { describe, expect, it } from "vitest";
 import { staleKeys } from "../src/events/invalidate";
 import { toTreeRows } from "../src/logic/file-tree";
 import { colourLine, patternOf } from "../src/logic/highlight";
-import { type Decision, describeDecision, describeViewers, findDecision, type InboxItem } from "../src/logic/inbox";
+import {
+  type Decision,
+  describeDecision,
+  describeItem,
+  describeViewers,
+  findDecision,
+  type InboxItem,
+} from "../src/logic/inbox";
 import { accumulateCosts, costAt, findRecoveries, forecastCost, groupAttempts, listEntries } from "../src/logic/lanes";
 import { findRow, listFoldable, selectRows, toLogRows, toRawLog } from "../src/logic/log";
 import { describeEstimate } from "../src/logic/new-task";
@@ -140,9 +147,9 @@ describe("the entries of a timeline", () => {
       waits: [{ wait_id: "wai_1", reason: "human_input", owner: "person", question: "Which?", opened_at: at(1) }],
     });
     expect(listEntries(story).map((entry) => [entry.at, entry.what, entry.state, entry.note])).toEqual([
-      [time(1), "You", "asked", "Which?"],
+      [time(1), "Question", "asked", "Which?"],
       [time(2), "Job", "began", "attempt 1"],
-      [time(3), "Plan", "pass", null],
+      [time(3), "Plan", "done", null],
       [time(5), "Job", "succeeded", "attempt 1, 3 s"],
     ]);
   });
@@ -420,5 +427,21 @@ describe("replays of a decision", () => {
     );
     expect(describeReplay(replay({ state: "invalid" }))).toBe("The answer is not of the form that was asked for.");
     expect([undefined, "a", { b: 1 }].map(writeAnswerValue)).toEqual(["", "a", '{\n  "b": 1\n}']);
+  });
+});
+
+describe("an item of the inbox", () => {
+  it("says in one line what stands still and what it is about, without the keys of units", () => {
+    const plan = "1. Write the API (api)\n2. Write the page (ui), after api\nTaken for granted: the port is free";
+    const held = { blocked_tasks: 2, blocked_units: 1 };
+    expect([
+      describeItem({ kind: "plan", text: plan, blocked_tasks: 1, blocked_units: 2 }),
+      describeItem({ kind: "plan", text: "May the plan be carried out?\n- yes", ...held }),
+      describeItem({ kind: "question", text: "Which?\n1. a (b)", blocked_tasks: 1, blocked_units: 0 }),
+    ]).toEqual([
+      "2 units wait · Write the API, Write the page",
+      "2 tasks stand still · 1 unit waits · May the plan be carried out?",
+      "Which?",
+    ]);
   });
 });

@@ -101,7 +101,8 @@ def plan_steps(state, drive):
     done = {"plan": plan, "feedback": feedback, "effects": [{"effect": "plan_units", "units": plan["steps"]}]}
     # Whatever is not a clear no is a yes: to ask once too often does no harm.
     if state["preferences_effective"].get("workflow.approve_plan", True) is not False:
-        question = f"May the plan of {len(plan['steps'])} units be carried out?"
+        units = len(plan["steps"])
+        question = f"May the plan of {units} {'unit' if units == 1 else 'units'} be carried out?"
         return step("wait", wait={"reason": "approval", "question": question}, **done)
     return step("pass", **done)
 

@@ -1,6 +1,8 @@
 /** What needs a person. */
 
 import type { Schema } from "../api/client";
+import { formatCount } from "./format";
+import { firstLine } from "./text";
 
 /** `viewers` are other people who look at it now. */
 export type InboxItem = Schema["InboxItem"] & { viewers?: string[] };
@@ -23,6 +25,24 @@ export type InboxKindName = InboxKind;
 /** Returns whether a value names a kind of item. */
 export function isInboxKind(value: unknown): value is InboxKindName {
   return typeof value === "string" && Object.hasOwn(KIND_WORDS, value);
+}
+
+/** Returns an item in one line: what stands still because of it, and what it is about. */
+export function describeItem(item: Pick<InboxItem, "kind" | "text" | "blocked_tasks" | "blocked_units">): string {
+  const units = item.blocked_units;
+  const parts = [
+    item.blocked_tasks > 1 ? `${formatCount(item.blocked_tasks, "task")} stand still` : null,
+    units ? `${formatCount(units, "unit")} wait${units === 1 ? "s" : ""}` : null,
+    item.kind === "plan" ? listPlanTitles(item.text).join(", ") || firstLine(item.text) : firstLine(item.text),
+  ];
+  return parts.filter(Boolean).join(" · ");
+}
+
+/** Returns the titles of the units in the words of a plan: `1. Title (key), after other-key`. */
+export function listPlanTitles(text: string): string[] {
+  return [...text.matchAll(/^\d+\. (.+?)(?: \([a-z0-9-]+\))?(?:, after [a-z0-9, -]+)?$/gm)].map(
+    (match) => match[1] ?? "",
+  );
 }
 
 /** Returns who else looks at an item, in a sentence. */

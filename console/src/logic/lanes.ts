@@ -51,9 +51,28 @@ function toTime(text: string | null | undefined, other: number): number {
   return text ? new Date(text).getTime() : other;
 }
 
-function nameUnits(timeline: Timeline): (unit: string) => string {
+/** Returns how the units of a task are called by people. */
+export function nameUnits(timeline: Timeline): (unit: string) => string {
   const titles = new Map(timeline.units.map((unit) => [unit.key, unit.title]));
   return (unit) => titles.get(unit) ?? (unit === BASE_UNIT ? "Checks before any change" : unit);
+}
+
+/** Returns the words for an attempt; the checks before any change belong to none. */
+export function nameTry(attempt: number): string | null {
+  return attempt > 0 ? `attempt ${attempt}` : null;
+}
+
+const VERDICT_WORDS: Record<string, string> = {
+  pass: "done",
+  done: "all done",
+  redo: "once more",
+  revise: "plan again",
+  wait: "waits",
+  fail: "failed",
+};
+
+function nameVerdict(verdict: string): string {
+  return VERDICT_WORDS[verdict] ?? verdict;
 }
 
 /** Places steps, jobs, waits, restarts and costs. What is not over yet lasts until now. */
@@ -102,7 +121,7 @@ export function placeLanes(timeline: Timeline, now: number, handoffs: readonly H
         start: began,
         end: toTime(job.ended_at, end),
         kind: job.state === "failed" || job.state === "lost" ? "failed" : "work",
-        words: `attempt ${job.attempt}, ${job.state}`,
+        words: [nameTry(job.attempt), job.state].filter(Boolean).join(", "),
       });
     }
   }
@@ -120,7 +139,7 @@ function placeSteps(timeline: Timeline, lane: (name: string) => Lane): void {
       start: at - step.duration_ms,
       end: at,
       kind: step.verdict === "fail" ? "failed" : step.node === "verify_step_result" ? "check" : "work",
-      words: `${nameStep(step.node)}, ${step.verdict}`,
+      words: `${nameStep(step.node)}, ${nameVerdict(step.verdict)}`,
     });
   }
 }
@@ -289,6 +308,13 @@ export interface TimelineEntry {
   job: string | null;
 }
 
+/** What is wanted from a person. */
+const PERSON_WORDS: Partial<Record<Timeline["waits"][number]["reason"], string>> = {
+  approval: "Decision",
+  human_input: "Question",
+  paused: "Pause",
+};
+
 /** Returns everything that happened in one list, oldest first: steps, jobs, questions to people and restarts. */
 export function listEntries(timeline: Timeline, handoffs: readonly Handoff[] = []): TimelineEntry[] {
   const name = nameUnits(timeline);
@@ -296,13 +322,14 @@ export function listEntries(timeline: Timeline, handoffs: readonly Handoff[] = [
   for (const step of timeline.steps) {
     // A wait without words says only that the one before it goes on.
     if (step.verdict === "wait" && !step.note) continue;
-    const tone = step.verdict === "pass" || step.verdict === "done" ? "ok" : step.verdict === "wait" ? "muted" : "warn";
+    const tones: Record<string, TimelineEntry["tone"]> = { pass: "ok", done: "ok", wait: "muted", fail: "bad" };
+    const tone = tones[step.verdict] ?? "warn";
     entries.push({
       key: `step ${step.sequence}`,
       at: toTime(step.at, 0),
       what: nameStep(step.node),
       tone,
-      state: step.verdict,
+      state: nameVerdict(step.verdict),
       unit: step.unit ? name(step.unit) : null,
       note: step.note ?? null,
       micros: step.cost_micros,
@@ -312,9 +339,17 @@ export function listEntries(timeline: Timeline, handoffs: readonly Handoff[] = [
   for (const job of timeline.jobs) {
     const entry = { unit: name(job.unit), micros: 0, job: job.job_id };
     if (job.started_at) {
-      const note = `attempt ${job.attempt}${job.worker ? ` on ${shortenId(job.worker)}` : ""}`;
+      const note = [nameTry(job.attempt), job.worker ? `on node ${shortenId(job.worker)}` : null].filter(Boolean);
       const at = toTime(job.started_at, 0);
-      entries.push({ ...entry, key: `${job.job_id} start`, at, what: "Job", tone: "muted", state: "began", note });
+      entries.push({
+        ...entry,
+        key: `${job.job_id} start`,
+        at,
+        what: "Job",
+        tone: "muted",
+        state: "began",
+        note: note.join(" ") || null,
+      });
     }
     if (job.ended_at) {
       const took = job.started_at ? toTime(job.ended_at, 0) - toTime(job.started_at, 0) : 0;
@@ -325,15 +360,19 @@ export function listEntries(timeline: Timeline, handoffs: readonly Handoff[] = [
         what: "Job",
         tone: job.state === "succeeded" ? "ok" : "bad",
         state: job.state,
-        note: `attempt ${job.attempt}, ${formatDuration(took)}`,
+        note: [nameTry(job.attempt), formatDuration(took)].filter(Boolean).join(", "),
       });
     }
   }
   for (const wait of timeline.waits) {
     if (wait.owner !== "person") continue;
-    const entry = { what: "You", unit: null, micros: 0, job: null };
+    const what = PERSON_WORDS[wait.reason] ?? "Question";
+    const entry = { what, unit: null, micros: 0, job: null };
     const at = toTime(wait.opened_at, 0);
-    const asked = { state: "asked", note: wait.question ?? WAIT_WORDS[wait.reason] };
+    const asked = {
+      state: wait.reason === "paused" ? "began" : "asked",
+      note: wait.question ?? WAIT_WORDS[wait.reason],
+    };
     entries.push({ ...entry, ...asked, key: `${wait.wait_id} open`, at, tone: "warn" });
     if (wait.resolved_at) {
       const answered = { state: wait.resolution ?? "answered", note: wait.answer ?? null };

@@ -2,7 +2,7 @@
 
 import type { Schema } from "../api/client";
 import { formatAge, formatCount } from "./format";
-import { firstLine } from "./text";
+import { firstLine, firstSentence } from "./text";
 
 export type Task = Schema["TaskView"];
 export type Timeline = Schema["TaskTimeline"];
@@ -89,10 +89,11 @@ export interface StepState {
   visits: number;
 }
 
-/** Returns the seven steps with how often each was done and which one is now. */
+/** Returns the steps with how often each was done and which one is now. Giving up is a step only where it happened. */
 export function describeSteps(timeline: Timeline): StepState[] {
   const ended = timeline.state === "completed" || timeline.state === "failed" || timeline.state === "cancelled";
-  return STEPS.map(({ node, words }) => {
+  const givesUp = timeline.node === "mark_failed" || timeline.steps.some((step) => step.node === "mark_failed");
+  return STEPS.filter(({ node }) => node !== "mark_failed" || givesUp).map(({ node, words }) => {
     const entries = timeline.steps.filter((step) => step.node === node);
     const visits = entries.filter((step) => step.verdict !== "wait").length;
     const now = !ended && timeline.node === node;
@@ -134,7 +135,7 @@ export function describeStanding(task: Task, timeline: Timeline | null, now: num
 }
 
 function describeCompletion(timeline: Timeline | null): StandingSentence {
-  const text = timeline?.summary ? firstLine(timeline.summary) : "It is done: its acceptance criteria hold.";
+  const text = timeline?.summary ? firstSentence(timeline.summary) : "It is done: its acceptance criteria hold.";
   const request = timeline?.pull_request;
   switch (request?.state) {
     case "open":
@@ -181,6 +182,22 @@ function describeWork(timeline: Timeline, now: number): StandingSentence {
       : "It runs.";
   return { text, need: "Nothing is needed from you." };
 }
+
+/** The line of a summary that names the pull request. */
+const DELIVERY_LINE = /\n*^Pull request #\d+(?:: \S+)?$\n*/m;
+
+/** Returns the summary of a task for a page that shows the pull request itself. */
+export function withoutDelivery(summary: string): string {
+  return summary.replace(DELIVERY_LINE, "\n\n").trim();
+}
+
+export const PULL_REQUEST_STANDINGS: Record<Schema["PullRequestState"], Standing> = {
+  opening: "works",
+  open: "person",
+  merged: "done",
+  closed: "cancelled",
+  failed: "failed",
+};
 
 /** Returns whether more can happen in a task. */
 export function isAlive(state: Task["state"]): boolean {

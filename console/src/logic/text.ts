@@ -78,6 +78,49 @@ export function firstLine(text: string): string {
   return end < 0 ? text : text.slice(0, end);
 }
 
+/** Returns the first sentence of a text. A point ends one only before a capital letter or the end of the line. */
+export function firstSentence(text: string): string {
+  const line = firstLine(text);
+  return /^.+?[.!?](?=\s+["“`(]?\p{Lu}|\s*$)/u.exec(line)?.[0] ?? line;
+}
+
+export interface TextItem {
+  /** The number of an ordered item as it is written; null for a bullet. */
+  number: string | null;
+  text: string;
+}
+
+export type TextBlock = { kind: "text"; text: string } | { kind: "list"; items: TextItem[] };
+
+const ITEM = /^ {0,3}(?:[-*•]|(\d{1,3}[.)])) +(?=\S)/;
+
+/** Splits a text of several lines into paragraphs and lists. An indented line after an item belongs to it. */
+export function splitBlocks(text: string): TextBlock[] {
+  const blocks: TextBlock[] = [];
+  let isOpen = false;
+  for (const line of text.split("\n")) {
+    const last = isOpen ? blocks.at(-1) : undefined;
+    const item = ITEM.exec(line);
+    if (item) {
+      const entry = { number: item[1] ?? null, text: line.slice(item[0].length) };
+      if (last?.kind === "list") last.items.push(entry);
+      else blocks.push({ kind: "list", items: [entry] });
+      isOpen = true;
+    } else if (line.trim() === "") {
+      isOpen = false;
+    } else if (last?.kind === "list" && /^\s{2,}/.test(line)) {
+      const entry = last.items.at(-1);
+      if (entry) entry.text += `\n${line.trim()}`;
+    } else if (last?.kind === "text") {
+      last.text += `\n${line}`;
+    } else {
+      blocks.push({ kind: "text", text: line });
+      isOpen = true;
+    }
+  }
+  return blocks;
+}
+
 /** Quotes words for a shell, so that a copied command means what is shown. */
 export function quoteShell(words: readonly string[]): string {
   return words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)).join(" ");

@@ -72,6 +72,9 @@ function TaskLink({ task, children }: { task: string; children: ReactNode }) {
   );
 }
 
+/** Letters of a title that the graph shows for sure. */
+const MAX_TITLE_IN_GRAPH = 44;
+
 function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string; project: string | null }) {
   const task = useQuery(taskQuery(id));
   const me = useQuery(meQuery);
@@ -102,10 +105,13 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
       <Loaded query={task}>
         {(data) => (
           <>
-            <p className="text-lead">
+            <p dir="auto" className="max-w-[760px] text-lead">
               “<Foreign text={data.description} />”
             </p>
-            <Prose text={bodyOf(item)} className="text-muted" />
+            {/* The graph cuts long titles, and nobody decides about half a title. */}
+            {(!planned.data || planned.data.plan.steps.some((step) => step.title.length > MAX_TITLE_IN_GRAPH)) && (
+              <Prose text={bodyOf(item)} className="text-muted" />
+            )}
             {planned.data ? (
               <PlanGraph
                 units={planned.data.plan.steps.map((step) => ({
@@ -358,7 +364,7 @@ function CallDetail({ item, project }: { item: InboxItem; project: string | null
                   ? [
                       "Task",
                       <TaskLink key="task" task={data.task_id}>
-                        {data.task_id.slice(-8)}
+                        {item.task_name ?? data.task_id.slice(-8)}
                       </TaskLink>,
                     ]
                   : null,

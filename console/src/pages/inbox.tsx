@@ -6,10 +6,9 @@ import { ArrowLeft } from "lucide-react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { inboxQuery, projectsQuery } from "../api/queries";
 import { useDecisions } from "../events/decisions";
-import { formatCount } from "../logic/format";
-import { findDecision, type InboxItem, type InboxKind, type InboxView, KIND_WORDS } from "../logic/inbox";
-import { firstLine, writeOutHidden } from "../logic/text";
-import { Age, cx, Empty, Foreign, Loaded, Page } from "../ui/basic";
+import { describeItem, findDecision, type InboxItem, type InboxKind, type InboxView, KIND_WORDS } from "../logic/inbox";
+import { writeOutHidden } from "../logic/text";
+import { Age, cx, Empty, Foreign, Key, Loaded, Page } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { useKeys } from "../ui/keys";
 import { NotifyBrowser } from "../ui/notify-browser";
@@ -82,7 +81,10 @@ function InboxContent({ items, counts }: { items: InboxItem[]; counts: InboxView
             <Link to="/tasks/new" className="font-medium text-accent underline">
               Start a task
             </Link>
-            <span className="text-muted"> or press c.</span>
+            <span className="text-muted max-small:hidden">
+              {" "}
+              or press <Key name="C" />
+            </span>
           </p>
           <NotifyBrowser brief />
         </Empty>
@@ -163,10 +165,6 @@ function Row({ item, isChosen, project }: { item: InboxItem; isChosen: boolean; 
   }, [isChosen]);
   const words = KIND_WORDS[item.kind];
   const name = item.task_name ?? item.title;
-  const held = [
-    item.blocked_tasks > 1 ? `${formatCount(item.blocked_tasks, "task")} stand still` : null,
-    item.blocked_units ? `${formatCount(item.blocked_units, "unit")} wait${item.blocked_units === 1 ? "s" : ""}` : null,
-  ].filter(Boolean);
   return (
     <li>
       <Link
@@ -190,7 +188,7 @@ function Row({ item, isChosen, project }: { item: InboxItem; isChosen: boolean; 
           <Age at={item.since} className="shrink-0 text-meta text-faint" />
         </span>
         <span className="truncate pl-6 text-meta text-muted">
-          <Foreign text={[...held, firstLine(item.text)].filter(Boolean).join(" · ")} />
+          <Foreign text={describeItem(item)} />
         </span>
       </Link>
     </li>

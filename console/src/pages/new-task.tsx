@@ -101,7 +101,12 @@ export function NewTaskPage() {
           {(data) =>
             data.items.length === 0 ? (
               <Empty title="A task belongs to a project, and there is none yet.">
-                <p className="text-muted">Make one, and import the repository that you stand in:</p>
+                <p className="text-muted">
+                  <Link to="/projects" className="font-medium text-accent underline">
+                    Make a project
+                  </Link>
+                  , or make one and import the repository that you stand in:
+                </p>
                 <Command line="cynork project create NAME" />
                 <Command line="cynork project import . --project NAME" />
               </Empty>
@@ -125,7 +130,10 @@ export function NewTaskPage() {
                   label="Project"
                   value={project}
                   onChange={(value) => change({ project: value })}
-                  options={data.items.map((it) => ({ value: it.id, name: `${it.title} (${it.slug})` }))}
+                  options={data.items.map((it) => ({
+                    value: it.id,
+                    name: it.title === it.slug ? it.slug : `${it.title} (${it.slug})`,
+                  }))}
                 />
                 <Field
                   label="Checks"

@@ -1,5 +1,5 @@
 import { Link } from "@tanstack/react-router";
-import { Page } from "../ui/basic";
+import { Key, Page } from "../ui/basic";
 
 export function NotFound() {
   return (
@@ -10,7 +10,10 @@ export function NotFound() {
           <Link to="/" className="text-accent underline">
             Go to the inbox
           </Link>{" "}
-          or press Ctrl K to find a task or project.
+          <span className="max-small:hidden">
+            or press <Key name="Ctrl K" /> to find a task or a project
+          </span>
+          <span className="small:hidden">or search with the glass above</span>.
         </p>
       </div>
     </Page>

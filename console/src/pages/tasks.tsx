@@ -15,7 +15,7 @@ const STATES: readonly { value: Task["state"] | ""; name: string }[] = [
   { value: "", name: "Every state" },
   { value: "running", name: "Running" },
   { value: "queued", name: "Queued" },
-  { value: "completed", name: "Completed" },
+  { value: "completed", name: "Done" },
   { value: "failed", name: "Given up" },
   { value: "cancelled", name: "Cancelled" },
 ];
@@ -114,7 +114,17 @@ export function TasksPage() {
 }
 
 function NoTasks({ filtered }: { filtered: boolean }) {
-  if (filtered) return <Empty title="No task is like this." />;
+  if (filtered) {
+    return (
+      <Empty title="No task is like this.">
+        <p>
+          <Link to="/tasks" search={{}} className="font-medium text-accent underline">
+            Show every task
+          </Link>
+        </p>
+      </Empty>
+    );
+  }
   return (
     <Empty title="There is no task yet.">
       <p className="text-muted">
@@ -161,7 +171,10 @@ function Row({
         <span className="truncate font-medium max-medium:order-1" title={task.name}>
           <Foreign text={task.name} />
         </span>
-        <span className="truncate text-muted max-medium:order-5 max-medium:col-span-2">
+        <span
+          dir="auto"
+          className="text-muted max-medium:order-5 max-medium:col-span-2 max-medium:line-clamp-2 medium:truncate"
+        >
           <Foreign text={sentence} />
         </span>
         <span className="text-meta text-muted max-medium:order-4 max-medium:text-right">{project}</span>

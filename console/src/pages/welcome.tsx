@@ -46,9 +46,16 @@ export function WelcomePage() {
       <PageHead
         title="First steps"
         lead={
-          next === null && isRead
-            ? "Everything is there. New tasks begin on the page Tasks."
-            : "Each step tests what it sets. You can leave at any time: what is done stays done."
+          next === null && isRead ? (
+            <>
+              Everything is set up.{" "}
+              <Link to="/tasks/new" className="text-accent underline">
+                Start a task
+              </Link>
+            </>
+          ) : (
+            "Each step tests what it sets. You can leave at any time: what is done stays done."
+          )
         }
       />
       <div className="grid grid-cols-1 gap-8 medium:grid-cols-[220px_1fr]">
@@ -124,20 +131,22 @@ function Step({
   const { standing, word } = STANDINGS[state];
   return (
     <section aria-labelledby={`step-${step}`} className="grid grid-cols-1 gap-3">
-      <div className="flex flex-wrap items-baseline gap-x-3 border-line border-b pb-1">
-        <h2 id={`step-${step}`} className="text-lead">
-          {STEP_TITLES[step]}
-        </h2>
-        <span className="text-meta">
-          <Sign standing={standing} word={word} />
-        </span>
-        {summary && <span className="text-meta text-muted">{summary}</span>}
+      <div className="flex items-baseline gap-x-3 border-line border-b pb-1">
+        <div className="flex min-w-0 flex-1 flex-wrap items-baseline gap-x-3">
+          <h2 id={`step-${step}`} className="text-lead">
+            {STEP_TITLES[step]}
+          </h2>
+          <span className="text-meta">
+            <Sign standing={standing} word={word} />
+          </span>
+          {summary && <span className="text-meta text-muted">{summary}</span>}
+        </div>
         {step !== open && (
           <Link
             to="/welcome"
             search={(previous) => ({ ...previous, step })}
             replace
-            className="ml-auto text-accent underline"
+            className="shrink-0 text-accent underline"
           >
             Open<span className="sr-only"> {STEP_TITLES[step]}</span>
           </Link>
@@ -194,7 +203,7 @@ function InstallationStep() {
 function CheckSummary() {
   const readiness = useQuery(readinessQuery);
   const count = readiness.data?.checks.filter((check) => check.status !== "ok" && check.name !== "models").length ?? 0;
-  return count > 0 ? `${count} to look at` : null;
+  return count > 0 ? `${formatCount(count, "check")} to look at` : null;
 }
 
 function ModelSummary() {

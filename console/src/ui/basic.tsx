@@ -12,7 +12,7 @@ import {
 import { asProblem } from "../api/problem";
 import { formatAge, formatTime, shortenId } from "../logic/format";
 import { SIGNS, type Standing } from "../logic/state";
-import { splitHidden } from "../logic/text";
+import { splitBlocks, splitHidden, type TextItem } from "../logic/text";
 
 export function cx(...names: (string | false | null | undefined)[]): string {
   return names.filter(Boolean).join(" ");
@@ -116,12 +116,41 @@ export function Foreign({ text }: { text: string }) {
   );
 }
 
-/** Foreign text of several lines. */
+/** Foreign text of several lines: paragraphs and lists, each in the direction of its own script. */
 export function Prose({ text, className }: { text: string; className?: string }) {
   return (
-    <div className={cx("max-w-[760px] whitespace-pre-wrap", className)}>
-      <Inline text={text} />
+    <div className={cx("grid max-w-[760px] grid-cols-1 gap-2 whitespace-pre-wrap", className)}>
+      {splitBlocks(text).map((block, index) =>
+        block.kind === "text" ? (
+          // biome-ignore lint/suspicious/noArrayIndexKey: the blocks of a text never move
+          <p key={index} dir="auto">
+            <Inline text={block.text} />
+          </p>
+        ) : (
+          // biome-ignore lint/suspicious/noArrayIndexKey: the blocks of a text never move
+          <ProseList key={index} items={block.items} />
+        ),
+      )}
     </div>
+  );
+}
+
+/** The numbers are those of the text: nobody counts again what somebody else decides about. */
+function ProseList({ items }: { items: readonly TextItem[] }) {
+  return (
+    <ul className="grid grid-cols-[auto_minmax(0,1fr)] gap-x-2">
+      {items.map((item, index) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: the items of a list never move
+        <li key={index} className="col-span-2 grid grid-cols-subgrid">
+          <span className={item.number === null ? "pl-0.5 text-faint" : "text-right text-muted"}>
+            {item.number ?? "•"}
+          </span>
+          <span dir="auto">
+            <Inline text={item.text} />
+          </span>
+        </li>
+      ))}
+    </ul>
   );
 }
 
@@ -197,6 +226,11 @@ export function Action({ children, tone = "plain", reason, hotkey, className, on
   );
 }
 
+/** The name of a key. */
+export function Key({ name }: { name: string }) {
+  return <kbd className="rounded-chip px-1 font-mono text-meta text-muted ring-1 ring-line">{name}</kbd>;
+}
+
 /** Copies a text and says that it did. */
 export function CopyButton({ text, label }: { text: string; label: string }) {
   const [copied, setCopied] = useState(false);
@@ -232,7 +266,10 @@ export function Id({ id }: { id: string }) {
   return (
     <span className="inline-flex items-center gap-0.5 font-mono text-code text-muted">
       <span title={id}>{shortenId(id)}</span>
-      <CopyButton text={id} label={`Copy ${id}`} />
+      {/* Its height is for fingers; the line stays as high as its text. */}
+      <span className="-my-1 inline-flex">
+        <CopyButton text={id} label={`Copy ${id}`} />
+      </span>
     </span>
   );
 }

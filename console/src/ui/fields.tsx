@@ -5,7 +5,7 @@ import { FieldError, Input, Label, Text, TextArea, TextField, type TextFieldProp
 import { cx } from "./basic";
 
 const BOX =
-  "w-full rounded-box border border-control bg-bg px-2.5 py-1.5 text-body placeholder:text-faint max-small:min-h-10 max-small:text-[16px]";
+  "w-full rounded-box border border-control bg-bg min-h-[33px] px-2.5 py-1.5 text-body placeholder:text-faint max-small:min-h-10 max-small:text-[16px]";
 
 export interface FieldProps extends Omit<TextFieldProps, "children" | "className"> {
   label: string;
@@ -54,7 +54,7 @@ export function Choice<T extends string>({
   return (
     <label className="grid gap-1">
       <span className={hideLabel ? "sr-only" : "font-medium"}>{label}</span>
-      <select value={value} onChange={(event) => onChange(event.target.value as T)} className={cx(BOX, "min-h-8 py-1")}>
+      <select value={value} onChange={(event) => onChange(event.target.value as T)} className={cx(BOX, "py-1")}>
         {options.map((option) => (
           <option key={option.value} value={option.value}>
             {option.name}

@@ -19,7 +19,7 @@ export interface PlanUnit {
 }
 
 const CELL_WIDTH = 212;
-const CELL_HEIGHT = 60;
+const CELL_HEIGHT = 64;
 const GAP_X = 36;
 const GAP_Y = 14;
 const STEP_X = CELL_WIDTH + GAP_X;
@@ -53,7 +53,7 @@ export function PlanGraph({ units }: { units: readonly PlanUnit[] }) {
       <div className="relative max-small:hidden">
         <section
           ref={scroller}
-          className="max-h-[62vh] overflow-auto p-0.5"
+          className="-m-0.5 max-h-[62vh] overflow-auto p-0.5"
           aria-label={`Plan, ${units.length} ${units.length === 1 ? "unit" : "units"}`}
           tabIndex={0}
         >
@@ -92,7 +92,7 @@ export function PlanGraph({ units }: { units: readonly PlanUnit[] }) {
                       <Foreign text={node.title} />
                     </span>
                   </span>
-                  <span className="flex min-w-0 items-baseline gap-2 pl-[22px] text-meta text-faint">
+                  <span className="flex min-w-0 items-baseline gap-2 pl-[18px] text-meta text-faint">
                     {node.note && <span className="truncate">{node.note}</span>}
                     <Attempts attempts={node.attempts ?? []} />
                   </span>
@@ -274,7 +274,11 @@ export function Criteria({ criteria }: { criteria: readonly Schema["Criterion"][
         return (
           <li key={criterion.text}>
             {criterion.text !== command && <Inline text={criterion.text} />}
-            {command && <code className="block font-mono text-code text-muted">{command}</code>}
+            {command && (
+              <code className="block font-mono text-code text-muted">
+                <Foreign text={command} />
+              </code>
+            )}
           </li>
         );
       })}

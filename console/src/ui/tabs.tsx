@@ -23,13 +23,16 @@ export function TabBar({
 }) {
   const first = tabs[0]?.id;
   const bar = useRef<HTMLElement>(null);
+  // A count that arrives later makes the tabs before the chosen one wider.
+  const counts = tabs.map((tab) => tab.count ?? 0).join(" ");
   // biome-ignore lint/correctness/useExhaustiveDependencies: another choice scrolls to another tab
   useEffect(() => {
     bar.current?.querySelector("[aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
-  }, [value]);
+  }, [value, counts]);
   return (
-    <nav ref={bar} aria-label={label} className="min-w-0">
-      <ul className="flex gap-1 overflow-x-auto border-line border-b px-0.5 [scrollbar-width:none]">
+    <nav ref={bar} aria-label={label} className="min-w-0 border-line border-b">
+      {/* On a phone the row fades at its end, so that one sees that it goes on. */}
+      <ul className="flex gap-1 overflow-x-auto px-0.5 [scrollbar-width:none] max-small:scroll-px-8 max-small:pr-8 max-small:[mask-image:linear-gradient(to_right,black_calc(100%-2rem),transparent)]">
         {tabs.map((tab) => (
           <li key={tab.id}>
             <Link

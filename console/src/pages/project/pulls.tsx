@@ -13,7 +13,7 @@ import {
 import { parseDiff } from "../../logic/diff";
 import { formatCount, shortenId, toWords } from "../../logic/format";
 import { parseCount } from "../../logic/places";
-import type { Standing } from "../../logic/state";
+import { PULL_REQUEST_STANDINGS, type Standing } from "../../logic/state";
 import { PULL_STATES } from "../../router";
 import {
   Action,
@@ -35,14 +35,6 @@ import { Person } from "../../ui/person";
 import { ConfirmLayer, RowLines, RowLink } from "../../ui/rows";
 import { Split, useRowKeys } from "../../ui/split";
 import { type Project, useProjectChange } from "./use-project-change";
-
-const STATES: Record<Schema["PullRequestState"], Standing> = {
-  opening: "works",
-  open: "person",
-  merged: "done",
-  closed: "cancelled",
-  failed: "failed",
-};
 
 const FILTERS = [
   { value: "", name: "Every state" },
@@ -100,7 +92,7 @@ export function PullsTab({ project }: { project: Project }) {
                         end={<Age at={item.updated_at} />}
                         below={
                           <span className="flex flex-wrap gap-x-3">
-                            <Sign standing={STATES[item.state]} word={toWords(item.state)} />
+                            <Sign standing={PULL_REQUEST_STANDINGS[item.state]} word={toWords(item.state)} />
                             <Foreign text={`${item.branch} → ${item.base_branch}`} />
                           </span>
                         }
@@ -139,7 +131,7 @@ function PullDetail({ project, id }: { project: Project; id: string }) {
               <Foreign text={`#${data.number} ${data.title}`} />
             </h2>
             <Sign
-              standing={STATES[data.state]}
+              standing={PULL_REQUEST_STANDINGS[data.state]}
               word={data.state === "open" ? "Waits for your review" : toWords(data.state)}
             />
             {data.failure && (

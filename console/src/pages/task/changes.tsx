@@ -71,7 +71,8 @@ function ChangedFiles({ task, timeline, data }: { task: Task; timeline: Timeline
   return (
     <div className="grid grid-cols-1 gap-3">
       <p className="text-muted">
-        {formatCount(files.length, "file")} · attempt {data.attempt} of <code className="font-mono">{data.unit}</code> ·{" "}
+        {formatCount(files.length, "file")} · attempt {data.attempt} of “
+        <Foreign text={timeline.units.find((unit) => unit.key === data.unit)?.title ?? data.unit} />” ·{" "}
         {data.checks_passed} of {formatCount(data.checks, "check")} passed
         {request && ` · pull request #${request.number}, ${request.state}`}
         {viewed.size > 0 && ` · ${viewed.size} viewed`}

@@ -17,6 +17,19 @@ const STATES: Record<string, Standing> = {
   cancelled: "cancelled",
 };
 
+/** The words of the steps, where a step hands over to the project manager. */
+const KIND_WORDS: Record<Schema["HandoffKind"], string> = {
+  chat: "Chat",
+  plan: "Plan",
+  dispatch: "Start work",
+  verify: "Check work",
+  analyse: "Review work",
+  failure: "Handle failure",
+  report: "Report",
+  summarise: "Sum up",
+  schedule: "Schedule",
+};
+
 export function Decisions({ task }: { task: Task }) {
   const handoffs = useQuery(handoffsQuery(task.project_id, task.id));
   const me = useQuery(meQuery);
@@ -69,9 +82,12 @@ function HandoffRow({ task, handoff, currency }: { task: Task; handoff: Schema["
     ? formatDuration(new Date(handoff.ended_at).getTime() - new Date(handoff.created_at).getTime())
     : null;
   return (
-    <li className="grid grid-cols-1 gap-1 border-line border-b py-2 [contain-intrinsic-size:auto_64px] [content-visibility:auto]">
+    <li className="grid grid-cols-1 border-line border-b py-2 [contain-intrinsic-size:auto_64px] [content-visibility:auto]">
       <div className="flex flex-wrap items-baseline gap-x-3 gap-y-0.5">
-        <Sign standing={STATES[handoff.state] ?? "waits"} word={toWords(handoff.kind)} />
+        <span className="inline-flex items-baseline gap-1.5">
+          <Sign standing={STATES[handoff.state] ?? "waits"} />
+          <span className="font-medium">{KIND_WORDS[handoff.kind]}</span>
+        </span>
         <span className="text-meta text-muted">
           {[
             toWords(handoff.role),
@@ -93,7 +109,7 @@ function HandoffRow({ task, handoff, currency }: { task: Task; handoff: Schema["
         <DecisionRow key={decision.step} task={task} handoff={handoff.handoff_id} decision={decision} />
       ))}
       <details className="pl-6" onToggle={(event) => setOpen(event.currentTarget.open)}>
-        <summary className="min-h-7 cursor-default text-muted">What was given, and what came back</summary>
+        <summary className="cursor-default py-1 text-muted">What was given, and what came back</summary>
         {isOpen && <Given task={task.id} handoff={handoff.handoff_id} />}
       </details>
     </li>
@@ -138,7 +154,7 @@ function DecisionRow({ task, handoff, decision }: { task: Task; handoff: string;
   const tokens = `${decision.input_tokens.toLocaleString("en-US")} tokens in, ${decision.output_tokens.toLocaleString("en-US")} out`;
   return (
     <details className="pl-6">
-      <summary className="min-h-7 cursor-default">
+      <summary className="cursor-default py-1">
         {toWords(decision.kind)}{" "}
         <span className="text-meta text-faint">
           by <Foreign text={decision.model} /> · {tokens} · {formatDuration(decision.latency_ms)}

@@ -14,6 +14,16 @@ const STATES: Record<Schema["EvidenceState"], Standing> = {
   unable: "trouble",
 };
 
+const STATE_WORDS: Record<Schema["EvidenceState"], string> = {
+  gathering: "Checks run",
+  passed: "Passed",
+  failed: "Failed",
+  unable: "Could not run",
+};
+
+/** A result, its command below the other commands, and on a phone the rest below that. */
+const RESULT = "grid grid-cols-[5.5rem_minmax(0,1fr)] items-center gap-x-3 small:grid-cols-[5.5rem_minmax(0,1fr)_auto]";
+
 export function Evidence({ task, timeline }: { task: Task; timeline: Timeline }) {
   const evidence = useQuery(evidenceQuery(task.id));
   const titles = new Map(timeline.units.map((unit) => [unit.key, unit.title]));
@@ -38,20 +48,24 @@ export function Evidence({ task, timeline }: { task: Task; timeline: Timeline })
                 <SectionHead
                   aside={
                     <>
-                      {entry.commit && <code className="font-mono">{entry.commit.slice(0, 10)}</code>} ·{" "}
-                      <Age at={entry.ended_at ?? entry.opened_at} />
+                      {entry.commit && (
+                        <>
+                          <code className="font-mono">{entry.commit.slice(0, 10)}</code> ·{" "}
+                        </>
+                      )}
+                      <Age at={entry.ended_at ?? entry.opened_at} ago />
                     </>
                   }
                 >
                   <span className={entry.stale ? "line-through" : ""}>
                     <Foreign text={titles.get(entry.unit) ?? entry.unit} />, attempt {entry.attempt}
                   </span>{" "}
-                  <Sign standing={STATES[entry.state]} word={toWords(entry.state)} />
+                  <Sign standing={STATES[entry.state]} word={STATE_WORDS[entry.state]} />
                   {entry.stale && (
                     <span className="font-normal text-faint">
                       {data.evidence.some((it) => !it.stale && it.commit === entry.commit)
-                        ? " was run again later"
-                        : " a later commit made it void"}
+                        ? " · was run again later"
+                        : " · a later commit made it void"}
                     </span>
                   )}
                 </SectionHead>
@@ -83,10 +97,12 @@ export function Evidence({ task, timeline }: { task: Task; timeline: Timeline })
                   {data.base.checks.map((check) => (
                     <li
                       key={check.check.argv.join("\u0000")}
-                      className="flex flex-wrap items-baseline gap-x-3 border-line border-b py-1.5"
+                      className={cx(RESULT, "min-h-9 border-line border-b py-1.5")}
                     >
                       <Sign standing={check.outcome === "passes" ? "done" : "failed"} word={toWords(check.outcome)} />
-                      <code className="font-mono text-code">{describeCommand(check.check.argv)}</code>
+                      <code className="font-mono text-code">
+                        <Foreign text={describeCommand(check.check.argv)} />
+                      </code>
                     </li>
                   ))}
                 </ul>
@@ -150,12 +166,12 @@ function CheckRow({ check, isStale }: { check: Schema["CheckResult"]; isStale: b
   return (
     <li className="border-line border-b">
       <details>
-        <summary className="flex min-h-9 cursor-default flex-wrap items-center gap-x-3 py-1.5 -outline-offset-2 hover:bg-surface">
+        <summary className={cx(RESULT, "min-h-9 cursor-default py-1.5 -outline-offset-2 hover:bg-surface")}>
           <Sign standing={check.tally === "passed" ? "done" : "failed"} word={toWords(check.tally)} />
-          <code className={cx("min-w-0 flex-1 font-mono text-code", isStale && "line-through")}>
+          <code className={cx("font-mono text-code", isStale && "line-through")}>
             <Foreign text={command} />
           </code>
-          <span className="text-meta text-muted">
+          <span className="text-meta text-muted max-small:col-start-2">
             {check.exit_code != null && `exit ${check.exit_code} · `}
             {check.milliseconds !== undefined && formatDuration(check.milliseconds)}
             {check.rounds > 1 && ` · ${formatCount(check.rounds, "run")}`}

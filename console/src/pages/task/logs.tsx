@@ -2,9 +2,10 @@ import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { useJobLog } from "../../api/job-log";
-import { formatDuration } from "../../logic/format";
+import { formatCount, formatDuration } from "../../logic/format";
+import { nameTry, nameUnits } from "../../logic/lanes";
 import { findRow, type LogRow, listFoldable, placeOf, selectRows, toRawLog } from "../../logic/log";
-import type { Timeline } from "../../logic/state";
+import { SIGNS, type Timeline } from "../../logic/state";
 import { Action, copyText, cx, Empty, Foreign, ProblemNote, Skeleton } from "../../ui/basic";
 import { Choice, Field } from "../../ui/fields";
 import { useKeys } from "../../ui/keys";
@@ -13,7 +14,7 @@ export function Logs({ timeline }: { timeline: Timeline }) {
   const chosen = useSearch({ from: "/tasks/$task", select: (search) => search.job });
   const line = useSearch({ from: "/tasks/$task", select: (search) => search.line });
   const navigate = useNavigate({ from: "/tasks/$task" });
-  const titles = new Map(timeline.units.map((unit) => [unit.key, unit.title]));
+  const nameUnit = nameUnits(timeline);
   const job =
     timeline.jobs.find((entry) => entry.job_id === chosen) ??
     timeline.jobs.findLast((entry) => entry.state === "running") ??
@@ -46,7 +47,9 @@ export function Logs({ timeline }: { timeline: Timeline }) {
           onChange={choose}
           options={timeline.jobs.map((entry) => ({
             value: entry.job_id,
-            name: `${titles.get(entry.unit) ?? entry.unit}, attempt ${entry.attempt}, ${entry.state}`,
+            name: [`${JOB_SIGNS[entry.state]} ${nameUnit(entry.unit)}`, nameTry(entry.attempt), entry.state]
+              .filter(Boolean)
+              .join(", "),
           }))}
         />
       }
@@ -54,7 +57,19 @@ export function Logs({ timeline }: { timeline: Timeline }) {
   );
 }
 
+/** The signs of the states in a list that can show text only. */
+const JOB_SIGNS: Record<Timeline["jobs"][number]["state"], string> = {
+  queued: SIGNS.waits.sign,
+  running: SIGNS.works.sign,
+  succeeded: SIGNS.done.sign,
+  failed: SIGNS.failed.sign,
+  lost: SIGNS.trouble.sign,
+  cancelled: SIGNS.cancelled.sign,
+};
+
 const ROW_HEIGHT = 20;
+/** Room above the first and below the last row. */
+const LOG_PADDING = 6;
 
 const ROW_TONES: Record<LogRow["kind"], string> = {
   phase: "text-faint",
@@ -110,7 +125,7 @@ function JobLogView({
       <div className="flex flex-wrap items-center gap-x-2 gap-y-1 text-meta text-muted">
         <span className="mr-auto">
           {filters && `${count.toLocaleString("en-US")} of `}
-          {rows.length.toLocaleString("en-US")} lines
+          {formatCount(rows.length, "line")}
           {!log.isWhole && !log.error && ", more are being read"}
           {runs && log.isWhole && !log.error && ", live"}
         </span>
@@ -123,22 +138,24 @@ function JobLogView({
           />
           Only errors
         </label>
-        {folded.size === 0 ? (
-          <Action tone="quiet" onPress={() => setFolded(new Set(listFoldable(rows)))}>
-            Fold commands
+        <div className="flex gap-2 max-small:-ml-3 max-small:w-full small:-mr-3">
+          {folded.size === 0 ? (
+            <Action tone="quiet" onPress={() => setFolded(new Set(listFoldable(rows)))}>
+              Fold commands
+            </Action>
+          ) : (
+            <Action tone="quiet" onPress={() => setFolded(new Set())}>
+              Unfold commands
+            </Action>
+          )}
+          <Action
+            tone="quiet"
+            onPress={() => void copyText(toRawLog(rows)).then(() => setCopied(true))}
+            reason={rows.length === 0 ? "There is nothing to copy" : null}
+          >
+            {copied ? "Copied" : "Copy raw log"}
           </Action>
-        ) : (
-          <Action tone="quiet" onPress={() => setFolded(new Set())}>
-            Unfold commands
-          </Action>
-        )}
-        <Action
-          tone="quiet"
-          onPress={() => void copyText(toRawLog(rows)).then(() => setCopied(true))}
-          reason={rows.length === 0 ? "There is nothing to copy" : null}
-        >
-          {copied ? "Copied" : "Copy raw log"}
-        </Action>
+        </div>
       </div>
       {log.error && <ProblemNote error={log.error} onRetry={log.retry} />}
       {rows.length === 0 && !log.isWhole && !log.error ? (
@@ -186,6 +203,8 @@ function Rows({
     count,
     getScrollElement: () => scroller.current,
     estimateSize: () => ROW_HEIGHT,
+    paddingStart: LOG_PADDING,
+    paddingEnd: LOG_PADDING,
     overscan: 30,
   });
   useEffect(() => {
@@ -223,7 +242,7 @@ function Rows({
             <div
               key={own}
               className={cx(
-                "absolute left-0 flex h-5 w-full gap-2 pr-3 whitespace-pre",
+                "absolute left-0 flex h-5 w-full items-baseline gap-2 pr-3 whitespace-pre",
                 ROW_TONES[row.kind],
                 isTarget && "bg-select",
               )}
@@ -265,7 +284,7 @@ function LogText({ row, isFolded, onToggle }: { row: LogRow; isFolded: boolean; 
       <span className="font-normal text-faint">
         {row.state === "failed" && " failed"}
         {row.milliseconds !== undefined && ` ${formatDuration(row.milliseconds)}`}
-        {(row.lines ?? 0) > 0 && ` · ${isFolded ? "▸" : "▾"} ${(row.lines ?? 0).toLocaleString("en-US")} lines`}
+        {(row.lines ?? 0) > 0 && ` · ${isFolded ? "▸" : "▾"} ${formatCount(row.lines ?? 0, "line")}`}
       </span>
     </>
   );

@@ -6,7 +6,14 @@ import { evidenceQuery, reportsQuery } from "../../api/queries";
 import { artifactsQuery } from "../../api/queries-task";
 import { formatBytes, toWords } from "../../logic/format";
 import { placeOf } from "../../logic/log";
-import { describeSteps, type StepState, type Task, type Timeline } from "../../logic/state";
+import {
+  describeSteps,
+  PULL_REQUEST_STANDINGS,
+  type StepState,
+  type Task,
+  type Timeline,
+  withoutDelivery,
+} from "../../logic/state";
 import { describeCommand } from "../../logic/text";
 import { Age, cx, Facts, Foreign, Id, Inline, ProblemNote, Prose, SectionHead, Sign } from "../../ui/basic";
 import { Criteria, PlanGraph } from "../../ui/plan";
@@ -56,7 +63,7 @@ export function Overview({ task, timeline }: { task: Task; timeline: Timeline })
           {timeline.summary && (
             <section className="grid gap-3">
               <SectionHead>Summary</SectionHead>
-              <Prose text={timeline.summary} />
+              <Prose text={timeline.pull_request ? withoutDelivery(timeline.summary) : timeline.summary} />
             </section>
           )}
           {timeline.pull_request && <PullRequest timeline={timeline} />}
@@ -77,10 +84,13 @@ const STEP_TONES: Record<StepState["state"], string> = {
   failed: "border-bad text-bad",
 };
 
-/** The seven steps of every task. */
+/** The steps of every task. */
 function Steps({ steps }: { steps: StepState[] }) {
   return (
-    <ol aria-label="Steps" className="grid grid-cols-7 gap-1.5 max-small:grid-cols-4">
+    <ol
+      aria-label="Steps"
+      className="grid gap-1.5 max-small:grid-cols-3 max-small:gap-y-3 small:auto-cols-fr small:grid-flow-col"
+    >
       {steps.map((step) => (
         <li
           key={step.node}
@@ -103,7 +113,9 @@ function PullRequest({ timeline }: { timeline: Timeline }) {
   if (!request) return null;
   return (
     <section className="grid gap-2">
-      <SectionHead aside={request.state}>Pull request #{request.number}</SectionHead>
+      <SectionHead aside={<Sign standing={PULL_REQUEST_STANDINGS[request.state]} word={toWords(request.state)} />}>
+        Pull request #{request.number}
+      </SectionHead>
       <p>
         <Foreign text={request.title} />
       </p>
@@ -129,6 +141,14 @@ function PullRequest({ timeline }: { timeline: Timeline }) {
         >
           Review the changes
         </Link>
+        {/^https?:\/\//.test(request.url) && (
+          <>
+            {" · "}
+            <a href={request.url} target="_blank" rel="noreferrer noopener" className="text-accent underline">
+              Open at the forge
+            </a>
+          </>
+        )}
       </p>
     </section>
   );
@@ -143,9 +163,14 @@ function LastEvidence({ task }: { task: string }) {
       <SectionHead aside={last.commit ? `of commit ${last.commit.slice(0, 10)}` : undefined}>Last evidence</SectionHead>
       <ul className="grid gap-1">
         {last.checks.map((check) => (
-          <li key={check.check.argv.join("\u0000")} className="flex gap-2">
+          <li
+            key={check.check.argv.join("\u0000")}
+            className="grid grid-cols-[5rem_minmax(0,1fr)] items-baseline gap-2"
+          >
             <Sign standing={check.tally === "passed" ? "done" : "failed"} word={toWords(check.tally)} />
-            <code className="min-w-0 font-mono text-code">{describeCommand(check.check.argv)}</code>
+            <code className="font-mono text-code">
+              <Foreign text={describeCommand(check.check.argv)} />
+            </code>
           </li>
         ))}
       </ul>
@@ -164,7 +189,9 @@ function Tail({ timeline }: { timeline: Timeline }) {
       <SectionHead
         aside={
           <Link to="." search={(previous: object) => ({ ...previous, tab: "logs" as const })} className="underline">
-            {job.setup_step ? `sets up ${job.setup_step}` : job.unit}
+            {job.setup_step
+              ? `sets up ${job.setup_step}`
+              : (timeline.units.find((unit) => unit.key === job.unit)?.title ?? job.unit)}
           </Link>
         }
       >

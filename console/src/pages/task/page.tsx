@@ -26,6 +26,7 @@ import {
   Page,
   ProblemNote,
   Sign,
+  Skeleton,
   SpendBar,
   useNow,
 } from "../../ui/basic";
@@ -74,6 +75,8 @@ export function TaskPage() {
             />
             {timeline.error && !timeline.data ? (
               <ProblemNote error={timeline.error} onRetry={() => void timeline.refetch()} />
+            ) : timeline.isPending ? (
+              <Skeleton lines={6} />
             ) : (
               <TaskBody tab={drawnTab} task={data} timeline={timeline.data ?? null} />
             )}

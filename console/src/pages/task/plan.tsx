@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { plannedQuery } from "../../api/queries";
 import { formatCount, formatDuration, toWords } from "../../logic/format";
-import { groupAttempts } from "../../logic/lanes";
+import { groupAttempts, standingOfAttempt } from "../../logic/lanes";
 import { standingOfUnit, type Task, type Timeline } from "../../logic/state";
 import { Empty, Foreign, SectionHead, Sign } from "../../ui/basic";
 import { PlanGraph } from "../../ui/plan";
@@ -12,7 +12,16 @@ export function PlanTab({ task, timeline }: { task: Task; timeline: Timeline }) 
   const planned = useQuery({ ...plannedQuery(task.project_id, task.id), enabled: timeline.units.length === 0 });
   if (timeline.units.length === 0) {
     const steps = planned.data?.plan.steps ?? [];
-    if (steps.length === 0) return <Empty title="There is no plan yet." />;
+    if (steps.length === 0) {
+      return (
+        <Empty title="There is no plan yet.">
+          <p className="text-muted">
+            The project manager reads the task and the repository first. Its plan appears here, and in the inbox when it
+            waits for a decision.
+          </p>
+        </Empty>
+      );
+    }
     const units = steps.map((step) => ({ ...step, depends_on: step.depends_on ?? [], standing: "waits" as const }));
     return <PlanGraph units={units} />;
   }
@@ -33,19 +42,22 @@ function Units({ timeline }: { timeline: Timeline }) {
               key={unit.key}
               className="grid gap-1.5 border-line border-b py-3 [contain-intrinsic-size:auto_72px] [content-visibility:auto]"
             >
-              <div className="flex flex-wrap items-baseline gap-x-3 gap-y-1">
+              <div className="grid grid-cols-[auto_minmax(0,1fr)] items-baseline gap-x-3">
                 <Sign standing={standingOfUnit(unit)} word />
-                <span className="font-medium">
-                  <Foreign text={unit.title} />
-                </span>
-                <code className="font-mono text-code text-faint">{unit.key}</code>
+                <div className="flex min-w-0 flex-wrap items-baseline gap-x-3">
+                  <span className="font-medium">
+                    <Foreign text={unit.title} />
+                  </span>
+                  <code className="font-mono text-code text-faint">{unit.key}</code>
+                </div>
               </div>
-              <ol className="flex flex-wrap gap-1.5 pl-6">
-                {(attempts.get(unit.key) ?? []).map((attempt) => (
+              <ol className="flex flex-wrap gap-1.5 pl-5">
+                {(attempts.get(unit.key) ?? []).map((attempt, index, all) => (
                   <li
                     key={attempt.number}
                     className="rounded-chip border border-line px-1.5 py-0.5 text-meta text-muted"
                   >
+                    <Sign standing={standingOfAttempt(attempt, index === all.length - 1, standingOfUnit(unit))} />{" "}
                     attempt {attempt.number} · {formatCount(attempt.jobs, "job")} ·{" "}
                     {formatDuration(attempt.milliseconds)}
                     {attempt.state && <span className="text-warn"> · {attempt.state}</span>}
@@ -53,7 +65,7 @@ function Units({ timeline }: { timeline: Timeline }) {
                 ))}
               </ol>
               {unit.findings.length > 0 && (
-                <ul className="grid gap-1 pl-6">
+                <ul className="grid gap-1 pl-5">
                   {unit.findings.map((finding) => (
                     <li key={`${finding.at ?? ""} ${finding.text}`}>
                       <span

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { memo, type ReactNode, type RefObject, useCallback, useEffect, useMemo, useRef } from "react";
+import { memo, type ReactNode, type RefObject, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { handoffsQuery, meQuery, taskBudgetsQuery } from "../../api/queries";
 import { taskCallsQuery } from "../../api/queries-task";
 import { formatCost, formatCount, formatDuration, formatTime } from "../../logic/format";
@@ -37,8 +37,9 @@ const SPAN_FILLS: Record<Span["kind"], string> = {
   person: "fill-warn",
 };
 
-/** Where the axis begins: right of the names of the lanes. */
-const AXIS = "[--label:200px] max-small:[--label:96px]";
+/** Where the axis begins: right of the names of the lanes, on a phone below them. */
+const AXIS = "[--label:200px] max-small:[--label:0px]";
+const LABELLED = "grid grid-cols-[var(--label)_minmax(0,1fr)] max-small:grid-cols-1";
 const axisLeft = (fraction: number) => `calc(var(--label) + (100% - var(--label)) * ${fraction})`;
 
 /** Moves the one cursor. It is drawn straight into the page: moving it renders nothing. */
@@ -96,7 +97,7 @@ export function TimelineTab({ task, timeline }: { task: Task; timeline: Timeline
   return (
     <div className="grid grid-cols-1 gap-6">
       <section className="grid grid-cols-1 gap-2" aria-label="Time">
-        <div className="flex justify-between gap-4 text-meta text-faint">
+        <div className={cx("flex justify-between gap-4 pl-[var(--label)] text-meta text-faint", AXIS)}>
           <span>{formatTime(lanes.start)}</span>
           <span>{formatDuration(lanes.end - lanes.start)}</span>
         </div>
@@ -204,15 +205,20 @@ function Axis({
 }
 
 const LANE_HEIGHT = 22;
+/** On a phone the name of a lane stands above it, whole. */
+const TALL_LANE_HEIGHT = 38;
 
 const LaneRows = memo(function LaneRows({ lanes }: { lanes: Lanes }) {
   const scroller = useRef<HTMLUListElement>(null);
+  const height = useLaneHeight();
   const virtual = useVirtualizer({
     count: lanes.lanes.length,
     getScrollElement: () => scroller.current,
-    estimateSize: () => LANE_HEIGHT,
+    estimateSize: () => height,
     overscan: 6,
   });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another height has other places
+  useEffect(() => virtual.measure(), [virtual, height]);
   return (
     <ul
       ref={scroller}
@@ -223,22 +229,43 @@ const LaneRows = memo(function LaneRows({ lanes }: { lanes: Lanes }) {
       <li aria-hidden="true" style={{ height: virtual.getTotalSize() }} />
       {virtual.getVirtualItems().map((item) => {
         const lane = lanes.lanes[item.index];
-        return lane ? <LaneRow key={lane.name} lane={lane} lanes={lanes} top={item.start} /> : null;
+        return lane ? <LaneRow key={lane.name} lane={lane} lanes={lanes} top={item.start} height={height} /> : null;
       })}
     </ul>
   );
 });
 
+const SMALL = "(max-width: 639px)";
+
+/** Returns how high a lane is in a window of this width. */
+function useLaneHeight(): number {
+  const [isSmall, setSmall] = useState(() => window.matchMedia(SMALL).matches);
+  useEffect(() => {
+    const media = window.matchMedia(SMALL);
+    const look = () => setSmall(media.matches);
+    media.addEventListener("change", look);
+    return () => media.removeEventListener("change", look);
+  }, []);
+  return isSmall ? TALL_LANE_HEIGHT : LANE_HEIGHT;
+}
+
 /** Above this many spans a lane is drawn as one picture, without words for each span. */
 const MAX_SPANS_WITH_WORDS = 60;
 
-const LaneRow = memo(function LaneRow({ lane, lanes, top }: { lane: Lane; lanes: Lanes; top: number }) {
+const LaneRow = memo(function LaneRow({
+  lane,
+  lanes,
+  top,
+  height,
+}: {
+  lane: Lane;
+  lanes: Lanes;
+  top: number;
+  height: number;
+}) {
   const length = lanes.end - lanes.start;
   return (
-    <li
-      className="absolute left-0 grid w-full grid-cols-[var(--label)_minmax(0,1fr)] items-center"
-      style={{ top, height: LANE_HEIGHT }}
-    >
+    <li className={cx("absolute left-0 w-full content-center items-center", LABELLED)} style={{ top, height }}>
       <span className="truncate pr-3 text-meta text-muted" title={lane.name}>
         <Foreign text={lane.name} />
       </span>
@@ -337,8 +364,8 @@ const CostBurn = memo(function CostBurn({
     limit === null ? "no limit of its own" : `limit ${formatCost(limit, currency)}`,
   ].filter((part) => part !== null);
   return (
-    <div className="grid grid-cols-[var(--label)_minmax(0,1fr)] pt-2">
-      <div className="pr-3 text-meta">
+    <div className={cx("pt-2", LABELLED)}>
+      <div className="pr-3 text-meta max-small:flex max-small:flex-wrap max-small:gap-x-3 max-small:pb-1">
         <p className="text-muted">Cost</p>
         {words.map((part) => (
           <p key={part} className="text-faint">
@@ -441,9 +468,7 @@ const Entries = memo(function Entries({
   }, [chosen, virtual]);
   return (
     <section className="grid grid-cols-1 gap-1">
-      <SectionHead
-        aside={`${entries.length.toLocaleString("en-US")} ${entries.length === 1 ? "entry" : "entries"}, on the same axis`}
-      >
+      <SectionHead aside={`${entries.length.toLocaleString("en-US")} ${entries.length === 1 ? "entry" : "entries"}`}>
         What happened
       </SectionHead>
       <section
@@ -492,7 +517,7 @@ const Entries = memo(function Entries({
                     </span>
                   )}
                 </span>
-                <span className="text-right text-muted max-small:hidden">
+                <span className="text-right text-muted empty:hidden max-small:col-span-3 max-small:pl-[80px] max-small:text-left">
                   {entry.micros > 0 && formatCost(entry.micros, currency)}
                   {entry.job && (
                     // A plain link: thirty of the router's own cost more than everything else of a row.
