@@ -17,7 +17,15 @@ import {
   withoutDelivery,
 } from "../src/logic/state";
 import { groupTests } from "../src/logic/tests";
-import { describeCommand, quoteShell, splitBlocks, stripTerminal, writeOutHidden } from "../src/logic/text";
+import {
+  describeCommand,
+  directionOf,
+  quoteShell,
+  splitBlocks,
+  stripTerminal,
+  toSentence,
+  writeOutHidden,
+} from "../src/logic/text";
 
 const NOW = Date.parse("2026-01-01T00:10:00Z");
 
@@ -225,6 +233,17 @@ describe("errors", () => {
   });
 });
 
+describe("a message", () => {
+  it("begins with a capital letter, unless it begins with a name or code", () => {
+    expect(["no node takes it", "`hm` is none", "tsk_1 is gone", "a, b"].map(toSentence)).toEqual([
+      "No node takes it",
+      "`hm` is none",
+      "tsk_1 is gone",
+      "A, b",
+    ]);
+  });
+});
+
 describe("foreign text", () => {
   it("has what hides in it written out", () => {
     expect(writeOutHidden("a\u202eb\u200bc\u001b[31m\u{e0041}\nd\te")).toBe("a⟨RLO⟩b⟨ZWSP⟩c⟨ESC⟩[31m⟨U+E0041⟩\nd\te");
@@ -258,6 +277,16 @@ describe("a text of several lines", () => {
       },
       { kind: "list", items: [{ number: "3.", text: "c" }] },
       { kind: "text", text: "after it\n-1 is no item" },
+    ]);
+  });
+
+  it("has the direction of its first letter", () => {
+    expect(["--max", "`slug` אחד", "1. أضف --max", "«שלום»", "…"].map(directionOf)).toEqual([
+      "ltr",
+      "ltr",
+      "rtl",
+      "rtl",
+      "ltr",
     ]);
   });
 });

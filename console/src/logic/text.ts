@@ -78,10 +78,26 @@ export function firstLine(text: string): string {
   return end < 0 ? text : text.slice(0, end);
 }
 
+/** Returns a message with a capital letter, unless it begins with a name, an id or code. */
+export function toSentence(message: string): string {
+  return /^[a-z]+(?:'[a-z]+)?[ ,:]/.test(message) ? message.charAt(0).toUpperCase() + message.slice(1) : message;
+}
+
 /** Returns the first sentence of a text. A point ends one only before a capital letter or the end of the line. */
 export function firstSentence(text: string): string {
   const line = firstLine(text);
   return /^.+?[.!?](?=\s+["“`(]?\p{Lu}|\s*$)/u.exec(line)?.[0] ?? line;
+}
+
+/**
+ * Returns the direction of a text: that of its first letter. Browsers do not find it by themselves, because they skip the isolated parts
+ * that foreign text is put in.
+ */
+export function directionOf(text: string): "ltr" | "rtl" {
+  const letter = /\p{L}/u.exec(text)?.[0] ?? "";
+  return /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u.test(letter)
+    ? "rtl"
+    : "ltr";
 }
 
 export interface TextItem {

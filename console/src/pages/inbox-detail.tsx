@@ -9,6 +9,7 @@ import { estimateQuery } from "../api/queries-task";
 import { formatCost, formatCount, formatTime, toWords } from "../logic/format";
 import type { InboxAction, InboxItem } from "../logic/inbox";
 import { describeEstimate, parseLimit } from "../logic/new-task";
+import { directionOf } from "../logic/text";
 import { Action, Age, Facts, Foreign, Id, Inline, Loaded, ProblemNote, Prose, SectionHead, useSeen } from "../ui/basic";
 import { Field } from "../ui/fields";
 import { useKeys } from "../ui/keys";
@@ -105,7 +106,7 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
       <Loaded query={task}>
         {(data) => (
           <>
-            <p dir="auto" className="max-w-[760px] text-lead">
+            <p dir={directionOf(data.description)} className="max-w-[760px] text-lead">
               “<Foreign text={data.description} />”
             </p>
             {/* The graph cuts long titles, and nobody decides about half a title. */}
@@ -133,9 +134,12 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
                 estimate.data && ["Estimate", describeEstimate(estimate.data, me.data?.currency ?? "USD")],
                 [
                   "Limit",
-                  data.budget.max_cost_micros != null
-                    ? formatCost(data.budget.max_cost_micros, me.data?.currency)
-                    : "none of its own",
+                  <span key="limit" className="inline-flex flex-wrap items-baseline gap-x-1">
+                    {data.budget.max_cost_micros != null
+                      ? formatCost(data.budget.max_cost_micros, me.data?.currency)
+                      : "none of its own"}
+                    <EditLimit task={id} micros={data.budget.max_cost_micros ?? null} />
+                  </span>,
                 ],
                 timeline.data && ["Spent", formatCost(timeline.data.cost_micros, me.data?.currency)],
                 data.acceptance_criteria.length > 0 && [
@@ -192,7 +196,6 @@ function PlanDetail({ item, task: id, project }: { item: InboxItem; task: string
             <Action hotkey="D" onPress={() => setSendsBack(true)}>
               Send back…
             </Action>
-            <EditLimit task={id} micros={task.data?.budget.max_cost_micros ?? null} />
             {item.actions.includes("cancel") && <StopTask task={id} />}
           </>
         )}
@@ -260,7 +263,7 @@ function EditLimit({ task, micros }: { task: string; micros: number | null }) {
   const reason = limit.error ?? (limit.micros === null ? "Write an amount" : set.isPending ? "It is being sent" : null);
   return (
     <>
-      <Action tone="quiet" onPress={open}>
+      <Action tone="quiet" onPress={open} className="-my-2">
         Edit limit…
       </Action>
       <Layer title="Edit the limit of the task" isOpen={isOpen} onClose={() => setOpen(false)}>

@@ -181,7 +181,7 @@ function Row({ item, isChosen, project }: { item: InboxItem; isChosen: boolean; 
           <span aria-hidden="true" className="w-4 shrink-0 text-center text-warn">
             {words.sign}
           </span>
-          <span className="min-w-0 flex-1 truncate font-medium" title={writeOutHidden(name)}>
+          <span className="line-clamp-2 min-w-0 flex-1 font-medium" title={writeOutHidden(name)}>
             {words.one}: <Foreign text={name} />
           </span>
           {project && <span className="shrink-0 text-meta text-muted">{project}</span>}

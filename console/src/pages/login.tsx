@@ -2,6 +2,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Form } from "react-aria-components";
 import { api, unwrap } from "../api/client";
+import { Problem } from "../api/problem";
 import { meQuery } from "../api/queries";
 import { Action, Command, ProblemNote } from "../ui/basic";
 import { Field } from "../ui/fields";
@@ -51,7 +52,7 @@ export function Login({ again }: { again?: string }) {
           Log in
         </Action>
       </Form>
-      {login.error && <ProblemNote error={login.error} />}
+      {login.error && <Refusal error={login.error} />}
       <details className="text-muted">
         <summary className="cursor-default">No account, or the password is lost?</summary>
         <div className="grid gap-2 pt-2">
@@ -62,6 +63,22 @@ export function Login({ again }: { again?: string }) {
           </p>
         </div>
       </details>
+    </div>
+  );
+}
+
+/** The words of the interface are for programs: a person typed a name and a password. */
+function Refusal({ error }: { error: unknown }) {
+  if (!(error instanceof Problem) || error.status !== 401) return <ProblemNote error={error} />;
+  return (
+    <div role="alert" className="border-l-2 border-bad py-1 pl-3">
+      <p className="font-medium">
+        <span aria-hidden="true" className="mr-1.5 font-mono text-bad">
+          !
+        </span>
+        The name or the password is wrong.
+      </p>
+      <p className="text-muted">After several failures each further one has to wait longer.</p>
     </div>
   );
 }

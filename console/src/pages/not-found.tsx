@@ -13,7 +13,7 @@ export function NotFound() {
           <span className="max-small:hidden">
             or press <Key name="Ctrl K" /> to find a task or a project
           </span>
-          <span className="small:hidden">or search with the glass above</span>.
+          <span className="small:hidden">or search for a task or a project above</span>.
         </p>
       </div>
     </Page>

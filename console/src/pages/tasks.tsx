@@ -6,6 +6,7 @@ import { Plus } from "lucide-react";
 import { useMemo, useState } from "react";
 import { projectsQuery, tasksQuery, timelineQuery } from "../api/queries";
 import { describeStanding, isAlive, SIGNS, standingOf, type Task, type Timeline } from "../logic/state";
+import { directionOf } from "../logic/text";
 import { Action, Age, cx, Empty, Foreign, Loaded, Page, PageHead, Sign, useNow } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { Choice } from "../ui/fields";
@@ -57,7 +58,10 @@ export function TasksPage() {
           <Plus size={15} aria-hidden="true" /> New task
         </Link>
       </div>
-      <div id="filters" className="flex gap-2 pb-3 max-small:grid max-small:grid-cols-2">
+      <div
+        id="filters"
+        className="grid grid-cols-2 gap-2 pb-3 small:grid-cols-[minmax(0,max-content)_max-content] small:[&_select]:max-w-64"
+      >
         <Choice
           label="Project"
           hideLabel
@@ -160,7 +164,7 @@ function Row({
         to="/tasks/$task"
         params={{ task: task.id }}
         className={cx(
-          "grid min-h-10 grid-cols-[130px_220px_1fr_auto_44px] items-center gap-x-4 border-line border-b px-2 py-1.5 -outline-offset-2 hover:bg-surface",
+          "grid min-h-10 grid-cols-[130px_minmax(220px,1fr)_minmax(0,2fr)_minmax(0,90px)_44px] items-center gap-x-4 border-line border-b px-2 py-1.5 -outline-offset-2 hover:bg-surface",
           "max-medium:grid-cols-[1fr_auto] max-medium:gap-y-0.5 max-medium:py-2",
           isChosen && "bg-select",
         )}
@@ -168,16 +172,18 @@ function Row({
         <span className="max-medium:order-3 max-medium:text-meta">
           <Sign standing={standing} word={SIGNS[standing].words} />
         </span>
-        <span className="truncate font-medium max-medium:order-1" title={task.name}>
+        <span className="line-clamp-2 font-medium max-medium:order-1" title={task.name}>
           <Foreign text={task.name} />
         </span>
         <span
-          dir="auto"
+          dir={directionOf(sentence)}
           className="text-muted max-medium:order-5 max-medium:col-span-2 max-medium:line-clamp-2 medium:truncate"
         >
           <Foreign text={sentence} />
         </span>
-        <span className="text-meta text-muted max-medium:order-4 max-medium:text-right">{project}</span>
+        <span className="truncate text-meta text-muted max-medium:order-4 max-medium:text-right" title={project}>
+          {project}
+        </span>
         <Age at={task.updated_at} className="text-right text-meta text-faint max-medium:order-2" />
       </Link>
     </li>

@@ -12,7 +12,7 @@ import {
 import { asProblem } from "../api/problem";
 import { formatAge, formatTime, shortenId } from "../logic/format";
 import { SIGNS, type Standing } from "../logic/state";
-import { splitBlocks, splitHidden, type TextItem } from "../logic/text";
+import { directionOf, splitBlocks, splitHidden, type TextItem, toSentence } from "../logic/text";
 
 export function cx(...names: (string | false | null | undefined)[]): string {
   return names.filter(Boolean).join(" ");
@@ -123,7 +123,7 @@ export function Prose({ text, className }: { text: string; className?: string })
       {splitBlocks(text).map((block, index) =>
         block.kind === "text" ? (
           // biome-ignore lint/suspicious/noArrayIndexKey: the blocks of a text never move
-          <p key={index} dir="auto">
+          <p key={index} dir={directionOf(block.text)}>
             <Inline text={block.text} />
           </p>
         ) : (
@@ -145,7 +145,7 @@ function ProseList({ items }: { items: readonly TextItem[] }) {
           <span className={item.number === null ? "pl-0.5 text-faint" : "text-right text-muted"}>
             {item.number ?? "•"}
           </span>
-          <span dir="auto">
+          <span dir={directionOf(item.text)}>
             <Inline text={item.text} />
           </span>
         </li>
@@ -295,11 +295,11 @@ export function ProblemNote({ error, onRetry }: { error: unknown; onRetry?: (() 
         <span aria-hidden="true" className="mr-1.5 font-mono text-bad">
           !
         </span>
-        <Foreign text={problem.message} />
+        <Foreign text={toSentence(problem.message)} />
       </p>
       {problem.fix && (
         <p className="text-muted">
-          <Foreign text={problem.fix} />
+          <Foreign text={toSentence(problem.fix)} />
         </p>
       )}
       <div className="mt-1 flex flex-wrap items-center gap-x-3 gap-y-1">

@@ -2,8 +2,9 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
-import { memo, useDeferredValue, useState } from "react";
+import { Fragment, memo, useDeferredValue, useState } from "react";
 import type { Schema } from "../../api/client";
+import { Problem } from "../../api/problem";
 import { meQuery, parkQuery, projectQuery, taskBudgetsQuery, taskQuery, timelineQuery } from "../../api/queries";
 import { formatCost } from "../../logic/format";
 import { forecastCost } from "../../logic/lanes";
@@ -19,6 +20,7 @@ import {
 import {
   Action,
   Command,
+  Empty,
   Foreign,
   Id,
   Inline,
@@ -53,6 +55,7 @@ export function TaskPage() {
   const task = useQuery(taskQuery(id));
   const timeline = useQuery(timelineQuery(id));
   usePageCommand(`cynork task show ${id}`, `/v1/tasks/${id}/timeline`);
+  if (task.error instanceof Problem && MISSING.has(task.error.status)) return <NoTask />;
   return (
     <Page wide>
       <Loaded query={task} lines={6}>
@@ -83,6 +86,24 @@ export function TaskPage() {
           </div>
         )}
       </Loaded>
+    </Page>
+  );
+}
+
+/** No task has this id, or it is no id. The server does not say which task one may not see. */
+const MISSING: ReadonlySet<number> = new Set([400, 404, 422]);
+
+function NoTask() {
+  return (
+    <Page>
+      <Empty title="There is no task at this address.">
+        <p className="text-muted">It was deleted, or it belongs to a project that you may not see.</p>
+        <p>
+          <Link to="/tasks" className="font-medium text-accent underline">
+            Show every task
+          </Link>
+        </p>
+      </Empty>
     </Page>
   );
 }
@@ -139,7 +160,7 @@ function TaskHead({ task, timeline }: { task: Task; timeline: Timeline | null })
             </span>
             <Id id={task.id} />
           </div>
-          <p className="max-w-[760px] text-lead">
+          <p className="max-w-[760px] text-lead text-pretty">
             <Inline text={sentence.text} /> <span className="text-muted">{sentence.need}</span>
           </p>
         </div>
@@ -206,13 +227,20 @@ function Cost({ task, timeline }: { task: Task; timeline: Timeline }) {
     reserved > 0 ? `${money(reserved)} reserved` : null,
     forecast === null ? null : `${money(forecast)} forecast`,
     limit === null ? "no limit of its own" : `limit ${money(limit)}`,
-  ].filter(Boolean);
+  ].filter((part) => part !== null);
   return (
     <div className="flex max-w-[760px] flex-wrap items-center gap-x-3 gap-y-1">
       <div className="w-52 max-small:w-full">
         <SpendBar spent={spent} reserved={reserved} limit={limit} forecast={forecast} label={words.join(", ")} />
       </div>
-      <span className="text-meta text-muted">{words.join(" · ")}</span>
+      <span className="text-meta text-muted">
+        {words.map((part, index) => (
+          <Fragment key={part}>
+            {index > 0 && " · "}
+            <span className="whitespace-nowrap">{part}</span>
+          </Fragment>
+        ))}
+      </span>
     </div>
   );
 }
@@ -326,7 +354,7 @@ function Steering({ task, timeline }: { task: Task; timeline: Timeline | null })
       ) : null;
     }
     return (
-      <div className="grid gap-2">
+      <div className="grid justify-items-start gap-2">
         <Action
           tone="primary"
           reason={busy}
@@ -342,7 +370,7 @@ function Steering({ task, timeline }: { task: Task; timeline: Timeline | null })
             )
           }
         >
-          Try again
+          Try task again
         </Action>
         {steer.error && <ProblemNote error={steer.error} />}
       </div>

@@ -512,7 +512,7 @@ const Entries = memo(function Entries({
                     </span>
                   )}
                   {entry.note && (
-                    <span className="line-clamp-3" title={entry.note}>
+                    <span className="line-clamp-3 whitespace-pre-line" title={entry.note}>
                       <Inline text={entry.note} />
                     </span>
                   )}
