@@ -72,6 +72,11 @@ export function formatBytes(bytes: number): string {
     : formatMebibytes(Math.round(kibibytes / 1024));
 }
 
+/** Returns the title of a project with its slug, where they differ. */
+export function nameProject({ title, slug }: { title: string; slug: string }): string {
+  return title === slug ? slug : `${title} (${slug})`;
+}
+
 /** Returns the part of an identifier that people compare: its last eight characters, because the first ones are a time. */
 export function shortenId(id: string): string {
   return id.length <= 12 ? id : id.slice(-8);

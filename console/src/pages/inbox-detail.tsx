@@ -263,7 +263,7 @@ function EditLimit({ task, micros }: { task: string; micros: number | null }) {
   const reason = limit.error ?? (limit.micros === null ? "Write an amount" : set.isPending ? "It is being sent" : null);
   return (
     <>
-      <Action tone="quiet" onPress={open} className="-my-2">
+      <Action tone="quiet" onPress={open} className="-my-2 max-small:-my-3">
         Edit limit…
       </Action>
       <Layer title="Edit the limit of the task" isOpen={isOpen} onClose={() => setOpen(false)}>

@@ -7,6 +7,7 @@ import { Form } from "react-aria-components";
 import { api, makeKey, unwrap } from "../api/client";
 import { meQuery, projectsQuery, readinessQuery } from "../api/queries";
 import { estimateQuery } from "../api/queries-task";
+import { nameProject } from "../logic/format";
 import { describeEstimate, parseCriteria, parseLimit } from "../logic/new-task";
 import { quoteShell } from "../logic/text";
 import { Action, Command, Empty, Foreign, Loaded, Page, PageHead, ProblemNote } from "../ui/basic";
@@ -132,7 +133,7 @@ export function NewTaskPage() {
                   onChange={(value) => change({ project: value })}
                   options={data.items.map((it) => ({
                     value: it.id,
-                    name: it.title === it.slug ? it.slug : `${it.title} (${it.slug})`,
+                    name: nameProject(it),
                   }))}
                 />
                 <Field

@@ -203,7 +203,7 @@ function InstallationStep() {
 function CheckSummary() {
   const readiness = useQuery(readinessQuery);
   const count = readiness.data?.checks.filter((check) => check.status !== "ok" && check.name !== "models").length ?? 0;
-  return count > 0 ? `${formatCount(count, "check")} to look at` : null;
+  return count > 0 ? <Sign standing="trouble" word={`${formatCount(count, "check")} to look at`} /> : null;
 }
 
 function ModelSummary() {

@@ -34,7 +34,7 @@ export function TaskCard({
       aria-label={`Task ${task.data.name}`}
       className="grid max-w-[760px] grid-cols-1 gap-2 rounded-box border border-line p-3"
     >
-      <div className="flex flex-wrap items-baseline gap-x-3 gap-y-1">
+      <div className="flex items-baseline gap-x-3">
         <Sign standing={standingOf(task.data, timeline.data)} />
         <Link
           to="/tasks/$task"
@@ -44,7 +44,7 @@ export function TaskCard({
           <Foreign text={task.data.name} />
         </Link>
         {timeline.data && (
-          <span className="ml-auto text-meta text-muted">
+          <span className="ml-auto shrink-0 text-meta text-muted">
             {formatCost(timeline.data.cost_micros, me.data?.currency)}
           </span>
         )}

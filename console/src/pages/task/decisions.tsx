@@ -83,12 +83,10 @@ function HandoffRow({ task, handoff, currency }: { task: Task; handoff: Schema["
     : null;
   return (
     <li className="grid grid-cols-1 border-line border-b py-2 [contain-intrinsic-size:auto_64px] [content-visibility:auto]">
-      <div className="flex items-baseline gap-x-3">
+      <div className="flex items-baseline gap-x-1.5">
+        <Sign standing={STATES[handoff.state] ?? "waits"} />
         <div className="flex min-w-0 flex-1 flex-wrap items-baseline gap-x-3 gap-y-0.5">
-          <span className="inline-flex items-baseline gap-1.5">
-            <Sign standing={STATES[handoff.state] ?? "waits"} />
-            <span className="font-medium">{KIND_WORDS[handoff.kind]}</span>
-          </span>
+          <span className="font-medium">{KIND_WORDS[handoff.kind]}</span>
           <span className="text-meta text-muted">
             {[
               toWords(handoff.role),

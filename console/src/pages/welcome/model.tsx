@@ -73,14 +73,16 @@ function ConnectedModel({ model }: { model: Schema["ModelView"] }) {
   const test = useMutation({ mutationFn: () => askModel(model.id, model.project_id ?? null) });
   return (
     <li className="grid grid-cols-1 gap-1 border-line border-b pb-2">
-      <div className="flex flex-wrap items-center gap-x-3 gap-y-1">
-        <span className="font-medium">
-          <Foreign text={model.title} />
-        </span>
-        <span className="text-meta text-muted">
-          {[model.tier, model.routes.map((route) => route.provider).join(", ")].filter(Boolean).join(" · ")}
-        </span>
-        <Action className="ml-auto" onPress={() => test.mutate()} reason={test.isPending ? "It is being asked" : null}>
+      <div className="flex items-center gap-x-3">
+        <div className="flex min-w-0 flex-1 flex-wrap items-baseline gap-x-3">
+          <span className="font-medium">
+            <Foreign text={model.title} />
+          </span>
+          <span className="text-meta text-muted">
+            {[model.tier, model.routes.map((route) => route.provider).join(", ")].filter(Boolean).join(" · ")}
+          </span>
+        </div>
+        <Action className="shrink-0" onPress={() => test.mutate()} reason={test.isPending ? "It is being asked" : null}>
           Test model
         </Action>
       </div>

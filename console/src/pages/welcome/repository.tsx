@@ -6,6 +6,7 @@ import { useState } from "react";
 import { Form } from "react-aria-components";
 import { api, type Schema, unwrap } from "../../api/client";
 import { repositoryQuery } from "../../api/queries";
+import { nameProject } from "../../logic/format";
 import { readForgeAddress, toSlug } from "../../logic/welcome";
 import { Action, Age, Command, Facts, Foreign, Id, Inline, ProblemNote, Sign } from "../../ui/basic";
 import { Choice, Field } from "../../ui/fields";
@@ -31,7 +32,7 @@ export function RepositoryStep({ project, projects }: { project: Project | null;
           label="Project"
           value={project.id}
           onChange={(id) => void navigate({ search: (previous) => ({ ...previous, project: id }), replace: true })}
-          options={projects.map((it) => ({ value: it.id, name: `${it.title} (${it.slug})` }))}
+          options={projects.map((it) => ({ value: it.id, name: nameProject(it) }))}
         />
       )}
       {repository.data && (
