@@ -7,6 +7,7 @@ import { EVENT_WORDS, type Notification, nextReadDelay, parseGap, toChannelReque
 import {
   findKnown,
   findPlaceholder,
+  formatShort,
   KNOWN_POLICIES,
   KNOWN_PREFERENCES,
   KNOWN_SETTINGS,
@@ -84,6 +85,23 @@ describe("the registries", () => {
   it("are found by words of the key and of the meaning, with keys in use among them", () => {
     expect(listKeys(KNOWN_SETTINGS, [], "budget default")).toEqual(["budget.task_default", "budget.user_default"]);
     expect(listKeys(KNOWN_PREFERENCES, ["standards.tabs"], "standards.t")).toEqual(["standards.tabs"]);
+  });
+});
+
+describe("a value in a list", () => {
+  const short = (key: string, text: string) => formatShort(findKnown(KNOWN_SETTINGS, key), text, "EUR");
+
+  it("has the unit that its key names", () => {
+    expect([
+      short("artifacts.max_bytes_per_task", "1073741824"),
+      short("models.budget_wait_seconds", "1"),
+      short("budget.task_default", "2.50"),
+      short("gateway.calls_per_task_hour", "20000"),
+    ]).toEqual(["1.0 GiB", "1 second", "€2.50", "20,000"]);
+  });
+
+  it("stays as it is written where it is no number", () => {
+    expect([short("budget.task_default", "none"), formatShort(undefined, "5")]).toEqual(["none", "5"]);
   });
 });
 

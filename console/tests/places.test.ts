@@ -141,7 +141,7 @@ describe("spend per day", () => {
   });
 
   it("ends an axis at a round amount", () => {
-    expect([0, 0.7, 101_113, 200_000, 6_000_000].map(roundUp)).toEqual([1, 1, 200_000, 200_000, 10_000_000]);
+    expect([0, 0.7, 101_113, 200_000, 5_100_000].map(roundUp)).toEqual([1, 0.8, 200_000, 200_000, 6_000_000]);
   });
 });
 

@@ -181,6 +181,16 @@ export const nodeQuery = (node: string) =>
     queryFn: ({ signal }) => unwrap(api.GET("/v1/nodes/{node}", { signal, params: { path: { node } } })),
   });
 
+/** The names of the newest tasks by their identifiers. */
+export const taskNamesQuery = queryOptions({
+  queryKey: ["tasks", "names"],
+  queryFn: async ({ signal }) => {
+    const { items } = await unwrap(api.GET("/v1/tasks", { signal, params: { query: { limit: 100 } } }));
+    return new Map(items.map((task) => [task.id, task.name]));
+  },
+  staleTime: 60_000,
+});
+
 export const modelChoicesQuery = (project: string | undefined, role: string | undefined) =>
   queryOptions({
     queryKey: ["models", "choices", project ?? "", role ?? ""],

@@ -143,6 +143,24 @@ export function describeDecision(decision: string): { sign: string; words: strin
   return DECISIONS[decision] ?? { sign: "·", words: decision, tone: "text-muted" };
 }
 
+/** How a call ended that was allowed. */
+const END_WORDS: Record<string, string> = {
+  success: "succeeded",
+  tool_error: "failed",
+  protocol_error: "broke the protocol",
+  timeout: "timed out",
+  cancelled: "was cancelled",
+  disconnected: "lost its connection",
+  revoked: "was revoked",
+  not_forwarded: "was not forwarded",
+  unknown: "has an unknown end",
+};
+
+/** Returns how a call ended in words. */
+export function describeEnd(outcome: string | null | undefined): string {
+  return END_WORDS[outcome ?? "unknown"] ?? `ended as ${outcome}`;
+}
+
 type SchemaNode = {
   type?: unknown;
   properties?: Record<string, SchemaNode>;

@@ -31,6 +31,16 @@ export function formatTime(at: string | number | Date): string {
   return new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
+/** Returns a time to the minute, for what happens by the calendar. */
+export function formatMoment(at: string | number | Date): string {
+  return new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+}
+
+/** Returns the day of a time in the zone and language of the reader. */
+export function formatDay(at: string | number | Date): string {
+  return new Date(at).toLocaleDateString(undefined, { dateStyle: "medium" });
+}
+
 /** Returns money of micro-units. Small amounts keep the digits that matter. */
 export function formatCost(micros: number, currency = "USD"): string {
   const amount = micros / 1_000_000;

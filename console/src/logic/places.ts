@@ -227,7 +227,7 @@ export function stackByDay(points: readonly Schema["UsagePoint"][], from: string
 export function roundUp(value: number): number {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return ([1, 2, 5, 10].find((step) => step * power >= value) ?? 10) * power;
+  return ([1, 2, 4, 6, 8, 10].find((step) => step * power >= value) ?? 10) * power;
 }
 
 /** Returns the command that lets one machine join. */

@@ -3,6 +3,7 @@
 import policiesPage from "../../../docs/reference/policies.md?raw";
 import preferencesPage from "../../../docs/reference/preferences.md?raw";
 import settingsPage from "../../../docs/reference/settings.md?raw";
+import { formatBytes, formatCost, formatCount, formatMebibytes } from "./format";
 import type { ValueKind } from "./values";
 
 export interface KnownKey {
@@ -107,6 +108,24 @@ export function findKnown(known: readonly KnownKey[], key: string): KnownKey | u
       return pattern.length > 1 && new RegExp(`^${pattern.join("[^<>]+")}$`).test(key);
     })
   );
+}
+
+/** Returns a value for a list, with its unit; the form and the commands show it as it is written. */
+export function formatShort(known: KnownKey | undefined, text: string, currency?: string): string {
+  if (known === undefined || !/^\d+(\.\d+)?$/.test(text)) return text;
+  const value = Number(text);
+  if (known.kind.type === "amount") return formatCost(value * 1_000_000, currency);
+  const unit = /_(bytes|mib|seconds|minutes|hours|days)(_|$)/.exec(known.key)?.[1];
+  switch (unit) {
+    case "bytes":
+      return formatBytes(value);
+    case "mib":
+      return formatMebibytes(value);
+    case undefined:
+      return value.toLocaleString("en-US");
+    default:
+      return formatCount(value, unit.slice(0, -1));
+  }
 }
 
 /** Returns the keys to list: all that are known and all that are in use, by name. */

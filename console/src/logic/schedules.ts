@@ -2,7 +2,7 @@
 
 import type { Schema } from "../api/client";
 import { findNextRuns } from "./cron";
-import { formatTime } from "./format";
+import { formatMoment } from "./format";
 import { parseCriteria, parseLimit } from "./new-task";
 import type { Standing } from "./state";
 import { describeCommand } from "./text";
@@ -115,7 +115,7 @@ export function toScheduleRequest(
 
 export function describeTrigger(trigger: Schema["ScheduleTrigger"]): string {
   return trigger.kind === "once"
-    ? `once, ${formatTime(trigger.at)}`
+    ? `once, ${formatMoment(trigger.at)}`
     : `${trigger.expression} (${trigger.timezone ?? "UTC"})`;
 }
 

@@ -135,7 +135,10 @@ export function sortTools(tools: readonly Tool[], sort: ToolSort, stats: Readonl
 
 /** Returns a duration of microseconds. */
 export function formatMicroseconds(microseconds: number): string {
-  return microseconds < 1000 ? `${microseconds} µs` : formatDuration(microseconds / 1000);
+  if (microseconds < 1000) return `${microseconds} µs`;
+  // A tenth of a second matters where calls take few of them.
+  if (microseconds >= 999_500 && microseconds < 9_950_000) return `${(microseconds / 1_000_000).toFixed(1)} s`;
+  return formatDuration(microseconds / 1000);
 }
 
 export interface HourCounts {

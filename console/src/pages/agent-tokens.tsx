@@ -32,6 +32,7 @@ import { useKeys } from "../ui/keys";
 import { Layer } from "../ui/layer";
 import { Person } from "../ui/person";
 import { Tick } from "../ui/switch";
+import { TaskName, useTaskNames } from "../ui/task-name";
 import { ToolsNav } from "../ui/tools-nav";
 
 export function AgentTokensPage() {
@@ -166,14 +167,23 @@ function Row({
   onRevoke: () => void;
 }) {
   const state = describeToken(token, now);
+  const nameTask = useTaskNames();
   const name = `${toWords(token.role)} ${token.agent_token_id.slice(-8)}`;
   return (
     <li className={cx("border-line border-b", isAtCursor && "bg-select")}>
-      <div className="grid min-h-10 grid-cols-[110px_1fr_150px_120px_auto] items-center gap-x-4 gap-y-1 px-2 py-1 max-medium:grid-cols-[1fr_auto] max-medium:py-2">
-        <Sign standing={state.standing} word={state.words} />
+      <div className="grid min-h-10 grid-cols-[110px_1fr_110px_120px_160px] items-center gap-x-4 gap-y-0.5 px-2 py-1 max-medium:grid-cols-[1fr_auto] max-medium:pt-2">
+        <span className="max-medium:justify-self-end">
+          <Sign standing={state.standing} word={state.words} />
+        </span>
         <span className="min-w-0 max-medium:order-first">
           <span className="font-medium">{toWords(token.role)}</span>{" "}
           <span className="text-meta text-muted">
+            {token.task_id && (
+              <>
+                task <Foreign text={nameTask(token.task_id)} />
+                {" · "}
+              </>
+            )}
             {token.network ? "network" : "no network"}
             {token.tools &&
               ` · ${token.tools.length === 0 ? "no tools" : `only ${formatCount(token.tools.length, "tool")}`}`}
@@ -181,22 +191,18 @@ function Row({
           </span>
         </span>
         <Id id={token.agent_token_id} />
-        <span className="text-meta text-muted">
+        <span className="text-meta text-muted max-medium:justify-self-end">
           issued <Age at={token.created_at} ago />
         </span>
         <span className="flex gap-1 max-medium:col-span-2 max-medium:-ml-3">
           <Action tone="quiet" onPress={onToggle} aria-expanded={isOpen} aria-label={`Details of ${name}`}>
             Details
           </Action>
-          <Action
-            tone="quiet"
-            onPress={onRevoke}
-            className={state.works ? "" : "max-medium:hidden"}
-            aria-label={`Revoke ${name}`}
-            reason={state.works ? null : `It is ${state.words.toLowerCase()} already`}
-          >
-            Revoke…
-          </Action>
+          {state.works && (
+            <Action tone="quiet" onPress={onRevoke} aria-label={`Revoke ${name}`}>
+              Revoke…
+            </Action>
+          )}
         </span>
       </div>
       {isOpen && (
@@ -214,19 +220,7 @@ function TokenFacts({ token }: { token: AgentToken }) {
       rows={[
         ["Kind", token.kind],
         token.user_id ? ["In the name of", <Person key="user" id={token.user_id} />] : null,
-        token.task_id
-          ? [
-              "Task",
-              <Link
-                key="task"
-                to="/tasks/$task"
-                params={{ task: token.task_id }}
-                className="text-accent underline underline-offset-2"
-              >
-                {token.task_id.slice(-8)}
-              </Link>,
-            ]
-          : null,
+        token.task_id ? ["Task", <TaskName key="task" id={token.task_id} />] : null,
         token.job_id ? ["Job", <Id key="job" id={token.job_id} />] : null,
         token.run_id ? ["Run", <Id key="run" id={token.run_id} />] : null,
         ["Profile", token.profile],

@@ -8,7 +8,7 @@ import { api, makeKey, type Schema, unwrap } from "../api/client";
 import { meQuery } from "../api/queries";
 import { apiKeysQuery } from "../api/queries-admin";
 import { type ApiKey, describeKey, LIFETIMES } from "../logic/api-keys";
-import { formatTime } from "../logic/format";
+import { formatDay, formatTime } from "../logic/format";
 import {
   Action,
   Age,
@@ -146,11 +146,13 @@ function Row({
   return (
     <li
       className={cx(
-        "grid min-h-10 grid-cols-[100px_1fr_130px_230px_auto] items-center gap-x-4 gap-y-0.5 border-line border-b px-2 py-1 max-medium:grid-cols-[1fr_auto] max-medium:py-2",
+        "grid min-h-10 grid-cols-[100px_1fr_110px_250px_76px] items-center gap-x-4 gap-y-0.5 border-line border-b px-2 py-1 max-medium:grid-cols-[1fr_auto] max-medium:py-2",
         isAtCursor && "bg-select",
       )}
     >
-      <Sign standing={state.standing} word={state.words} />
+      <span className="max-medium:justify-self-end">
+        <Sign standing={state.standing} word={state.words} />
+      </span>
       <span className="min-w-0 truncate font-medium max-medium:order-first">
         <Foreign text={apiKey.name} />
       </span>
@@ -159,20 +161,21 @@ function Row({
       </span>
       <span className="text-meta text-muted">
         created <Age at={apiKey.created_at} ago />
-        {apiKey.revoked_at
-          ? `, revoked ${formatTime(apiKey.revoked_at)}`
-          : apiKey.expires_at
-            ? `, until ${formatTime(apiKey.expires_at)}`
-            : ", until it is revoked"}
+        {apiKey.revoked_at ? (
+          <span title={formatTime(apiKey.revoked_at)}>, revoked {formatDay(apiKey.revoked_at)}</span>
+        ) : apiKey.expires_at ? (
+          <span title={formatTime(apiKey.expires_at)}>, until {formatDay(apiKey.expires_at)}</span>
+        ) : (
+          ", until it is revoked"
+        )}
       </span>
-      <Action
-        tone="quiet"
-        onPress={onRevoke}
-        aria-label={`Revoke ${apiKey.name}`}
-        reason={state.works ? null : `It is ${state.words.toLowerCase()} already`}
-      >
-        Revoke…
-      </Action>
+      {state.works ? (
+        <Action tone="quiet" className="-mr-3" onPress={onRevoke} aria-label={`Revoke ${apiKey.name}`}>
+          Revoke…
+        </Action>
+      ) : (
+        <span />
+      )}
     </li>
   );
 }

@@ -8,9 +8,10 @@ import { Problem } from "../api/problem";
 import { callRecordsQuery } from "../api/queries-policy";
 import { type VerifiedCall, verifiedCallQuery } from "../api/witness";
 import type { CheckName } from "../logic/audit";
-import { describeDecision } from "../logic/explain";
+import { describeDecision, describeEnd } from "../logic/explain";
 import { formatCount, formatDuration, formatTime, shortenId, toWords } from "../logic/format";
 import { Age, CopyButton, cx, Empty, Facts, Foreign, Id, Loaded, ProblemNote, SectionHead } from "../ui/basic";
+import { TaskName } from "../ui/task-name";
 
 type AuditRow = Schema["AuditView"];
 
@@ -80,7 +81,7 @@ function Recorded({
             </>
           )}
           {outcome
-            ? `, ended as ${toWords(outcome.outcome ?? "unknown").toLowerCase()} after ${formatDuration(outcome.duration_us / 1000)}`
+            ? `, ${describeEnd(outcome.outcome)} after ${formatDuration(outcome.duration_us / 1000)}`
             : decision.decision === "allow"
               ? ", and has not ended yet"
               : ", and was not made"}
@@ -97,7 +98,7 @@ function Recorded({
             "Agent",
             <Foreign
               key="agent"
-              text={`${toWords(decision.agent_role ?? "unknown")}, ${decision.agent_kind ?? "no token"}`}
+              text={`${toWords(decision.agent_role ?? "unknown caller")}${decision.agent_kind ? "" : ", no token"}`}
             />,
           ],
           decision.agent_token_id ? ["Token", <Id key="token" id={decision.agent_token_id} />] : null,
@@ -109,14 +110,7 @@ function Recorded({
                 </Link>,
               ]
             : null,
-          decision.task_id
-            ? [
-                "Task",
-                <Link key="task" to="/tasks/$task" params={{ task: decision.task_id }} className={LINK}>
-                  {shortenId(decision.task_id)}
-                </Link>,
-              ]
-            : null,
+          decision.task_id ? ["Task", <TaskName key="task" id={decision.task_id} />] : null,
           decision.rules.length > 0 && ["Decided by", <Rules key="rules" names={decision.rules} />],
           decision.shadow.length > 0 && ["In shadow", <Rules key="shadow" names={decision.shadow} />],
           [

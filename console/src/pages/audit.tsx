@@ -10,7 +10,7 @@ import { projectsQuery } from "../api/queries";
 import { type AuditFilter, auditQuery, policyToolsQuery, toAuditQuery } from "../api/queries-policy";
 import { send } from "../api/transport";
 import { readBundle } from "../logic/audit-bundle";
-import { describeDecision } from "../logic/explain";
+import { describeDecision, describeEnd } from "../logic/explain";
 import { formatCount, formatDuration, toWords } from "../logic/format";
 import { quoteShell } from "../logic/text";
 import { Action, Age, cx, Empty, Foreign, Loaded, Page, PageHead, ProblemNote } from "../ui/basic";
@@ -79,7 +79,7 @@ export function AuditPage() {
         <div className="-mb-4">
           <PageHead
             title="Audit"
-            lead="Every tool call of every agent: decided, recorded, signed. Records hold no arguments and no results."
+            lead="Every tool call of every agent: one record of the decision, one of how the call ended. Records hold no arguments and no results."
           >
             <Action
               tone="quiet"
@@ -210,7 +210,7 @@ function Filters({ roles }: { roles: readonly string[] }) {
               value={tool}
               onChange={(event) => setTool(event.target.value)}
               onBlur={() => set({ tool: tool.trim() || undefined })}
-              placeholder="Tool, as git.push"
+              placeholder="Tool, such as git.push"
               className="min-h-8 w-full rounded-box border border-control bg-bg px-2.5 py-1 font-mono text-code placeholder:text-faint max-small:min-h-10 max-small:text-[16px]"
             />
           </label>
@@ -317,7 +317,7 @@ function Columns() {
     <div aria-hidden="true" className={cx("hidden px-3 py-1 font-medium text-meta text-muted", GRID)}>
       <span>When</span>
       <span>Tool</span>
-      <span>Decision</span>
+      <span>Record</span>
       <span>Reason</span>
       <span>Agent</span>
       <span>Project</span>
@@ -347,7 +347,8 @@ function Row({
   const isOutcome = record.phase === "outcome";
   const sign = isOutcome ? (record.outcome === "success" ? "▪" : "!") : decision.sign;
   const tone = isOutcome ? (record.outcome === "success" ? "text-muted" : "text-warn") : decision.tone;
-  const words = isOutcome ? toWords(record.outcome ?? "ended") : decision.words;
+  const words = isOutcome ? toWords(describeEnd(record.outcome)) : decision.words;
+  const isPlain = record.reason === "ok" || record.reason === "allowed";
   const took = isOutcome ? formatDuration(record.duration_us / 1000) : "";
   return (
     <li>
@@ -380,11 +381,7 @@ function Row({
           </span>
           <span className={cx("flex min-w-0 items-baseline gap-2 text-muted", !isCompact && "medium:contents")}>
             <span className="min-w-0 truncate">
-              {record.reason === "ok" || record.reason === "allowed" ? (
-                <span className="text-faint">{isOutcome ? "outcome" : "decision"}</span>
-              ) : (
-                <Foreign text={toWords(record.reason)} />
-              )}
+              {!isPlain && <Foreign text={toWords(record.reason)} />}
               {record.rules.length > 0 && (
                 <>
                   {" "}

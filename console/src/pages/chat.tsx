@@ -107,7 +107,25 @@ function Threads({ threads, projects, chosen }: { threads: Thread[]; projects: P
           </Link>
         </div>
         {sorted.length === 0 ? (
-          <p className="text-muted">You have asked nothing yet.</p>
+          <>
+            <p className="text-muted max-split:hidden">You have asked nothing yet.</p>
+            <div className="split:hidden">
+              <Empty title="Ask the project manager.">
+                <p className="text-muted">
+                  It knows the tasks, plans and results of a project, and it can create and start tasks.
+                </p>
+                <p>
+                  <Link
+                    to="/chat"
+                    search={(previous) => ({ ...previous, thread: NEW_THREAD })}
+                    className="font-medium text-accent underline"
+                  >
+                    Begin a chat
+                  </Link>
+                </p>
+              </Empty>
+            </div>
+          </>
         ) : (
           <ul aria-label="Conversations" className="border-line border-t">
             {sorted.map((it) => (
@@ -322,7 +340,7 @@ function Conversation({ thread, project, projects }: { thread: Thread | null; pr
             lines={Math.min(8, Math.max(2, draft.split("\n").length))}
             autoFocus={run !== undefined || isNew}
             description={
-              <span className="max-small:hidden">Enter sends, Shift+Enter begins a new line, r comes here.</span>
+              <span className="max-small:hidden">Enter sends, Shift+Enter begins a new line, R brings you here.</span>
             }
             onKeyDown={(event) => {
               const composes = event.nativeEvent.isComposing;
@@ -418,13 +436,15 @@ function ConversationHead({
       <div className="flex flex-wrap items-center justify-between gap-x-4 gap-y-1">
         <h2 className="min-w-0 truncate text-lead">{thread ? <Foreign text={thread.title} /> : "New chat"}</h2>
         {thread === null && projects.length > 1 ? (
-          <Choice
-            label="Project"
-            hideLabel
-            value={project}
-            onChange={(value) => void navigate({ search: { thread: NEW_THREAD, project: value }, replace: true })}
-            options={projects.map((it) => ({ value: it.id, name: it.slug }))}
-          />
+          <div className="min-w-0 small:max-w-56 max-small:basis-full">
+            <Choice
+              label="Project"
+              hideLabel
+              value={project}
+              onChange={(value) => void navigate({ search: { thread: NEW_THREAD, project: value }, replace: true })}
+              options={projects.map((it) => ({ value: it.id, name: it.slug }))}
+            />
+          </div>
         ) : (
           <Link to="/projects/$project" params={{ project }} className="text-meta text-muted hover:text-text">
             {slug}

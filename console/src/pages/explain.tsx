@@ -22,11 +22,12 @@ import {
   sampleArguments,
   toRungState,
 } from "../logic/explain";
-import { formatAge, shortenId, toWords } from "../logic/format";
+import { formatAge, toWords } from "../logic/format";
 import { quoteShell } from "../logic/text";
-import { Action, Age, cx, Empty, Facts, Foreign, Id, Loaded, Page, PageHead, useNow } from "../ui/basic";
+import { Action, Age, cx, Facts, Foreign, Id, Loaded, Page, PageHead, useNow } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { Choice, Field } from "../ui/fields";
+import { TaskName, useTaskNames } from "../ui/task-name";
 import { ToolsNav } from "../ui/tools-nav";
 
 type Explanation = Schema["PolicyExplanation"];
@@ -74,8 +75,9 @@ function CallForm() {
         if (isId) void navigate({ search: { call: wanted } });
       }}
     >
+      <h2 className="text-body">A call that was made</h2>
       <Field
-        label="A call that was made"
+        label="Id of the call"
         value={typed}
         onChange={setTyped}
         placeholder="cal_…"
@@ -104,9 +106,9 @@ function CallForm() {
   );
 }
 
-function describeAgent(token: AgentToken, now: number): string {
+function describeAgent(token: AgentToken, now: number, nameTask: (id: string) => string): string {
   const state = token.revoked_at ? ", revoked" : "";
-  const place = token.task_id ? ` · task ${shortenId(token.task_id)}` : "";
+  const place = token.task_id ? ` · task ${nameTask(token.task_id)}` : "";
   return `${toWords(token.role)}${place} · ${formatAge(token.created_at, now)} old${state}`;
 }
 
@@ -115,6 +117,7 @@ function Hypothesis() {
   const search = useSearch({ from: "/tools/explain" });
   const navigate = useNavigate({ from: "/tools/explain" });
   const now = useNow();
+  const nameTask = useTaskNames();
   const projects = useQuery(projectsQuery);
   const project = search.project ?? projects.data?.items[0]?.id ?? "";
   const agents = useQuery({ ...projectAgentsQuery(project), enabled: project !== "" });
@@ -158,7 +161,10 @@ function Hypothesis() {
         onChange={(agent) => set({ project, agent: agent || undefined })}
         options={[
           none,
-          ...(agents.data?.items ?? []).map((it) => ({ value: it.agent_token_id, name: describeAgent(it, now) })),
+          ...(agents.data?.items ?? []).map((it) => ({
+            value: it.agent_token_id,
+            name: describeAgent(it, now, nameTask),
+          })),
         ]}
       />
       {agents.data?.items.length === 0 && (
@@ -249,12 +255,13 @@ function AssumedCall() {
   if (!isReady) {
     return (
       <div className="grid gap-4">
-        <Empty title="Choose an agent and a tool.">
+        <div className="grid max-w-[560px] gap-1">
+          <p className="font-semibold text-lead">Choose an agent and a tool.</p>
           <p className="text-muted">
             The answer is that of the gateway, by the switches, allowlists and rules that hold now. It changes here as
             soon as somebody changes them.
           </p>
-        </Empty>
+        </div>
         <Ladder columns={[]} />
       </div>
     );
@@ -386,19 +393,7 @@ function RecordedVerdict({ data }: { data: CallExplanation }) {
         rows={[
           ["When", <Age key="at" at={data.record.at} ago />],
           ["Agent", <Foreign key="role" text={toWords(data.record.agent_role ?? "unknown")} />],
-          data.record.task_id
-            ? [
-                "Task",
-                <Link
-                  key="task"
-                  to="/tasks/$task"
-                  params={{ task: data.record.task_id }}
-                  className="text-accent underline underline-offset-2"
-                >
-                  {shortenId(data.record.task_id)}
-                </Link>,
-              ]
-            : null,
+          data.record.task_id ? ["Task", <TaskName key="task" id={data.record.task_id} />] : null,
           [
             "Record",
             <Link

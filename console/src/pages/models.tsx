@@ -33,7 +33,13 @@ export function ModelsPage() {
     <Page wide>
       <PageHead
         title="Models"
-        lead={parked > 0 ? <Sign standing="trouble" word={`${formatCount(parked, "key")} parked`} /> : undefined}
+        lead={
+          parked > 0 ? (
+            <Sign standing="trouble" word={`${formatCount(parked, "key")} parked`} />
+          ) : (
+            "What agents think with, who answers for it, and why which is chosen."
+          )
+        }
       />
       <div className="grid grid-cols-1 gap-5">
         <TabBar
@@ -119,24 +125,24 @@ function Registry() {
                         isChosen={keyOf(model) === chosenKey}
                       >
                         <RowLines
-                          name={
-                            <span className="inline-flex gap-2">
-                              <Sign
-                                standing={model.enabled ? "done" : "cancelled"}
-                                word={model.enabled ? false : "Disabled"}
-                              />
-                              <Foreign text={model.title} />
-                            </span>
+                          sign={<Sign standing={model.enabled ? "done" : "cancelled"} />}
+                          name={<Foreign text={model.title} />}
+                          end={model.tier ? `tier ${model.tier}` : "no tier"}
+                          below={
+                            <Foreign
+                              text={[
+                                model.enabled ? null : "disabled",
+                                model.project_id
+                                  ? `only in ${names.get(model.project_id) ?? "one project"}`
+                                  : "in every project",
+                                model.routes.map((route) => `${route.provider}/${route.upstream}`).join(", "),
+                                prices &&
+                                  `${formatCost(prices.input, me.data?.currency)} in and ${formatCost(prices.output, me.data?.currency)} out per million tokens`,
+                              ]
+                                .filter(Boolean)
+                                .join(" · ")}
+                            />
                           }
-                          end={model.tier ?? "no tier"}
-                          below={[
-                            model.project_id ? `only ${names.get(model.project_id) ?? "one project"}` : null,
-                            model.routes.map((route) => `${route.provider}/${route.upstream}`).join(", "),
-                            prices &&
-                              `${formatCost(prices.input, me.data?.currency)} in, ${formatCost(prices.output, me.data?.currency)} out`,
-                          ]
-                            .filter(Boolean)
-                            .join(" · ")}
                         />
                       </RowLink>
                     );
@@ -219,7 +225,11 @@ function Providers() {
                             parked > 0 ? (
                               <Sign standing="trouble" word={`${formatCount(parked, "key")} parked`} />
                             ) : provider.enabled ? (
-                              formatCount(provider.keys.length, "key")
+                              provider.local && provider.keys.length === 0 ? (
+                                "needs no key"
+                              ) : (
+                                formatCount(provider.keys.length, "key")
+                              )
                             ) : (
                               "– disabled"
                             )
@@ -227,7 +237,7 @@ function Providers() {
                           below={
                             <Foreign
                               text={[
-                                provider.kind,
+                                toWords(provider.kind),
                                 provider.local ? "nothing leaves what you own" : null,
                                 provider.base_url,
                               ]

@@ -18,6 +18,7 @@ import {
   Facts,
   Foreign,
   Id,
+  Inline,
   Loaded,
   Page,
   PageHead,
@@ -119,7 +120,7 @@ function NodeCard({ node, isOpen, reason }: { node: Node; isOpen: boolean; reaso
         </span>
       </div>
       <div className="flex flex-wrap items-center gap-2">
-        <div role="img" aria-label={`${node.jobs} of ${slots} slots work`} className="flex flex-wrap gap-1">
+        <div role="img" aria-label={`${node.jobs} of ${slots} slots in use`} className="flex flex-wrap gap-1">
           {Array.from({ length: slots }, (_, index) => (
             <span
               // biome-ignore lint/suspicious/noArrayIndexKey: slots are all alike
@@ -132,7 +133,7 @@ function NodeCard({ node, isOpen, reason }: { node: Node; isOpen: boolean; reaso
           ))}
         </div>
         <span className="text-meta text-muted">
-          {node.jobs} of {slots} slots work
+          {node.jobs} of {slots} slots in use
         </span>
       </div>
       {(node.report.warnings ?? []).map((warning) => (
@@ -144,7 +145,7 @@ function NodeCard({ node, isOpen, reason }: { node: Node; isOpen: boolean; reaso
         rows={[
           [
             "Machine",
-            `${node.report.cores ?? "?"} cores, ${formatMebibytes(node.report.memory_mib ?? 0)} memory, ${formatMebibytes(node.report.disk_free_mib ?? 0)} free`,
+            `${node.report.cores === undefined ? "? cores" : formatCount(node.report.cores, "core")}, ${formatMebibytes(node.report.memory_mib ?? 0)} memory, ${formatMebibytes(node.report.disk_free_mib ?? 0)} of disk free`,
           ],
           [
             "Sandboxes",
@@ -153,7 +154,9 @@ function NodeCard({ node, isOpen, reason }: { node: Node; isOpen: boolean; reaso
             ) : (
               <span key="backends" className="flex flex-wrap gap-x-3">
                 {(node.report.backends ?? []).map((it) => (
-                  <Sign key={it.backend} standing="done" word={`${it.version}, self-test passed`} />
+                  <span key={it.backend}>
+                    <Foreign text={it.version} /> <Sign standing="done" word="Self-test passed" />
+                  </span>
                 ))}
               </span>
             ),
@@ -187,7 +190,7 @@ function NodeCard({ node, isOpen, reason }: { node: Node; isOpen: boolean; reaso
           aria-expanded={isOpen}
           className="ml-auto inline-flex min-h-8 items-center text-accent underline max-small:min-h-10"
         >
-          {isOpen ? "Less" : "More and labels"}
+          {isOpen ? "Show less" : "Show labels and details"}
         </Link>
       </div>
       {drain.error && <ProblemNote error={drain.error} />}
@@ -328,7 +331,7 @@ function JoinForm({ reason }: { reason: string | null }) {
               onChange={setAddress}
               mono
               placeholder="http://10.0.0.5:12082"
-              description="Where the server listens for nodes: server.internal_listen."
+              description={<Inline text="Where the server listens for nodes: `server.internal_listen`." />}
             />
             <Field label="Labels" value={labels} onChange={setLabels} mono placeholder="gpu, large" />
             <Field label="Minutes that the token works" value={minutes} onChange={setMinutes} inputMode="numeric" />

@@ -50,6 +50,12 @@ import { TabBar } from "../ui/tabs";
 type Channel = Schema["ChannelView"];
 type Notification = Schema["NotificationView"];
 
+const SCOPE_WORDS: Record<string, string> = {
+  user: "for one person",
+  project: "for a project",
+  installation: "for the installation",
+};
+
 export function NotificationsPage() {
   const search = useSearch({ from: "/settings/notifications" });
   const navigate = useNavigate({ from: "/settings/notifications" });
@@ -66,7 +72,7 @@ export function NotificationsPage() {
       >
         {isAdmin && (
           <Tick
-            label="Those of everybody"
+            label="Show those of everybody"
             isTicked={all}
             onChange={(isTicked) =>
               void navigate({ search: (previous) => ({ ...previous, all: isTicked || undefined }) })
@@ -128,7 +134,7 @@ function Channels({ all }: { all: boolean }) {
     <Loaded query={channels} lines={6}>
       {() =>
         items.length === 0 && !search.create && !search.channel ? (
-          <Empty title="Nobody tells you yet.">
+          <Empty title="No channel tells you yet.">
             <p className="text-muted">
               Be asked on your phone, by mail or by a webhook, with exactly what is to be decided.
             </p>
@@ -166,7 +172,9 @@ function Channels({ all }: { all: boolean }) {
                           item.enabled ? <Sign standing="done" word="On" /> : <Sign standing="cancelled" word="Off" />
                         }
                         below={
-                          <Foreign text={`${findKindName(item.kind)} · ${item.scope} · ${shortenAddress(item)}`} />
+                          <Foreign
+                            text={`${findKindName(item.kind)} · ${SCOPE_WORDS[item.scope] ?? item.scope} · ${shortenAddress(item)}`}
+                          />
                         }
                       />
                     </RowLink>
@@ -577,7 +585,7 @@ function ChannelDeliveries({ channel, all }: { channel: Channel; all: boolean })
       <Loaded query={deliveries} lines={3}>
         {() =>
           items.length === 0 ? (
-            <p className="py-1 text-muted">Nothing was told by it so far. Send a test to see that it arrives.</p>
+            <p className="py-1 text-muted">Nothing was sent by it so far. Send a test to see that it arrives.</p>
           ) : (
             <ul aria-label="Newest deliveries">
               {items.map((item) => (
@@ -627,7 +635,7 @@ function Deliveries({ all }: { all: boolean }) {
       <Loaded query={deliveries} lines={8}>
         {() =>
           items.length === 0 ? (
-            <Empty title={state ? "No delivery is like this." : "Nothing was told so far."}>
+            <Empty title={state ? "No delivery is like this." : "Nothing was sent so far."}>
               {!state && <p className="text-muted">Deliveries of the last 30 days stand here, with each attempt.</p>}
             </Empty>
           ) : (

@@ -67,7 +67,7 @@ export function PoliciesPage() {
       <ListHead
         isChosen={search.key !== undefined}
         title="Policies"
-        lead="What nobody below can relax. All levels hold together, so a narrower one can only be stricter."
+        lead="Demands that hold for everybody. Those of all levels hold together, so a narrower level can only be stricter."
       />
       <Loaded query={effective} lines={8}>
         {(data) => <PoliciesContent items={data.items} levels={levels} />}
@@ -113,7 +113,7 @@ function PoliciesContent({ items, levels }: { items: EffectivePolicy[]; levels: 
                 return (
                   <RowLink key={name} parameter="key" id={name} isChosen={name === key}>
                     <RowLines
-                      name={<code className="font-mono text-code">{name}</code>}
+                      name={<KeyName name={name} />}
                       end={
                         holds ? (
                           <strong className="font-medium text-text">

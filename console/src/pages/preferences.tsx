@@ -15,7 +15,7 @@ import {
   toScopeQuery,
 } from "../api/queries-admin";
 import { describeLevel, type Level, toLevelFlags, toLevelKey } from "../logic/levels";
-import { findKnown, findPlaceholder, KNOWN_PREFERENCES, listKeys, PLACEHOLDERS } from "../logic/registry";
+import { findKnown, findPlaceholder, formatShort, KNOWN_PREFERENCES, listKeys, PLACEHOLDERS } from "../logic/registry";
 import { quoteShell } from "../logic/text";
 import { formatValue } from "../logic/values";
 import { Action, Age, Command, Empty, Facts, Foreign, Inline, Loaded, Page, SectionHead } from "../ui/basic";
@@ -127,17 +127,17 @@ function Row({ name, effective, levels }: { name: string; effective: Effective; 
   const source = effective.sources[name];
   return (
     <RowLines
-      name={<code className="font-mono text-code">{name}</code>}
+      name={<KeyName name={name} />}
       end={
         source ? (
           <>
             <strong className="font-medium text-text">
-              <Foreign text={formatValue(effective.effective[name])} />
+              <Foreign text={formatShort(known, formatValue(effective.effective[name]))} />
             </strong>{" "}
             <Foreign text={describeSource(source, levels)} />
           </>
         ) : findPlaceholder(name) ? null : (
-          `${known?.fallback ?? ""} (default)`
+          `${formatShort(known, known?.fallback ?? "")} (default)`
         )
       }
       below={known && <Inline text={known.meaning} />}

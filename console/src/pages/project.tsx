@@ -56,7 +56,7 @@ export function ProjectPage() {
                 lead={data.description ? <Foreign text={data.description} /> : undefined}
               >
                 <Link to="/tasks" search={{ project: data.id }} className="text-accent underline">
-                  Its tasks
+                  Tasks of the project
                 </Link>
                 {!data.archived_at && (
                   <Link

@@ -37,9 +37,9 @@ export function ProjectsPage() {
   const closeForm = () => void navigate({ search: (previous) => ({ ...previous, create: undefined }) });
   return (
     <Page>
-      <PageHead title="Projects">
+      <PageHead title="Projects" lead="Each is a repository with its people, models and limits.">
         <Tick
-          label="Archived ones too"
+          label="Show archived projects"
           isTicked={archived === true}
           onChange={(isTicked) =>
             void navigate({ search: (previous) => ({ ...previous, archived: isTicked || undefined }), replace: true })
@@ -75,12 +75,16 @@ export function ProjectsPage() {
                     <span className="font-medium">
                       <Foreign text={project.title} />
                     </span>
-                    <code className="font-mono text-code text-muted">{project.slug}</code>
+                    {project.title !== project.slug && (
+                      <code className="font-mono text-code text-muted">{project.slug}</code>
+                    )}
                     {project.archived_at && <span className="text-meta text-muted">– archived</span>}
-                    <span className="ml-auto text-meta text-muted">
+                    <span className="ml-auto text-right text-meta text-muted">
                       {formatCost(costs.get(project.id) ?? 0, me.data?.currency)} spent
                     </span>
-                    <Age at={project.created_at} className="w-12 text-right text-meta text-faint" />
+                    <span className="w-28 text-right text-meta text-faint">
+                      created <Age at={project.created_at} ago />
+                    </span>
                   </Link>
                 </li>
               ))}

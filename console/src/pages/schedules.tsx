@@ -8,7 +8,7 @@ import { api, makeKey, type Schema, unwrap } from "../api/client";
 import { meQuery, projectsQuery } from "../api/queries";
 import { scheduleQuery, schedulesQuery } from "../api/queries-admin";
 import { findNextRuns } from "../logic/cron";
-import { formatCost, formatTime, toWords } from "../logic/format";
+import { formatCost, formatMoment, formatTime, toWords } from "../logic/format";
 import {
   describeOutcome,
   describeSchedule,
@@ -21,7 +21,6 @@ import {
   toScheduleDraft,
   toScheduleRequest,
 } from "../logic/schedules";
-import { SIGNS } from "../logic/state";
 import { describeCommand, quoteShell } from "../logic/text";
 import {
   Action,
@@ -83,7 +82,7 @@ export function SchedulesPage() {
       <ListHead
         isChosen={search.schedule !== undefined || search.create === true}
         title="Schedules"
-        lead="Work that starts by itself. Times are shown in your zone."
+        lead="Work that starts by itself. Times are those of your time zone."
       >
         {!search.create && items.length > 0 && (
           <Action tone={search.schedule ? "plain" : "primary"} onPress={openForm} reason={reason}>
@@ -98,7 +97,7 @@ export function SchedulesPage() {
           <div className="grid grid-cols-1 gap-3">
             <div id="filter" className="max-w-80">
               <Choice
-                label="Show those of"
+                label="Project"
                 value={search.project ?? ""}
                 onChange={(project) =>
                   void navigate({ search: (previous) => ({ ...previous, project: project || undefined }) })
@@ -171,15 +170,17 @@ function Row({ schedule, project }: { schedule: Schedule; project: string }) {
   const state = describeSchedule(schedule);
   return (
     <RowLines
-      name={
-        <>
-          <span aria-hidden="true" className={`mr-1.5 font-mono ${SIGNS[state.standing].tone}`}>
-            {SIGNS[state.standing].sign}
-          </span>
-          <Foreign text={schedule.name} />
-        </>
+      sign={<Sign standing={state.standing} />}
+      name={<Foreign text={schedule.name} />}
+      end={
+        schedule.next_at ? (
+          <time dateTime={schedule.next_at} title={formatTime(schedule.next_at)}>
+            next {formatMoment(schedule.next_at)}
+          </time>
+        ) : (
+          state.words
+        )
       }
-      end={schedule.next_at ? <time dateTime={schedule.next_at}>{formatTime(schedule.next_at)}</time> : state.words}
       below={
         <Foreign
           text={[project, describeTrigger(schedule.trigger), schedule.unreviewed ? "not reviewed" : ""]

@@ -5,7 +5,7 @@ import { useNavigate, useSearch } from "@tanstack/react-router";
 import { api, type Schema, unwrap } from "../api/client";
 import { meQuery } from "../api/queries";
 import { settingHistoryQuery, settingQuery, settingsQuery } from "../api/queries-admin";
-import { findKnown, KNOWN_SETTINGS, listKeys } from "../logic/registry";
+import { findKnown, formatShort, KNOWN_SETTINGS, listKeys } from "../logic/registry";
 import { quoteShell } from "../logic/text";
 import { formatValue, toArgument } from "../logic/values";
 import { Age, Command, Empty, Facts, Foreign, Inline, Loaded, Page } from "../ui/basic";
@@ -31,7 +31,7 @@ export function SettingsPage() {
       <ListHead
         isChosen={search.key !== undefined}
         title="Settings"
-        lead="What holds for the whole installation. A change takes effect at once and is kept with who made it."
+        lead="What holds for the whole installation. A change takes effect at once; its history says who made it."
       />
       <Loaded query={settings} lines={8}>
         {(data) => <SettingsContent items={data.items} />}
@@ -41,6 +41,7 @@ export function SettingsPage() {
 }
 
 function SettingsContent({ items }: { items: Schema["ValueView"][] }) {
+  const me = useQuery(meQuery);
   const { key, q = "" } = useSearch({ from: "/settings" });
   const navigate = useNavigate({ from: "/settings" });
   const values = new Map(items.map((item) => [item.key, item]));
@@ -79,14 +80,14 @@ function SettingsContent({ items }: { items: Schema["ValueView"][] }) {
                 return (
                   <RowLink key={name} parameter="key" id={name} isChosen={name === key}>
                     <RowLines
-                      name={<code className="font-mono text-code">{name}</code>}
+                      name={<KeyName name={name} />}
                       end={
                         value ? (
                           <strong className="font-medium text-text">
-                            <Foreign text={formatValue(value.value)} />
+                            <Foreign text={formatShort(known, formatValue(value.value), me.data?.currency)} />
                           </strong>
                         ) : (
-                          `${known?.fallback ?? ""} (default)`
+                          `${formatShort(known, known?.fallback ?? "", me.data?.currency)} (default)`
                         )
                       }
                       below={known?.meaning}

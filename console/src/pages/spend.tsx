@@ -27,19 +27,20 @@ import { usePageCommand } from "../ui/copy";
 import { Choice } from "../ui/fields";
 import { Person } from "../ui/person";
 import { TabBar } from "../ui/tabs";
+import { TaskName } from "../ui/task-name";
 import { Budgets } from "./spend/budgets";
 import { SpendChart } from "./spend/chart";
 
 type Group = Exclude<NonNullable<SpendSearch["by"]>, "calls">;
 
-const TABS: readonly { id: Group | "calls"; name: string }[] = [
-  { id: "model", name: "Models" },
-  { id: "project", name: "Projects" },
-  { id: "task", name: "Tasks" },
-  { id: "user", name: "People" },
-  { id: "role", name: "Roles" },
-  { id: "provider", name: "Providers" },
-  { id: "day", name: "Days" },
+const TABS: readonly { id: Group | "calls"; name: string; one?: string }[] = [
+  { id: "model", name: "Models", one: "Model" },
+  { id: "project", name: "Projects", one: "Project" },
+  { id: "task", name: "Tasks", one: "Task" },
+  { id: "user", name: "People", one: "Person" },
+  { id: "role", name: "Roles", one: "Role" },
+  { id: "provider", name: "Providers", one: "Provider" },
+  { id: "day", name: "Days", one: "Day" },
   { id: "calls", name: "Calls" },
 ];
 
@@ -77,37 +78,39 @@ export function SpendPage() {
   );
   return (
     <Page wide>
-      <PageHead title="Spend" lead={series.data ? `${money(total)} in ${days} days` : undefined}>
-        <Choice
-          label="Project"
-          hideLabel
-          value={project ?? ""}
-          onChange={(value) =>
-            void navigate({ search: (previous) => ({ ...previous, project: value || undefined }), replace: true })
-          }
-          options={[
-            { value: "", name: "Every project" },
-            ...(projects.data?.items ?? []).map((it) => ({ value: it.id, name: it.slug })),
-          ]}
-        />
-        <Choice
-          label="Time"
-          hideLabel
-          value={String(days) as "7" | "30" | "90"}
-          onChange={(value) =>
-            void navigate({
-              search: (previous) => ({ ...previous, days: value === "30" ? undefined : value === "7" ? 7 : 90 }),
-              replace: true,
-            })
-          }
-          options={SPANS}
-        />
+      <PageHead title="Spend" lead={series.data ? `${money(total)} in the last ${days} days` : undefined}>
+        <div className="grid grid-cols-[minmax(0,14rem)_auto] gap-2">
+          <Choice
+            label="Project"
+            hideLabel
+            value={project ?? ""}
+            onChange={(value) =>
+              void navigate({ search: (previous) => ({ ...previous, project: value || undefined }), replace: true })
+            }
+            options={[
+              { value: "", name: "Every project" },
+              ...(projects.data?.items ?? []).map((it) => ({ value: it.id, name: it.slug })),
+            ]}
+          />
+          <Choice
+            label="Time"
+            hideLabel
+            value={String(days) as "7" | "30" | "90"}
+            onChange={(value) =>
+              void navigate({
+                search: (previous) => ({ ...previous, days: value === "30" ? undefined : value === "7" ? 7 : 90 }),
+                replace: true,
+              })
+            }
+            options={SPANS}
+          />
+        </div>
       </PageHead>
       <div className="grid grid-cols-1 gap-8">
         <ParkedKeys />
         <Budgets project={project} money={money} />
         <section className="grid grid-cols-1 gap-3">
-          <SectionHead aside="Days are those of UTC">Per day, by model</SectionHead>
+          <SectionHead aside="Days in UTC">Per day, by model</SectionHead>
           <Loaded query={series}>
             {(data) =>
               data.items.length === 0 ? (
@@ -169,11 +172,7 @@ function SumName({ by, name }: { by: Group; name: string | null }) {
         </Link>
       );
     case "task":
-      return (
-        <Link to="/tasks/$task" params={{ task: name }} className="font-mono text-accent text-code underline">
-          {shortenId(name)}
-        </Link>
-      );
+      return <TaskName id={name} />;
     case "user":
       return <Person id={name} />;
     case "role":
@@ -208,11 +207,11 @@ function Sums({ by, filter }: { by: Group; filter: SpendFilter }) {
           <table className="w-full text-meta">
             <thead>
               <tr className="text-left text-muted">
-                <Head>{TABS.find((tab) => tab.id === by)?.name}</Head>
+                <Head>{TABS.find((tab) => tab.id === by)?.one}</Head>
                 <Head className="w-16 text-right">Calls</Head>
                 <Head className="w-16 text-right max-small:hidden">Failed</Head>
                 <Head className="w-28 text-right max-small:hidden">Tokens in</Head>
-                <Head className="w-28 text-right max-medium:hidden">of them cached</Head>
+                <Head className="w-28 text-right max-medium:hidden">Of them cached</Head>
                 <Head className="w-28 text-right max-small:hidden">Tokens out</Head>
                 <Head className="w-24 text-right">Cost</Head>
                 <Head className="w-32 pl-3 max-medium:hidden">
@@ -227,7 +226,13 @@ function Sums({ by, filter }: { by: Group; filter: SpendFilter }) {
                     <SumName by={by} name={sum.key ?? null} />
                   </td>
                   <td className="text-right">{count(sum.calls)}</td>
-                  <td className="text-right max-small:hidden">{sum.failed === 0 ? "" : count(sum.failed)}</td>
+                  <td className="text-right max-small:hidden">
+                    {sum.failed === 0 ? (
+                      <span className="text-faint">–</span>
+                    ) : (
+                      <span className="text-bad">✗ {count(sum.failed)}</span>
+                    )}
+                  </td>
                   <td className="text-right max-small:hidden">{count(sum.input_tokens)}</td>
                   <td className="text-right max-medium:hidden">{count(sum.cached_tokens)}</td>
                   <td className="text-right max-small:hidden">{count(sum.output_tokens)}</td>
@@ -321,9 +326,7 @@ function CallRow({ call, currency }: { call: Call; currency: string | undefined 
             <>
               <dt className="text-muted">Task</dt>
               <dd>
-                <Link to="/tasks/$task" params={{ task: call.task_id }} className="text-accent underline">
-                  {shortenId(call.task_id)}
-                </Link>
+                <TaskName id={call.task_id} />
               </dd>
             </>
           )}

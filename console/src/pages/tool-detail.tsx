@@ -19,7 +19,7 @@ import {
   type SchemaRow,
   type Tool,
 } from "../logic/tools";
-import { Age, CopyButton, cx, Facts, Foreign, Id, Loaded, Prose, SectionHead, useNow } from "../ui/basic";
+import { Age, CopyButton, cx, Facts, Foreign, Id, Inline, Loaded, Prose, SectionHead, useNow } from "../ui/basic";
 import { Person } from "../ui/person";
 import { Switch } from "../ui/switch";
 import { ScopeChoice } from "./tool-scope";
@@ -187,7 +187,7 @@ export function SchemaRows({ rows }: { rows: SchemaRow[] }) {
             </span>
             {row.description && (
               <div className="whitespace-pre-wrap">
-                <Foreign text={row.description} />
+                <Inline text={row.description} />
               </div>
             )}
           </dd>

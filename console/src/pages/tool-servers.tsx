@@ -76,13 +76,16 @@ function ServersContent({ servers }: { servers: ToolServer[] }) {
       </Empty>
     );
   }
-  const list = (
-    <ul aria-label="Tool servers" className="border-line border-t">
-      {servers.map((server) => (
-        <Row key={server.server_id} server={server} isChosen={!isNew && server.server_id === chosen?.server_id} />
-      ))}
-    </ul>
-  );
+  const list =
+    servers.length === 0 ? (
+      <p className="text-muted">No tool server is installed yet.</p>
+    ) : (
+      <ul aria-label="Tool servers" className="border-line border-t">
+        {servers.map((server) => (
+          <Row key={server.server_id} server={server} isChosen={!isNew && server.server_id === chosen?.server_id} />
+        ))}
+      </ul>
+    );
   const detail = isNew ? (
     <InstallServerForm onClose={close} onInstalled={choose} />
   ) : chosen ? (

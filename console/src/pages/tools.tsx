@@ -122,8 +122,8 @@ function ToolsContent({ tools }: { tools: Tool[] }) {
 
   const list = (
     <>
-      <div id="filters" className="flex flex-wrap items-end gap-2 pb-3">
-        <div className="min-w-0 flex-1 basis-48 small:max-w-80">
+      <div id="filters" className="flex flex-wrap items-end gap-2 pb-3 max-small:grid max-small:grid-cols-2">
+        <div className="min-w-0 flex-1 basis-48 small:max-w-80 max-small:col-span-2">
           <FilterField
             value={q ?? ""}
             onChange={(words) =>
@@ -146,7 +146,7 @@ function ToolsContent({ tools }: { tools: Tool[] }) {
           onChange={(value) => countDays(Number(value) as StatsDays)}
           options={TIMES}
         />
-        <span className="py-1.5 text-meta text-muted">
+        <span className="py-1.5 text-meta text-muted max-small:col-span-2 max-small:py-0">
           {shown.length === tools.length
             ? formatCount(tools.length, "tool")
             : `${shown.length} of ${tools.length} tools`}
@@ -430,11 +430,21 @@ function Row({
       <span className="text-right text-meta text-faint max-medium:hidden">
         {stat ? <Age at={stat.last_at} /> : "–"}
       </span>
-      <span className="col-span-3 text-meta text-muted medium:hidden">
+      <span className="col-span-2 col-start-2 text-meta text-muted medium:hidden">
         {server} · {describeAnnotations(tool.annotations)}
         {stat && ` · ${formatCount(sumCalls(stat), "call")}`}
-        {stat && stat.refused > 0 && <span className="text-bad"> · ✗ {stat.refused} refused</span>}
-        {stat && stat.failed > 0 && <span className="text-bad"> · ✗ {stat.failed} failed</span>}
+        {stat && stat.refused > 0 && (
+          <>
+            {" · "}
+            <span className="whitespace-nowrap text-bad">✗ {stat.refused.toLocaleString("en-US")} refused</span>
+          </>
+        )}
+        {stat && stat.failed > 0 && (
+          <>
+            {" · "}
+            <span className="whitespace-nowrap text-bad">✗ {stat.failed.toLocaleString("en-US")} failed</span>
+          </>
+        )}
         {stat?.p95_us != null && ` · 95 % within ${formatMicroseconds(stat.p95_us)}`}
       </span>
     </li>

@@ -295,11 +295,11 @@ export function ProblemNote({ error, onRetry }: { error: unknown; onRetry?: (() 
         <span aria-hidden="true" className="mr-1.5 font-mono text-bad">
           !
         </span>
-        <Foreign text={toSentence(problem.message)} />
+        <Inline text={toSentence(problem.message)} />
       </p>
       {problem.fix && (
         <p className="text-muted">
-          <Foreign text={toSentence(problem.fix)} />
+          <Inline text={toSentence(problem.fix)} />
         </p>
       )}
       <div className="mt-1 flex flex-wrap items-center gap-x-3 gap-y-1">
@@ -360,7 +360,7 @@ export function Loaded<T>({
 /** A state without data that teaches the next step. */
 export function Empty({ title, children }: { title: string; children?: ReactNode }) {
   return (
-    <div className="grid max-w-[560px] gap-3 py-10">
+    <div className="grid max-w-[560px] grid-cols-1 gap-3 py-6">
       <p className="font-semibold text-lead">{title}</p>
       {children}
     </div>
@@ -370,7 +370,7 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
 export function PageHead({ title, lead, children }: { title: ReactNode; lead?: ReactNode; children?: ReactNode }) {
   return (
     <header className="flex flex-wrap items-start justify-between gap-x-6 gap-y-3 pb-4">
-      <div className="grid min-w-0 gap-1">
+      <div className={cx("grid min-w-0 gap-1", Boolean(lead) && "max-small:basis-full")}>
         <h1 className="text-title">{title}</h1>
         {lead && <div className="max-w-[760px] text-lead text-muted">{lead}</div>}
       </div>
@@ -397,7 +397,7 @@ export function Page({ children, wide }: { children: ReactNode; wide?: boolean }
 /** Names and values, one below the other. */
 export function Facts({ rows }: { rows: (readonly [string, ReactNode] | null | false | undefined)[] }) {
   return (
-    <dl className="grid grid-cols-[max-content_1fr] gap-x-4 gap-y-1.5">
+    <dl className="grid grid-cols-[max-content_1fr] items-baseline gap-x-4 gap-y-1.5">
       {rows.map(
         (row) =>
           row && (

@@ -13,9 +13,9 @@ export function CheckList({ checks }: { checks: readonly DoctorCheck[] }) {
         return (
           <li
             key={`${check.name} ${check.detail}`}
-            className="grid grid-cols-1 gap-1 border-line border-b py-2 small:grid-cols-[200px_1fr]"
+            className="grid grid-cols-1 gap-1 border-line border-b py-2 small:grid-cols-[210px_1fr]"
           >
-            <div className="flex items-baseline gap-2">
+            <div className="grid grid-cols-[100px_1fr] items-baseline gap-2">
               <span className={cx("inline-flex items-baseline gap-1.5 whitespace-nowrap", words.tone)}>
                 <span aria-hidden="true" className="inline-block w-[1.1em] text-center font-mono">
                   {words.sign}
@@ -25,7 +25,7 @@ export function CheckList({ checks }: { checks: readonly DoctorCheck[] }) {
               <span className="font-medium">{toWords(check.name)}</span>
             </div>
             <div className="grid min-w-0 gap-1.5">
-              <p>
+              <p className="first-letter:uppercase">
                 <Inline text={check.detail} />
               </p>
               {check.state !== "ok" && (check.fix || check.blocks_work) && (

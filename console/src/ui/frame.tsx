@@ -63,7 +63,12 @@ const PLACES: Place[] = [
 ];
 
 /** Pages outside of the navigation. */
-const UNLISTED_PLACES: Record<string, string> = { welcome: "First steps", schedules: "Schedules" };
+const UNLISTED_PLACES: Record<string, string> = { welcome: "First steps" };
+
+/** Pages below `/settings` by their last part. Schedules stand beside them. */
+const SETTINGS_NAMES = new Map<string, string>(SETTINGS_PAGES.map((page) => [page.to.replace(/^.*\//, ""), page.name]));
+
+const ACTIVE = "bg-select text-text font-medium";
 
 const IN_BAR = new Set(["/", "/tasks", "/chat", "/spend"]);
 
@@ -93,6 +98,8 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
   const [notice, setNotice] = useState<string | null>(null);
   const inbox = useQuery(inboxQuery);
   const count = inbox.data?.counts.total ?? 0;
+  // The schedules are a page about settings with an address of its own.
+  const isAtSchedules = useLocation({ select: (location) => location.pathname === "/schedules" });
 
   const logOut = useCallback(async () => {
     await unwrap(api.DELETE("/v1/sessions/current", {})).catch(() => undefined);
@@ -177,8 +184,8 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
                 <Link
                   to={place.to}
                   activeOptions={{ exact: place.to === "/", includeSearch: false }}
-                  activeProps={{ className: "bg-select text-text font-medium", "aria-current": "page" }}
-                  inactiveProps={{ className: "text-muted" }}
+                  activeProps={{ className: ACTIVE, "aria-current": "page" }}
+                  inactiveProps={{ className: isAtSchedules && place.to === "/settings" ? ACTIVE : "text-muted" }}
                   className="relative flex min-h-8 items-center gap-2.5 rounded-box px-2.5 hover:text-text max-wide:min-h-10 max-wide:justify-center max-wide:px-0 max-small:h-12 max-small:flex-col max-small:gap-0.5 max-small:text-meta"
                 >
                   <place.icon size={16} aria-hidden="true" className="shrink-0" />
@@ -263,7 +270,9 @@ function isApple(): boolean {
 /** Where the page is, from its address. */
 function Breadcrumb() {
   const { pathname } = useLocation();
-  const [first = "", second] = pathname.split("/").filter(Boolean);
+  const [first = "", second] = (pathname === "/schedules" ? "/settings/schedules" : pathname)
+    .split("/")
+    .filter(Boolean);
   const place = PLACES.find((entry) => entry.to === `/${first}`);
   return (
     <nav aria-label="Breadcrumb" className="min-w-0 truncate text-muted">
@@ -291,7 +300,8 @@ function PlaceName({ place, id }: { place: string; id: string }) {
   const task = useQuery({ ...taskQuery(id), enabled: place === "tasks" });
   const project = useQuery({ ...projectQuery(id), enabled: place === "projects" });
   // Below these, the address names a page and nothing else.
-  if (place === "tools" || place === "settings") return toWords(id);
+  if (place === "settings") return SETTINGS_NAMES.get(id) ?? toWords(id);
+  if (place === "tools") return toWords(id);
   return <Foreign text={task.data?.name ?? project.data?.slug ?? shortenId(id)} />;
 }
 

@@ -73,16 +73,38 @@ export function RowLink({
   );
 }
 
-/** The two lines of a row: a name with what stands at its end, and what explains it. */
-export function RowLines({ name, end, below }: { name: ReactNode; end?: ReactNode; below?: ReactNode }) {
-  return (
+/** The two lines of a row: a name with what stands at its end, and what explains it. On a phone nothing is cut off: they wrap. */
+export function RowLines({
+  sign,
+  name,
+  end,
+  below,
+}: {
+  /** The sign of its state, in a column of its own. */
+  sign?: ReactNode;
+  name: ReactNode;
+  end?: ReactNode;
+  below?: ReactNode;
+}) {
+  const lines = (
     <>
-      <span className="flex items-baseline justify-between gap-3">
-        <span className="min-w-0 truncate font-medium">{name}</span>
-        {end && <span className="min-w-0 shrink-0 truncate text-right text-meta text-muted">{end}</span>}
+      <span className="flex items-baseline justify-between gap-x-3 max-small:flex-wrap">
+        <span className="min-w-0 truncate font-medium max-small:whitespace-normal">{name}</span>
+        {end && (
+          <span className="max-w-[60%] shrink-0 truncate text-right text-meta text-muted max-small:max-w-full max-small:whitespace-normal">
+            {end}
+          </span>
+        )}
       </span>
-      {below && <span className="truncate text-meta text-muted">{below}</span>}
+      {below && <span className="truncate text-meta text-muted max-small:whitespace-normal">{below}</span>}
     </>
+  );
+  if (!sign) return lines;
+  return (
+    <span className="grid grid-cols-[auto_minmax(0,1fr)] items-baseline gap-x-1">
+      {sign}
+      <span className="grid grid-cols-1 gap-0.5">{lines}</span>
+    </span>
   );
 }
 

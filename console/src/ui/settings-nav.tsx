@@ -25,8 +25,9 @@ export function SettingsNav() {
     bar.current?.querySelector("[aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [pathname]);
   return (
-    <nav ref={bar} aria-label="Pages about settings" className="mb-5 min-w-0">
-      <ul className="flex gap-1 overflow-x-auto border-line border-b px-0.5 [scrollbar-width:none]">
+    <nav ref={bar} aria-label="Pages about settings" className="mb-5 min-w-0 border-line border-b">
+      {/* Where the row does not fit, it fades at its end, so that one sees that it goes on. */}
+      <ul className="flex gap-1 overflow-x-auto px-0.5 [scrollbar-width:none] max-wide:scroll-px-8 max-wide:pr-8 max-wide:[mask-image:linear-gradient(to_right,black_calc(100%-2rem),transparent)]">
         {SETTINGS_PAGES.map((page) => (
           <li key={page.to}>
             <Link

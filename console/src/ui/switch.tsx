@@ -70,7 +70,7 @@ export function Tick({
   onChange: (isTicked: boolean) => void;
 }) {
   return (
-    <label className="flex min-h-8 items-start gap-2 py-1.5 max-small:min-h-10">
+    <label className="flex min-h-8 items-start gap-2 py-1.5 max-small:min-h-10 max-small:py-2.5">
       <input
         type="checkbox"
         checked={isTicked}

@@ -1,18 +1,19 @@
 /** What was handed to the project manager and its analysts, and what they decided. */
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 import type { Schema } from "../../api/client";
 import { meQuery } from "../../api/queries";
 import { handoffQuery, projectHandoffsQuery, promptQuery } from "../../api/queries-places";
-import { formatCost, formatDuration, shortenId, toWords } from "../../logic/format";
+import { formatCost, formatDuration, toWords } from "../../logic/format";
 import type { Standing } from "../../logic/state";
 import { Action, Age, Command, Empty, Facts, Foreign, Id, Loaded, SectionHead, Sign } from "../../ui/basic";
 import { Person } from "../../ui/person";
 import { Replays } from "../../ui/replays";
 import { RowLines, RowLink } from "../../ui/rows";
 import { Split, useRowKeys } from "../../ui/split";
+import { TaskName, useTaskNames } from "../../ui/task-name";
 import type { Project } from "./use-project-change";
 
 const STATES: Record<Schema["HandoffState"], Standing> = {
@@ -29,6 +30,7 @@ export function HandoffsTab({ project }: { project: Project }) {
   const navigate = useNavigate({ from: "/projects/$project" });
   const handoffs = useInfiniteQuery(projectHandoffsQuery(project.id));
   const me = useQuery(meQuery);
+  const nameTask = useTaskNames();
   const items = useMemo(() => handoffs.data?.pages.flatMap((page) => page.items) ?? [], [handoffs.data]);
   const close = () => void navigate({ search: (previous) => ({ ...previous, handoff: undefined }), replace: true });
   useRowKeys(
@@ -62,12 +64,13 @@ export function HandoffsTab({ project }: { project: Project }) {
                       isChosen={item.handoff_id === handoff}
                     >
                       <RowLines
-                        name={<Sign standing={STATES[item.state]} word={toWords(item.kind)} />}
+                        sign={<Sign standing={STATES[item.state]} />}
+                        name={toWords(item.kind)}
                         end={<Age at={item.created_at} />}
                         below={[
                           toWords(item.role),
                           item.cost_micros > 0 ? formatCost(item.cost_micros, me.data?.currency) : null,
-                          item.task_id ? `task ${shortenId(item.task_id)}` : null,
+                          item.task_id ? `task ${nameTask(item.task_id)}` : null,
                         ]
                           .filter(Boolean)
                           .join(" · ")}
@@ -113,20 +116,7 @@ function HandoffDetail({ project, id }: { project: Project; id: string }) {
           )}
           <Facts
             rows={[
-              data.task_id
-                ? [
-                    "Task",
-                    <Link
-                      key="task"
-                      to="/tasks/$task"
-                      params={{ task: data.task_id }}
-                      search={{ tab: "decisions" }}
-                      className="text-accent underline"
-                    >
-                      {shortenId(data.task_id)}
-                    </Link>,
-                  ]
-                : null,
+              data.task_id ? ["Task", <TaskName key="task" id={data.task_id} tab="decisions" />] : null,
               ["To", toWords(data.role)],
               ["For", <Person key="user" id={data.user_id} />],
               ["Attempt", String(data.attempt)],

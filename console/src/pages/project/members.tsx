@@ -52,7 +52,7 @@ function Members({ project }: { project: Project }) {
       <SectionHead>Members</SectionHead>
       <Loaded query={members}>
         {() => (
-          <ul aria-label="Members" className="border-line border-t">
+          <ul aria-label="Members" className="-mt-3">
             {items.map((member) => (
               <li
                 key={member.user_id}
@@ -63,7 +63,7 @@ function Members({ project }: { project: Project }) {
                   {member.user_id === me.data?.user.id && <span className="font-normal text-muted"> (you)</span>}
                 </span>
                 <span className="text-meta text-muted">
-                  since <Age at={member.added_at} />
+                  added <Age at={member.added_at} ago />
                 </span>
                 <span className="ml-auto flex flex-wrap items-center gap-2">
                   <Choice

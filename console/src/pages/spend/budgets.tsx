@@ -16,6 +16,7 @@ import { Choice, Field } from "../../ui/fields";
 import { Layer } from "../../ui/layer";
 import { Person } from "../../ui/person";
 import { ConfirmLayer } from "../../ui/rows";
+import { TaskName } from "../../ui/task-name";
 
 type Budget = Schema["BudgetStatusView"];
 type ScopeType = Schema["BudgetScopeType"];
@@ -35,7 +36,7 @@ const PERIODS = [
 ] as const;
 
 const SOURCES: Record<NonNullable<Budget["source"]>, string> = {
-  default: "set by the installation",
+  default: "from the settings",
   task: "set with the task",
   person: "set by a person",
 };
@@ -54,7 +55,7 @@ export function Budgets({ project, money }: { project: string | undefined; money
     <section className="grid grid-cols-1 gap-3">
       <SectionHead
         aside={
-          <Action tone="quiet" onPress={() => setEdited("new")}>
+          <Action tone="quiet" className="-mr-3" onPress={() => setEdited("new")}>
             Set a limit
           </Action>
         }
@@ -157,14 +158,16 @@ function BudgetRow({
   const tokens = budget.max_tokens ?? null;
   const count = (value: number) => value.toLocaleString("en-US");
   const words = [
-    `${money(budget.spent_micros)} spent`,
+    limit === null
+      ? `${money(budget.spent_micros)} spent, no limit in money`
+      : `${money(budget.spent_micros)} of ${money(limit)} spent`,
     budget.reserved_micros > 0 ? `${money(budget.reserved_micros)} reserved` : null,
-    limit === null ? "no limit in money" : `of ${money(limit)}`,
   ].filter(Boolean);
   const tokenWords = [
-    `${count(budget.spent_tokens)} tokens`,
+    tokens === null
+      ? `${count(budget.spent_tokens)} tokens used`
+      : `${count(budget.spent_tokens)} of ${count(tokens)} tokens used`,
     budget.reserved_tokens > 0 ? `${count(budget.reserved_tokens)} reserved` : null,
-    tokens === null ? null : `of ${count(tokens)}`,
   ].filter(Boolean);
   return (
     <li className="grid grid-cols-1 content-start gap-1">
@@ -175,7 +178,7 @@ function BudgetRow({
           <span className="text-muted">{budget.period === "total" ? "in total" : `per ${budget.period}`}</span>
           {budget.source && <span className="text-meta text-faint">{SOURCES[budget.source]}</span>}
         </span>
-        <span className="flex">
+        <span className="-mx-3 flex">
           <Action tone="quiet" onPress={onEdit}>
             Change limit
           </Action>
@@ -216,15 +219,7 @@ function ScopeName({ budget }: { budget: Budget }) {
         </Link>
       );
     case "task":
-      return (
-        <Link
-          to="/tasks/$task"
-          params={{ task: budget.scope_id }}
-          className="font-mono text-accent text-code underline"
-        >
-          {shortenId(budget.scope_id)}
-        </Link>
-      );
+      return <TaskName id={budget.scope_id} />;
     case "user":
       return <Person id={budget.scope_id} />;
   }

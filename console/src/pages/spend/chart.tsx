@@ -30,10 +30,13 @@ export function SpendChart({ stack, money }: { stack: SpendStack; money: (micros
   return (
     <figure className="grid grid-cols-1 gap-3">
       <div className="grid grid-cols-[auto_1fr] gap-x-2">
-        <div aria-hidden="true" className="flex h-44 flex-col justify-between text-right text-meta text-faint">
-          <span>{money(top)}</span>
-          <span>{money(top / 2)}</span>
-          <span>{money(0)}</span>
+        {/* Each amount stands at its line. */}
+        <div aria-hidden="true" className="-my-2 flex h-48 flex-col justify-between text-right text-meta text-faint">
+          {[top, top / 2, 0].map((micros) => (
+            <span key={micros} className="leading-4">
+              {money(micros)}
+            </span>
+          ))}
         </div>
         <div
           role="slider"
