@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { staleKeys } from "../src/events/invalidate";
 import { describeKey } from "../src/logic/api-keys";
-import { findNextRuns } from "../src/logic/cron";
+import { describeCron, findNextRuns } from "../src/logic/cron";
 import { describeLevel, listLevels, toLevelFlags, toLevelKey } from "../src/logic/levels";
 import { EVENT_WORDS, type Notification, nextReadDelay, parseGap, toChannelRequest } from "../src/logic/notifications";
 import {
@@ -179,6 +179,31 @@ describe("the levels", () => {
 });
 
 describe("a cron expression", () => {
+  it("is put in words where they are short", () => {
+    const words = Object.fromEntries(
+      [
+        "0 9 * * mon",
+        "30 6 * * 1-5",
+        "0 0 1 * *",
+        "5 4 * * *",
+        "*/30 * * * *",
+        "0 * * * *",
+        "0 9 * 1 *",
+        "0 0 L * *",
+      ].map((expression) => [expression, describeCron(expression)]),
+    );
+    expect(words).toEqual({
+      "0 9 * * mon": "each Monday at 09:00",
+      "30 6 * * 1-5": "Monday to Friday at 06:30",
+      "0 0 1 * *": "on day 1 of each month at 00:00",
+      "5 4 * * *": "every day at 04:05",
+      "*/30 * * * *": "every 30 minutes",
+      "0 * * * *": "each hour",
+      "0 9 * 1 *": null,
+      "0 0 L * *": null,
+    });
+  });
+
   it("runs by the clock of its zone, before and after the clock is changed", () => {
     expect(findNextRuns("0 9 * * mon", "Europe/Berlin", utc("2026-10-18T12:00"), 2)).toEqual([
       utc("2026-10-19T07:00"),

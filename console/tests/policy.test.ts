@@ -4,7 +4,7 @@ import type { Backtest, RuleVocabulary } from "../src/api/types";
 import { staleKeys } from "../src/events/invalidate";
 import { readBundle } from "../src/logic/audit-bundle";
 import { completeCedar, markErrors, namedTools, tokenizeCedar, toRange } from "../src/logic/cedar";
-import { findRemedy, parseArguments, sampleArguments } from "../src/logic/explain";
+import { describeEnd, findRemedy, parseArguments, sampleArguments } from "../src/logic/explain";
 import { countHits, describeBacktest, describeChange, findNameProblem } from "../src/logic/rules";
 
 const VOCABULARY: RuleVocabulary = {
@@ -178,6 +178,15 @@ describe("rules in words", () => {
 });
 
 describe("an explanation", () => {
+  it("says how a call ended, and keeps the name of an end that it does not know", () => {
+    expect(["success", "timeout", null, "melted"].map(describeEnd)).toEqual([
+      "succeeded",
+      "timed out",
+      "has an unknown end",
+      "ended as melted",
+    ]);
+  });
+
   it("has a remedy for every refusal of the gateway that people can do something about", () => {
     expect(findRemedy("disabled")).toEqual({ words: "An admin must enable the tool.", to: "/tools", link: "The tool" });
     expect(findRemedy("a code of another version")).toBeNull();

@@ -157,7 +157,7 @@ describe("tools", () => {
     expect(order("calls")).toBe("cba");
     expect(order("p95")).toBe("bca");
     expect(order("used")).toBe("cba");
-    expect([400, 1500, 61_000_000].map(formatMicroseconds)).toEqual(["400 µs", "2 ms", "1 m 1 s"]);
+    expect([400, 1500, 4_440_000, 61_000_000].map(formatMicroseconds)).toEqual(["400 µs", "2 ms", "4.4 s", "1 m 1 s"]);
   });
 
   it("draws a schema as rows, follows references and ends where one refers to itself", () => {

@@ -117,3 +117,30 @@ export function findNextRuns(expression: string, zone: string, from: number, cou
   }
   return runs;
 }
+
+const DAY_NAMES = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+
+/** Returns a simple expression in words; null for one that words would make longer. */
+export function describeCron(expression: string): string | null {
+  const fields = parseCron(expression);
+  const [minute, second] = fields?.minutes ?? [];
+  if (!fields || minute === undefined || fields.months.size < 12) return null;
+  const isDaily = fields.anyDay && fields.anyWeekday;
+  if (fields.hours.length === 24 && isDaily) {
+    if (second === undefined) return minute === 0 ? "each hour" : `each hour at minute ${minute}`;
+    const isEven = fields.minutes.every((it, index) => it === index * second) && 60 % second === 0;
+    return isEven && fields.minutes.length === 60 / second ? `every ${second} minutes` : null;
+  }
+  const [hour, later] = fields.hours;
+  if (hour === undefined || later !== undefined || second !== undefined) return null;
+  const time = [hour, minute].map((it) => String(it).padStart(2, "0")).join(":");
+  if (isDaily) return `every day at ${time}`;
+  if (fields.anyDay) return `${listDays(fields.weekdays)} at ${time}`;
+  const [day, other] = [...fields.days];
+  return fields.anyWeekday && other === undefined ? `on day ${day} of each month at ${time}` : null;
+}
+
+function listDays(weekdays: ReadonlySet<number>): string {
+  if (weekdays.size === 5 && !weekdays.has(0) && !weekdays.has(6)) return "Monday to Friday";
+  return `each ${DAY_NAMES.filter((_, day) => weekdays.has(day)).join(", ")}`;
+}

@@ -1,7 +1,7 @@
 /** Schedules: what a person types, and what came of a run, in words. */
 
 import type { Schema } from "../api/client";
-import { findNextRuns } from "./cron";
+import { describeCron, findNextRuns } from "./cron";
 import { formatMoment } from "./format";
 import { parseCriteria, parseLimit } from "./new-task";
 import type { Standing } from "./state";
@@ -116,7 +116,7 @@ export function toScheduleRequest(
 export function describeTrigger(trigger: Schema["ScheduleTrigger"]): string {
   return trigger.kind === "once"
     ? `once, ${formatMoment(trigger.at)}`
-    : `${trigger.expression} (${trigger.timezone ?? "UTC"})`;
+    : `${describeCron(trigger.expression) ?? trigger.expression} (${trigger.timezone ?? "UTC"})`;
 }
 
 /** Returns the next times of a schedule. Where this browser reckons otherwise than the server, only what the server says. */

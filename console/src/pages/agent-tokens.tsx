@@ -194,7 +194,7 @@ function Row({
         <span className="text-meta text-muted max-medium:justify-self-end">
           issued <Age at={token.created_at} ago />
         </span>
-        <span className="flex gap-1 max-medium:col-span-2 max-medium:-ml-3">
+        <span className="flex gap-1 medium:-mr-3 medium:justify-end max-medium:col-span-2 max-medium:-ml-3">
           <Action tone="quiet" onPress={onToggle} aria-expanded={isOpen} aria-label={`Details of ${name}`}>
             Details
           </Action>

@@ -79,7 +79,7 @@ export function AuditPage() {
         <div className="-mb-4">
           <PageHead
             title="Audit"
-            lead="Every tool call of every agent: one record of the decision, one of how the call ended. Records hold no arguments and no results."
+            lead="Every tool call of every agent: how it was decided and how it ended, without arguments and results."
           >
             <Action
               tone="quiet"
@@ -380,7 +380,7 @@ function Row({
             </span>
           </span>
           <span className={cx("flex min-w-0 items-baseline gap-2 text-muted", !isCompact && "medium:contents")}>
-            <span className="min-w-0 truncate">
+            <span className={cx("min-w-0 truncate", isCompact ? "empty:hidden" : "max-medium:empty:hidden")}>
               {!isPlain && <Foreign text={toWords(record.reason)} />}
               {record.rules.length > 0 && (
                 <>

@@ -67,7 +67,7 @@ export function PoliciesPage() {
       <ListHead
         isChosen={search.key !== undefined}
         title="Policies"
-        lead="Demands that hold for everybody. Those of all levels hold together, so a narrower level can only be stricter."
+        lead="Demands that nobody can relax: those of all levels hold together, and the strictest counts."
       />
       <Loaded query={effective} lines={8}>
         {(data) => <PoliciesContent items={data.items} levels={levels} />}

@@ -292,6 +292,12 @@ function ScheduleContent({ schedule, onEdit }: { schedule: Schedule; onEdit: () 
             </Link>,
           ],
           ["When", <Foreign key="when" text={describeTrigger(schedule.trigger)} />],
+          schedule.trigger.kind !== "once" && [
+            "Cron",
+            <code key="cron" className="font-mono text-code">
+              <Foreign text={schedule.trigger.expression} />
+            </code>,
+          ],
           ["Missed times", schedule.missed_policy === "once" ? "are made up for by one run" : "are skipped"],
           [
             "Acts for",

@@ -23,7 +23,12 @@ export function ToolServersPage() {
   return (
     <Page wide>
       <ToolsNav />
-      <div className={cx("flex items-start justify-between gap-4", chosen && "max-split:sr-only")}>
+      <div
+        className={cx(
+          "flex items-start justify-between gap-x-4 max-small:flex-col max-small:pb-4",
+          chosen && "max-split:sr-only",
+        )}
+      >
         <PageHead
           title="Tool servers"
           lead="MCP servers that people installed. A tool is called only after a person accepted its exact definition."

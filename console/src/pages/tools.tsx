@@ -146,7 +146,7 @@ function ToolsContent({ tools }: { tools: Tool[] }) {
           onChange={(value) => countDays(Number(value) as StatsDays)}
           options={TIMES}
         />
-        <span className="py-1.5 text-meta text-muted max-small:col-span-2 max-small:py-0">
+        <span className="py-1.5 text-meta text-muted max-small:self-center">
           {shown.length === tools.length
             ? formatCount(tools.length, "tool")
             : `${shown.length} of ${tools.length} tools`}

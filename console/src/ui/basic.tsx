@@ -372,7 +372,7 @@ export function PageHead({ title, lead, children }: { title: ReactNode; lead?: R
     <header className="flex flex-wrap items-start justify-between gap-x-6 gap-y-3 pb-4">
       <div className={cx("grid min-w-0 gap-1", Boolean(lead) && "max-small:basis-full")}>
         <h1 className="text-title">{title}</h1>
-        {lead && <div className="max-w-[760px] text-lead text-muted">{lead}</div>}
+        {lead && <div className="max-w-[760px] text-pretty text-lead text-muted">{lead}</div>}
       </div>
       {children && <div className="flex flex-wrap items-center gap-2">{children}</div>}
     </header>

@@ -25,7 +25,8 @@ export function CheckList({ checks }: { checks: readonly DoctorCheck[] }) {
               <span className="font-medium">{toWords(check.name)}</span>
             </div>
             <div className="grid min-w-0 gap-1.5">
-              <p className="first-letter:uppercase">
+              {/* The name of a thing stays as it is written. */}
+              <p className={cx(!check.detail.startsWith("`") && "first-letter:uppercase")}>
                 <Inline text={check.detail} />
               </p>
               {check.state !== "ok" && (check.fix || check.blocks_work) && (

@@ -309,7 +309,7 @@ fn check_nodes(there: &[NodeRecord]) -> Vec<ReadinessCheck> {
         let slots: u32 = working.iter().map(|node| node.report.slots).sum();
         ReadinessCheck::passed_check(
             "nodes",
-            format!("{} take up to {slots} jobs, in sandboxes that work", names(&working)),
+            format!("{} can take up to {slots} jobs, in sandboxes that work", names(&working)),
         )
     });
     for node in there {
