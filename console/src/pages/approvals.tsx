@@ -86,7 +86,7 @@ export function ApprovalsPage() {
       <div className="grid grid-cols-1 gap-4">
         <div className={cx("flex flex-wrap items-end justify-between gap-3", chosenId && "max-split:hidden")}>
           <TabBar label="Which approvals" parameter="state" value={state ?? "waiting"} tabs={tabs} />
-          <div id="filters">
+          <div id="filters" className="min-w-0 small:max-w-56">
             <Choice
               label="Project"
               hideLabel

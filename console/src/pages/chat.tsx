@@ -45,7 +45,7 @@ export function ChatPage() {
   if (!projects.data || !threads.data) {
     return (
       <Page>
-        <h1 className="text-title">Chat</h1>
+        <h1 className="pb-3 text-title">Chat</h1>
         <Loaded query={projects.data ? threads : projects}>{() => null}</Loaded>
       </Page>
     );

@@ -44,7 +44,7 @@ export function ImagesPage() {
   const reason = busy ?? (IMAGE.test(name) ? null : "Type an image with its tag or digest");
   useKeys({ "/": () => document.querySelector<HTMLElement>("#allow input")?.focus() });
   return (
-    <Page>
+    <Page wide>
       <ToolsNav />
       <PageHead title="Images" lead="Images that sandboxes of coding agents may start from, by their exact name." />
       <div className="grid gap-6">

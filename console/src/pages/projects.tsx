@@ -36,7 +36,7 @@ export function ProjectsPage() {
   const openForm = () => void navigate({ search: (previous) => ({ ...previous, create: true }) });
   const closeForm = () => void navigate({ search: (previous) => ({ ...previous, create: undefined }) });
   return (
-    <Page>
+    <Page wide>
       <PageHead title="Projects" lead="Each is a repository with its people, models and limits.">
         <Tick
           label="Show archived projects"

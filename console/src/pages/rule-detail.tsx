@@ -217,7 +217,7 @@ export function RuleDetail({
       </div>
       <div className="grid max-w-[420px] gap-1">
         <Choice
-          label="When it is in force and applies"
+          label="When the rule applies"
           value={draft.effect}
           onChange={(effect) => setDraft({ ...draft, effect })}
           options={EFFECTS}
