@@ -34,6 +34,12 @@ import { UndoBar } from "../ui/undo";
 
 type Node = Schema["NodeView"];
 
+const FACT_WORDS: Record<string, string> = {
+  arch: "Architecture",
+  machine: "Kind of machine",
+  overlays: "Overlay mounts",
+};
+
 export function NodesPage() {
   const { node: chosen } = useSearch({ from: "/nodes" });
   const navigate = useNavigate({ from: "/nodes" });
@@ -239,6 +245,7 @@ function NodeDetail({ node, reason }: { node: Node; reason: string | null }) {
     ),
   );
   const limits = detail.data.report.job_limits;
+  const facts: Record<string, string> = detail.data.report.facts ?? {};
   const unchanged = wanted.join(" ") === node.labels.join(" ");
   return (
     <div className="grid grid-cols-1 gap-3 border-line border-t pt-3">
@@ -249,12 +256,13 @@ function NodeDetail({ node, reason }: { node: Node; reason: string | null }) {
           limits
             ? [
                 "One job at most",
-                `${formatMebibytes(limits.memory_mib)} memory, ${limits.cpu_percent} % of a core, ${limits.processes} processes, ${formatMebibytes(limits.disk_mib)} disk`,
+                `${formatMebibytes(limits.memory_mib)} memory, ${formatCount(limits.cpu_percent / 100, "core")}, ${limits.processes.toLocaleString("en-US")} processes, ${formatMebibytes(limits.disk_mib)} disk`,
               ]
             : null,
-          ...Object.entries(detail.data.report.facts ?? {}).map(
-            ([name, value]) => [toWords(name), <Foreign key={name} text={value} />] as const,
-          ),
+          ...Object.entries(facts)
+            // Most machines name their architecture twice.
+            .filter(([name, value]) => name !== "machine" || value !== facts.arch)
+            .map(([name, value]) => [FACT_WORDS[name] ?? toWords(name), <Foreign key={name} text={value} />] as const),
         ]}
       />
       <Form
