@@ -13,8 +13,7 @@ use cynode_core::{
 use cynode_wire::tools::{
     AcceptTools, AgentTokenView, AllowlistView, ApprovalView, DecideApproval, ExplainRequest,
     InstallServer, IssueAgentToken, IssuedAgentToken, PolicyExplanation, RuleView, ServerView,
-    SetRule, SetTool, ToolView, UpdateServer,
-    audit::ToolStats,
+    SetRule, SetTool, ToolView, UpdateServer, audit::ToolStats,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
