@@ -458,6 +458,16 @@ def _():
     call("channel update", "receiver", "--event", "approval.requested", "--event", "task.waiting")
     call("channel test", "receiver")
     until("the notice of a try", lambda: any("test" in it["type"] for it in notices))
+    # A browser, with the keys of the example of RFC 8291; it is gone before anything is told to it.
+    assert len(call("api", "GET", "/v1/web-push/key")["public_key"]) == 87
+    browser = {
+        "name": "browser",
+        "endpoint": f"http://127.0.0.1:{hook.server_port}/push",
+        "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+        "auth": "BTBZMqHH6r4Tts7J_aSIgg",
+    }
+    call("api", "POST", "/v1/web-push/subscriptions", "--body", "-", stdin=json.dumps(browser))
+    call("channel delete", "browser")
     for text in ("one", "two", "three"):
         came = tool(going["token"], "echo", {"text": text})
         assert "needs_approval" in json.dumps(came), came

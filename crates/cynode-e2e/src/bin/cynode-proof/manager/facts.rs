@@ -46,7 +46,7 @@ const FACTS: &str = "
     UNION ALL
     SELECT 'leases left', count(*) FROM workflow_leases WHERE task_id = $1 AND expires_at > clock_timestamp()
     UNION ALL
-    SELECT 'summary ' || regexp_replace(coalesce(state ->> 'summary', 'none'), '#[0-9]+: /v1/pull-requests/[a-z0-9_]+', 'of its own'), 1
+    SELECT 'summary ' || regexp_replace(coalesce(state ->> 'summary', 'none'), 'Pull request #[0-9]+', 'Pull request of its own'), 1
     FROM workflow_checkpoints WHERE task_id = $1
     UNION ALL
     SELECT 'handoff ' || kind || ' ' || state || ' ' || replace(coalesce((answer - 'trace' - 'pull_request')::text, 'unanswered'), $2, 'this task')
