@@ -18,7 +18,11 @@ export function Root() {
   const me = useQuery(meQuery);
   // What was on screen stays below the login, so that nothing that was typed is lost when a session ends.
   const known = useRef<Schema["MeView"] | null>(null);
-  const isLoggedOut = me.error instanceof Problem && me.error.status === 401;
+  // While it is asked again who is logged in, nobody is until the answer says so: the login and what was typed there stay on screen.
+  const refused = useRef(false);
+  if (me.error instanceof Problem && me.error.status === 401) refused.current = true;
+  else if (me.isSuccess) refused.current = false;
+  const isLoggedOut = refused.current;
   if (me.data && !isLoggedOut) known.current = me.data;
   const { refetch } = me;
   // Somebody who logged in again in another tab is logged in here, too.
