@@ -8,6 +8,8 @@ const SEQUENCE_MS = 1000;
 
 const handlers: { current: KeyHandlers }[] = [];
 let first: { key: string; at: number } | null = null;
+/** Whether keys of a page chose something since the focus came to where it is. */
+let isSteered = false;
 
 /** Returns whether a key belongs to what has the focus: a field, or an open layer. */
 function belongsToField(target: EventTarget | null): boolean {
@@ -19,11 +21,24 @@ function belongsToField(target: EventTarget | null): boolean {
   );
 }
 
+/** Returns whether Enter belongs to the link or button that has the focus, and not to what `j` and `k` chose. */
+function belongsToControl(event: KeyboardEvent): boolean {
+  if (event.key !== "Enter" || isSteered || !(event.target instanceof HTMLElement)) return false;
+  return (
+    event.target.closest("a[href], button, summary, [role=button], [role=link], [role=tab], [role=switch]") !== null
+  );
+}
+
+function onFocusIn(): void {
+  isSteered = false;
+}
+
 function onKeyDown(event: KeyboardEvent): void {
   if (event.defaultPrevented) return;
   const command = event.metaKey || event.ctrlKey;
   const name = command ? `mod+${event.key.toLowerCase()}` : event.key;
   if (!command && (event.altKey || belongsToField(event.target))) return;
+  if (!command && belongsToControl(event)) return;
   const sequence = first && Date.now() - first.at < SEQUENCE_MS ? `${first.key} ${name}` : null;
   for (const key of [sequence, name]) {
     if (key === null) continue;
@@ -31,6 +46,7 @@ function onKeyDown(event: KeyboardEvent): void {
     if (!handler) continue;
     event.preventDefault();
     first = null;
+    isSteered = true;
     handler();
     return;
   }
@@ -42,11 +58,16 @@ export function useKeys(keys: KeyHandlers): void {
   const entry = useRef(keys);
   entry.current = keys;
   useEffect(() => {
-    if (handlers.length === 0) document.addEventListener("keydown", onKeyDown);
+    if (handlers.length === 0) {
+      document.addEventListener("keydown", onKeyDown);
+      document.addEventListener("focusin", onFocusIn);
+    }
     handlers.push(entry);
     return () => {
       handlers.splice(handlers.indexOf(entry), 1);
-      if (handlers.length === 0) document.removeEventListener("keydown", onKeyDown);
+      if (handlers.length > 0) return;
+      document.removeEventListener("keydown", onKeyDown);
+      document.removeEventListener("focusin", onFocusIn);
     };
   }, []);
 }
