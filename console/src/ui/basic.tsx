@@ -194,34 +194,31 @@ export interface ActionProps extends Omit<AriaButtonProps, "className" | "childr
 
 /** A button. When it is disabled it says why. */
 export function Action({ children, tone = "plain", reason, hotkey, className, onPress, ...rest }: ActionProps) {
-  const button = (
-    <AriaButton
-      {...rest}
-      {...(reason ? { "aria-disabled": true } : {})}
-      {...(!reason && onPress ? { onPress } : {})}
-      className={cx(
-        "inline-flex min-h-8 items-center justify-center gap-1.5 rounded-box border px-3 font-medium text-body whitespace-nowrap max-small:min-h-10",
-        TONES[tone],
-        reason && "cursor-not-allowed opacity-55",
-        className,
-      )}
-    >
-      {children}
-      {hotkey && (
-        <span
-          className="rounded-chip px-1 font-mono text-meta opacity-75 ring-1 ring-current max-small:hidden"
-          aria-hidden="true"
-        >
-          {hotkey}
-        </span>
-      )}
-    </AriaButton>
-  );
-  if (!reason) return button;
+  // The button is the same element with and without a reason: another one would lose the focus.
   return (
-    <TooltipTrigger delay={100} closeDelay={0}>
-      {button}
-      <HintText>{reason}</HintText>
+    <TooltipTrigger delay={100} closeDelay={0} isDisabled={!reason}>
+      <AriaButton
+        {...rest}
+        {...(reason ? { "aria-disabled": true } : {})}
+        {...(!reason && onPress ? { onPress } : {})}
+        className={cx(
+          "inline-flex min-h-8 items-center justify-center gap-1.5 rounded-box border px-3 font-medium text-body whitespace-nowrap max-small:min-h-10",
+          TONES[tone],
+          reason && "cursor-not-allowed opacity-55",
+          className,
+        )}
+      >
+        {children}
+        {hotkey && (
+          <span
+            className="rounded-chip px-1 font-mono text-meta opacity-75 ring-1 ring-current max-small:hidden"
+            aria-hidden="true"
+          >
+            {hotkey}
+          </span>
+        )}
+      </AriaButton>
+      {reason && <HintText>{reason}</HintText>}
     </TooltipTrigger>
   );
 }

@@ -48,11 +48,11 @@ export function Switch({ label, isOn, onChange, reason }: SwitchProps) {
       </span>
     </button>
   );
-  if (!reason) return button;
+  // The same element with and without a reason: another one would lose the focus.
   return (
-    <TooltipTrigger delay={100} closeDelay={0}>
+    <TooltipTrigger delay={100} closeDelay={0} isDisabled={!reason}>
       <Focusable>{button}</Focusable>
-      <HintText>{reason}</HintText>
+      {reason && <HintText>{reason}</HintText>}
     </TooltipTrigger>
   );
 }
