@@ -180,6 +180,8 @@ export class Person {
   async press(locator, key = "Enter") {
     if (!this.usesKeyboard) return locator.first().click();
     await this.reach(locator);
+    // A button that says why it cannot be pressed now keeps the focus; a click waits for it, too.
+    await until(`${locator} is enabled`, () => locator.first().isEnabled());
     await this.page.keyboard.press(key);
   }
 
