@@ -96,6 +96,8 @@ for (const [name, journey] of journeys.filter(([, journey]) => journey.alone ===
 // Without an admin nothing else can be looked at.
 if (!world.api.token) await world.makeAdmin();
 await world.setUp();
+// What takes long to come begins now; a journey that fails for want of it says so itself.
+for (const [, journey] of journeys) void journey.prepare?.(world).catch(() => undefined);
 await Promise.all(
   Array.from({ length: LANES }, async () => {
     for (let next = together.shift(); next; next = together.shift()) await play(...next);
