@@ -48,6 +48,12 @@ export async function run({ world, makePerson, quick }) {
       check(/data from .* ago/.test(said) || (await status.getAttribute("title"))?.includes("ago"), `it says ${said}`);
       await person.fill(person.field("Limit"), "0.25");
     }
+    // The others go on answering meanwhile, so ready counts only once the victim is there again.
+    const isBack = () => {
+      const now = victim === "server" ? server() : childrenOf(server()).get(victim);
+      return now && now !== pid;
+    };
+    await until(`${victim} is started again`, isBack, RECOVERY_MS);
     await until(`the installation after ${victim}`, async () => {
       const answer = await fetch(`${world.url}/readyz`).catch(() => null);
       return answer?.status === 200;
