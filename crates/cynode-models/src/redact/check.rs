@@ -173,7 +173,23 @@ fn is_wordlike(letters: &[u8]) -> bool {
         .windows(2)
         .filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
     let vowels = letters.iter().filter(|byte| b"aeiouyAEIOUY".contains(byte)).count();
-    humps.count() * 4 <= letters.len() && (letters.len() < 8 || vowels * 6 >= letters.len())
+    humps.count() * 4 <= letters.len()
+        && (letters.len() < 8 || vowels * 6 >= letters.len())
+        && (letters.len() < LONG_WORD_LENGTH || !is_mixed_without_words(letters))
+}
+
+/// Letters of one part from which on a name in mixed case must also be spelled as one. Generators produce parts of this length without a
+/// digit inside about once in 4,000 keys.
+const LONG_WORD_LENGTH: usize = 20;
+
+/// Returns whether the letters are of both cases and spelled as no name is: a third or more upper case, or six consonants in a row.
+fn is_mixed_without_words(letters: &[u8]) -> bool {
+    let upper_case = letters.iter().filter(|byte| byte.is_ascii_uppercase()).count();
+    let is_mixed = upper_case > 0 && upper_case < letters.len();
+    let has_run = letters
+        .split(|byte| b"aeiouyAEIOUY".contains(byte))
+        .any(|consonants| consonants.len() >= 6);
+    is_mixed && (upper_case * 3 >= letters.len() || has_run)
 }
 
 /// Returns whether at least half of the text is words between separators: `made-up-secret-12345`.

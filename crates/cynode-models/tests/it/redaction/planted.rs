@@ -91,6 +91,19 @@ fn secrets_with_nothing_between_them_are_gone_at_once() {
 }
 
 #[test]
+fn a_key_that_happens_to_have_one_digit_at_its_end_is_no_word() {
+    let redactor = redactor(&[]);
+    let letters = &ALNUM[..52];
+    for seed in 0..200 {
+        let key = format!("sk-{}7", Chance::new(seed).letters(letters, 47));
+        let redacted = redactor.redact_text(&key).value.into_owned();
+        assert!(redacted.starts_with("[redacted:openai_key#"), "{seed}: {redacted}");
+    }
+    let name = "sk-estimatorDocumentationLinkColumn7";
+    assert_eq!(redactor.redact_text(name).value, name);
+}
+
+#[test]
 fn a_key_that_is_cut_short_is_taken_out_as_far_as_it_goes() {
     let redactor = redactor(&[]);
     let mut chance = Chance::new(6);
