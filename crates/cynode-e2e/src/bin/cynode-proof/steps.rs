@@ -55,6 +55,8 @@ fn raw(task: &str) -> uuid::Uuid {
 
 struct StepBench {
     world: World,
+    /// Waits longer for a connection than that of the world, whose processes are killed elsewhere: here all are busy.
+    pool: sqlx::PgPool,
     http: reqwest::Client,
     next: AtomicI64,
     cli: Steps,
@@ -68,7 +70,9 @@ pub(crate) async fn run(cli: Steps) -> bool {
     let crew = TaskTracker::new();
     crew.spawn(worker.clone().run());
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let bench = StepBench { world, http, next: AtomicI64::new(1), cli };
+    let options = (*world.pool.connect_options()).clone();
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
+    let bench = StepBench { world, pool, http, next: AtomicI64::new(1), cli };
     let mut bare = bench.start_bare().await;
 
     let (min_ratio, flat, longest) = (bench.cli.min_ratio, bench.cli.flat, bench.cli.serial);
@@ -172,7 +176,7 @@ impl StepBench {
             RETURNING task_id";
         let ids: Vec<uuid::Uuid> = sqlx::query_scalar(query)
             .bind(i64::try_from(count).unwrap())
-            .fetch_all(&self.world.pool)
+            .fetch_all(&self.pool)
             .await
             .unwrap();
         ids.into_iter().map(|id| cynode_core::ids::TaskId::from_uuid(id).to_string()).collect()
@@ -223,7 +227,7 @@ impl StepBench {
     async fn split_ended(&self, open: &[uuid::Uuid]) -> (Vec<uuid::Uuid>, i64) {
         let query = "SELECT task_id, sequence FROM workflow_checkpoints WHERE task_id = ANY($1) AND next_step IS NULL";
         let ended: Vec<(uuid::Uuid, i64)> =
-            sqlx::query_as(query).bind(open).fetch_all(&self.world.pool).await.unwrap();
+            sqlx::query_as(query).bind(open).fetch_all(&self.pool).await.unwrap();
         let left = open.iter().filter(|task| ended.iter().all(|(id, _)| id != *task)).copied();
         (left.collect(), ended.iter().map(|(_, steps)| steps).sum())
     }
@@ -243,7 +247,7 @@ impl StepBench {
                 lag(verdict) OVER (PARTITION BY task_id ORDER BY sequence) AS before
             FROM workflow_transitions WHERE task_id = ANY($1)) AS steps
             WHERE took IS NOT NULL AND before <> 'wait'";
-        sqlx::query_scalar(query).bind(&tasks).fetch_one(&self.world.pool).await.unwrap()
+        sqlx::query_scalar(query).bind(&tasks).fetch_one(&self.pool).await.unwrap()
     }
 
     /// Returns the processor time of all processes for one task, in milliseconds.
@@ -274,15 +278,15 @@ impl StepBench {
     /// Brings the number of stored finished tasks to `count`.
     async fn store(&self, count: i64) {
         let stored: i64 = sqlx::query_scalar("SELECT count(*) FROM tasks")
-            .fetch_one(&self.world.pool)
+            .fetch_one(&self.pool)
             .await
             .unwrap();
         let more = (count - stored).max(0);
         sqlx::raw_sql(sqlx::AssertSqlSafe(STORE.replace("{count}", &more.to_string())))
-            .execute(&self.world.pool)
+            .execute(&self.pool)
             .await
             .unwrap();
-        sqlx::raw_sql("VACUUM ANALYZE").execute(&self.world.pool).await.unwrap();
+        sqlx::raw_sql("VACUUM ANALYZE").execute(&self.pool).await.unwrap();
     }
 }
 
