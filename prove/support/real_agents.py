@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 import time
+import urllib.request
 
 sys.dont_write_bytecode = True
 import real_repositories  # noqa: E402
@@ -25,6 +26,17 @@ AGENTS = ("goose", "opencode")
 REPOSITORIES = ("py-humanize", "rs-dotenvy")
 PROVIDER = "real"
 ENDED = ("completed", "failed", "cancelled")
+# Tokens that an agent's own instructions and tools take, with as much again for the work. A server that holds fewer refuses every request.
+LEAST_CONTEXT = {"goose": 4096, "opencode": 20480}
+
+
+def read_context(url):
+    """The tokens that a llama.cpp server holds per request; None where a server does not say."""
+    try:
+        with urllib.request.urlopen(url.rstrip("/").removesuffix("/v1") + "/props", timeout=30) as answer:
+            return json.load(answer)["default_generation_settings"]["n_ctx"]
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def test_words(spec):
@@ -137,11 +149,11 @@ class AgentWorld(RealWorld):
             shutil.copytree(pathlib.Path(installed) / agent, place / agent, symlinks=True)
         self.start()
 
-    def add_model(self, url, model):
+    def add_model(self, url, model, context):
         address = url.rstrip("/").removesuffix("/v1") + "/v1"
         self.expect(None, "PUT", f"/v1/providers/{PROVIDER}", {"kind": "compatible", "base_url": address, "local": False})
         routes = [{"provider": PROVIDER, "upstream": model}]
-        body = {"context_tokens": 32768, "max_output_tokens": 512, "tools": True, "tier": "fast", "routes": routes}
+        body = {"context_tokens": context or 32768, "max_output_tokens": 512, "tools": True, "tier": "fast", "routes": routes}
         self.expect(None, "PUT", f"/v1/model-registry/{PROVIDER}", body)
         # A small model reads little: all tools of the gateway but the report are left to the manager.
         listed = self.expect(200, "GET", "/v1/tools")
@@ -168,6 +180,10 @@ def main():
     parser.add_argument("--seconds", type=int, default=900)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    context = read_context(options.url)
+    for agent in options.agent:
+        if context and context < LEAST_CONTEXT[agent]:
+            sys.exit(f"{agent} needs {LEAST_CONTEXT[agent]} tokens and the model holds {context}: serve it with more, and name it by CYNODE_LIVE_MODEL_URL")
     tasks = [task for task in json.loads((DATA / "tasks.json").read_text()) if task["id"] in options.only]
     work = pathlib.Path(options.work)
     world = AgentWorld(options.cynode, work / "world", quick=False, whole=True)
@@ -176,7 +192,7 @@ def main():
         # A start makes a new link for the first admin.
         world.set_up(people=False)
         world.install_agents(options.agents)
-        world.add_model(options.url, options.model)
+        world.add_model(options.url, options.model, context)
         until(lambda: any(has_agents(node, options.agent) for node in world.expect(200, "GET", "/v1/nodes")["items"]), 120, what="the node has not the agents")
         for task in tasks:
             folder = work / task["id"]
