@@ -38,10 +38,7 @@ function Units({ timeline }: { timeline: Timeline }) {
         <SectionHead>Units and attempts</SectionHead>
         <ul>
           {timeline.units.map((unit) => (
-            <li
-              key={unit.key}
-              className="grid gap-1.5 border-line border-b py-3 [contain-intrinsic-size:auto_72px] [content-visibility:auto]"
-            >
+            <li key={unit.key} className="grid gap-1.5 border-line border-b py-3">
               <div className="grid grid-cols-[auto_minmax(0,1fr)] items-baseline gap-x-3">
                 <Sign standing={standingOfUnit(unit)} word />
                 <div className="flex min-w-0 flex-wrap items-baseline gap-x-3">
