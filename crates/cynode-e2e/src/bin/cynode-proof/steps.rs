@@ -277,10 +277,8 @@ impl StepBench {
 
     /// Brings the number of stored finished tasks to `count`.
     async fn store(&self, count: i64) {
-        let stored: i64 = sqlx::query_scalar("SELECT count(*) FROM tasks")
-            .fetch_one(&self.pool)
-            .await
-            .unwrap();
+        let stored: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM tasks").fetch_one(&self.pool).await.unwrap();
         let more = (count - stored).max(0);
         sqlx::raw_sql(sqlx::AssertSqlSafe(STORE.replace("{count}", &more.to_string())))
             .execute(&self.pool)
