@@ -419,12 +419,13 @@ def run_offline(options, work):
 
 def run_journeys(options, chosen, work, export_to):
     world = RealWorld(options.cynode, work / "world", options.quick, whole=True)
-    if options.packages:
-        world.import_packages(options.packages)
     bad, with_lines, skipped, rows = [], 0, 0, []
     steps = ("download", "import", "detect", "try", "right", "half", "untested")
     try:
+        # A start makes a new link for the first admin, so that comes first.
         world.set_up(people=False)
+        if options.packages:
+            world.import_packages(options.packages)
         until(lambda: [node for node in world.expect(200, "GET", "/v1/nodes")["items"] if node["started"]], 60)
         for task in chosen:
             folder = work / task["id"]
