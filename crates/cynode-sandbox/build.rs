@@ -6,6 +6,12 @@
 
 use std::{env, path::PathBuf, process::Command};
 
+/// Separates the flags that cargo passes on.
+const FLAG_SEPARATOR: &str = "\u{1f}";
+
+/// How a flag begins that replaces a path.
+const REMAP_FLAG: &str = "--remap-path-prefix=";
+
 fn main() {
     if let Err(error) = build() {
         println!("cargo::error={error}");
@@ -22,7 +28,17 @@ fn build() -> Result<(), String> {
     println!("cargo::rerun-if-changed=../cynode-sandbox-init/src");
     println!("cargo::rerun-if-changed=../cynode-sandbox-init/Cargo.toml");
     println!("cargo::rerun-if-changed=../../Cargo.lock");
-    let built = Command::new(of("CARGO")?)
+    // Paths of the machine are not part of this program either: a release gives the same bytes elsewhere.
+    let outer = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    let remapped = outer.split(FLAG_SEPARATOR).filter(|flag| flag.starts_with(REMAP_FLAG));
+    let flags: Vec<&str> = remapped.chain(["-Ctarget-feature=+crt-static"]).collect();
+    let mut command = Command::new(of("CARGO")?);
+    if text("HOST")? == target {
+        // A release is linked against an old C library by a linker that makes no static programs of the gnu target.
+        let name = target.to_uppercase().replace('-', "_");
+        command.env_remove(format!("CARGO_TARGET_{name}_LINKER"));
+    }
+    let built = command
         .args([
             "build",
             "--release",
@@ -37,10 +53,10 @@ fn build() -> Result<(), String> {
         .arg(&manifest)
         .arg("--target-dir")
         .arg(out.join("sandbox-init"))
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTFLAGS")
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join(FLAG_SEPARATOR))
         // A compiler wrapper of the outer build (a linter, for example) must not apply to this nested build.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
-        .env("RUSTFLAGS", "-Ctarget-feature=+crt-static")
         .status()
         .map_err(|error| format!("cargo cannot be run: {error}"))?;
     if !built.success() {

@@ -117,6 +117,18 @@ impl BrowserAccess {
         Ok(())
     }
 
+    /// Returns the address of this server as the client of a request knows it, or none where a browser could not log in.
+    fn public_origin(&self, parts: &Parts) -> Option<String> {
+        match self {
+            Self::Disabled => None,
+            Self::Https(origin) => Some(origin.to_string()),
+            Self::Loopback => {
+                let (host, _) = loopback_host(&parts.headers)?;
+                source_of(&parts.extensions).is_local().then(|| format!("http://{host}"))
+            }
+        }
+    }
+
     fn is_own_origin(&self, origin: &str, headers: &HeaderMap) -> bool {
         let public = matches!(self, Self::Https(own) if **own == *origin);
         let local = loopback_host(headers).map(|(host, _)| host);
@@ -228,6 +240,49 @@ impl SessionCookie {
         let mut header = HeaderValue::from_str(&cookie.to_string()).ok()?;
         header.set_sensitive(true);
         Some(header)
+    }
+}
+
+/// Number of letters of a login's state that the name of its cookie ends with. Several logins may be under way.
+const LOGIN_COOKIE_LETTERS: usize = 8;
+
+/// A browser on its way to an identity provider or back, or a device that needs an address to show.
+pub(crate) struct ProviderNavigation {
+    /// Address of this server.
+    pub(crate) origin: String,
+    /// The session cookie.
+    pub(crate) session: SessionCookie,
+    headers: HeaderMap,
+}
+
+impl ProviderNavigation {
+    /// Returns the cookie that holds the login with that state.
+    pub(crate) fn login_cookie(&self, state: &str) -> SessionCookie {
+        let letters = state.chars().filter(char::is_ascii_alphanumeric).take(LOGIN_COOKIE_LETTERS);
+        let name = format!("{}-sso-{}", self.session.name, letters.collect::<String>());
+        SessionCookie { name, secure: self.session.secure }
+    }
+
+    /// Reads the login with that state.
+    pub(crate) fn read_login(&self, state: &str) -> Option<String> {
+        self.login_cookie(state).read_token(&self.headers)
+    }
+
+    /// Returns the session token of the browser, whatever site sent it here. It says who comes back, and is no credential
+    /// for anything else.
+    pub(crate) fn session_token(&self) -> Option<PresentedToken> {
+        let text = self.session.read_token(&self.headers)?;
+        tokens::parse_token(&text).ok().filter(|shown| shown.kind == TokenKind::Session)
+    }
+}
+
+impl FromRequestParts<AppState> for ProviderNavigation {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
+        let origin = state.browser.public_origin(parts).ok_or(ApiError::InsecureTransport)?;
+        let session = state.browser.session_cookie(parts).ok_or(ApiError::InsecureTransport)?;
+        Ok(Self { origin, session, headers: parts.headers.clone() })
     }
 }
 

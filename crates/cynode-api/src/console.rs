@@ -45,8 +45,18 @@ const CONSOLE_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
     frame-ancestors 'none'";
 
 /// First segments of paths that are never a page of the console.
-const API_SEGMENTS: [&str; 9] =
-    ["v1", "healthz", "readyz", "metrics", "openapi.json", "answer", "mcp", "docs", ".well-known"];
+const API_SEGMENTS: [&str; 10] = [
+    "v1",
+    "scim",
+    "healthz",
+    "readyz",
+    "metrics",
+    "openapi.json",
+    "answer",
+    "mcp",
+    "docs",
+    ".well-known",
+];
 
 /// Content encodings in the order of preference, with the suffix of their files.
 const CONTENT_ENCODINGS: [(&str, &str); 2] = [("br", ".br"), ("gzip", ".gz")];

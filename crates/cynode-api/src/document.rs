@@ -13,7 +13,7 @@ use utoipa::{
 
 /// Endpoints that are public. Every other endpoint needs a credential. The files of the console and the page of the setup link are
 /// public, too: they have no data.
-pub const PUBLIC_ENDPOINTS: [(&str, &str); 9] = [
+pub const PUBLIC_ENDPOINTS: [(&str, &str); 16] = [
     ("get", "/"),
     ("get", "/answer/{token}"),
     ("post", "/answer/{token}"),
@@ -21,31 +21,51 @@ pub const PUBLIC_ENDPOINTS: [(&str, &str); 9] = [
     ("get", "/readyz"),
     ("get", "/v1/openapi.json"),
     ("post", "/v1/bootstrap"),
+    ("post", "/v1/break-glass"),
     ("post", "/v1/sessions"),
     ("post", "/v1/hooks/{project}/{forge}"),
+    ("get", "/v1/login-options"),
+    ("get", "/v1/sso/{provider}/login"),
+    ("get", "/v1/sso/{provider}/callback"),
+    ("post", "/v1/sso/{provider}/backchannel-logout"),
+    ("post", "/v1/device-logins"),
+    ("post", "/v1/device-logins/token"),
 ];
 
 /// Mutations that need no `Idempotency-Key`.
 ///
-/// - A login is safe to repeat, and its answer is a secret that must not be stored.
+/// - A login is safe to repeat, and its answer is a secret that must not be stored. A break-glass link works once.
+/// - A code of a second factor counts once, so that a repeat needs another code.
 /// - Commits are content-addressed, and fetching them changes nothing.
 /// - A merge takes effect once, and an answer link works once.
 /// - The delivery of a forge is deduplicated by its content.
-pub const IDEMPOTENCY_EXEMPT_ENDPOINTS: [(&str, &str); 6] = [
+/// - A logout token works once. The codes of a device, the session that it gets and the address that links an account are secrets
+///   that must not be stored. A test of a provider changes nothing.
+pub const IDEMPOTENCY_EXEMPT_ENDPOINTS: [(&str, &str); 15] = [
     ("post", "/v1/sessions"),
+    ("post", "/v1/break-glass"),
+    ("post", "/v1/me/second-factor/delete"),
+    ("post", "/v1/me/second-factor/recovery-codes"),
+    ("post", "/v1/me/second-factor/verify"),
     ("put", "/v1/projects/{project}/repository"),
     ("post", "/v1/projects/{project}/git/git-upload-pack"),
     ("post", "/v1/pull-requests/{pull_request}/merge"),
     ("post", "/answer/{token}"),
     ("post", "/v1/hooks/{project}/{forge}"),
+    ("post", "/v1/sso/{provider}/backchannel-logout"),
+    ("post", "/v1/device-logins"),
+    ("post", "/v1/device-logins/token"),
+    ("post", "/v1/me/identities"),
+    ("post", "/v1/identity-providers/{name}/test"),
 ];
 
 /// Endpoints of the internal port by which a machine joins as a node and proves its identity.
-pub const NODE_JOIN_ENDPOINTS: [(&str, &str); 4] = [
+pub const NODE_JOIN_ENDPOINTS: [(&str, &str); 5] = [
     ("post", "/v1/nodes/join"),
     ("post", "/v1/nodes/challenge"),
     ("post", "/v1/nodes/token"),
     ("post", "/v1/nodes/verify"),
+    ("post", "/v1/nodes/certificate"),
 ];
 
 #[derive(OpenApi)]
@@ -59,6 +79,7 @@ pub const NODE_JOIN_ENDPOINTS: [(&str, &str); 4] = [
     components(schemas(ProblemDetails)),
     tags(
         (name = "accounts", description = "People, their sessions and keys, groups"),
+        (name = "single-sign-on", description = "Identity providers, linked accounts, sessions, logins of devices"),
         (name = "projects", description = "Projects and their members"),
         (name = "settings", description = "System settings and preferences"),
         (name = "tasks", description = "Work"),

@@ -37,6 +37,8 @@ impl ApiError {
             Self::InsecureTransport => problems::INSECURE_TRANSPORT,
             Self::Operation(error) => match error {
                 Error::Unauthenticated => problems::UNAUTHENTICATED,
+                Error::SecondFactorRequired => problems::SECOND_FACTOR_REQUIRED,
+                Error::KeyDenied(_) => problems::KEY_DENIED,
                 Error::Forbidden { .. } => problems::FORBIDDEN,
                 Error::NotFound { .. } => problems::NOT_FOUND,
                 Error::Invalid(_) => problems::INVALID,

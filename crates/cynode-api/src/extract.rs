@@ -6,16 +6,23 @@ use std::{convert::Infallible, marker::PhantomData};
 
 use axum::{
     body::Bytes,
-    extract::{FromRequest, FromRequestParts, Request as HttpRequest},
+    extract::{FromRequest, FromRequestParts, MatchedPath, Request as HttpRequest},
     http::{Extensions, HeaderMap, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use cynode_app::{
     App, AuthenticatedCaller, ClientSource, Error, IdempotentAttempt, OperationAnswer,
     OperationRequest,
-    identity::service_tokens::{ServiceIdentity, ServiceKind},
+    identity::{
+        scim::ScimClient,
+        service_tokens::{ServiceIdentity, ServiceKind},
+        session_origin::SessionClient,
+    },
     nodes::{self, AuthenticatedNode},
-    platform::tokens::{self, PresentedToken},
+    platform::{
+        certificates::CertifiedClient,
+        tokens::{self, PresentedToken},
+    },
 };
 use cynode_core::{
     paging::{Cursor, PageRequest},
@@ -24,10 +31,15 @@ use cynode_core::{
 use cynode_wire::nodes::NodeHeartbeat;
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{AppState, browser::is_json_content, error::ApiError};
+use crate::{
+    AppState, browser::is_json_content, error::ApiError, key_scopes::require_operation_scope,
+};
 
 /// The header that carries the idempotency key.
 pub(crate) const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
+
+/// Header of a request that a page sends by itself, without an act of its person. Any value counts.
+const AUTOMATIC_REQUEST_HEADER: &str = "x-cynode-automatic";
 
 /// Validated path parameters.
 #[derive(FromRequestParts)]
@@ -53,6 +65,34 @@ impl<S: Sync> FromRequestParts<S> for RequestSource {
 /// Returns the source of a request. A request without a connection is made within this process.
 pub(crate) fn source_of(extensions: &Extensions) -> ClientSource {
     extensions.get::<ClientSource>().copied().unwrap_or(ClientSource::LOCAL)
+}
+
+/// The client of a request: what it calls itself, and its source.
+pub(crate) struct RequestClient(pub(crate) SessionClient);
+
+impl<S: Sync> FromRequestParts<S> for RequestClient {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let device = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+        Ok(Self(SessionClient::new(device, source_of(&parts.extensions))))
+    }
+}
+
+/// A request of a caller without an account, whose body is not JSON or not there.
+pub(crate) struct AnonymousRequest {
+    pub(crate) app: App,
+    pub(crate) request: OperationRequest,
+}
+
+impl FromRequestParts<AppState> for AnonymousRequest {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Infallible> {
+        let trace = request_trace(parts, &state.app);
+        let request = OperationRequest { caller: None, trace, attempt: None };
+        Ok(Self { app: state.app.clone(), request })
+    }
 }
 
 /// A read-only request of an authenticated caller.
@@ -144,6 +184,7 @@ impl FromRequestParts<AppState> for NodeCall {
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let (_, shown) = bearer_token(&parts.headers)?;
         let node = state.app.authenticate_node(&shown).await?;
+        require_own_certificate(&parts.extensions, &node)?;
         let request = OperationRequest {
             caller: None,
             trace: request_trace(parts, &state.app),
@@ -165,6 +206,18 @@ impl<T: DeserializeOwned> FromRequest<AppState> for NodeMessage<T> {
     }
 }
 
+/// Refuses the token of a node on a connection with the certificate of another holder. A request without a certificate was let through by
+/// [`crate::require_client_certificates`], or came to a port without TLS.
+fn require_own_certificate(
+    extensions: &Extensions,
+    node: &AuthenticatedNode,
+) -> Result<(), ApiError> {
+    match extensions.get::<CertifiedClient>() {
+        Some(client) if client.is_other_than(node.id) => Err(Error::Unauthenticated.into()),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// A heartbeat of a node.
 pub(crate) struct NodeHeartbeatCall {
     pub(crate) app: App,
@@ -177,12 +230,14 @@ impl FromRequest<AppState> for NodeHeartbeatCall {
 
     async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
         let (_, shown) = bearer_token(request.headers())?;
+        let extensions = request.extensions().clone();
         let app = state.app.clone();
         let recalled = app.cached_node(&shown);
         let known = match recalled {
             Some(node) => node,
             None => app.authenticate_node(&shown).await?,
         };
+        require_own_certificate(&extensions, &known)?;
         let (parts, body) = read_body(request, state).await?;
         let body: NodeHeartbeat = parse_json_body(&parts.headers, &body)?;
         // A cached identity is enough for a heartbeat that reports nothing.
@@ -199,7 +254,7 @@ impl FromRequestParts<AppState> for AuthenticatedCall {
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let (_, shown) = user_credential(parts, state)?;
-        let caller = Some(authenticate_account(&state.app, &shown).await?);
+        let caller = Some(authenticate_account(&state.app, &shown, parts).await?);
         let request =
             OperationRequest { caller, trace: request_trace(parts, &state.app), attempt: None };
         Ok(Self { app: state.app.clone(), request, shown })
@@ -213,7 +268,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for MutationCall<T> {
         // Authenticate first: the body of an unauthenticated caller is not even read.
         let (parts, body) = request.into_parts();
         let (text, shown) = user_credential(&parts, state)?;
-        let caller = Some(authenticate_account(&state.app, &shown).await?);
+        let caller = Some(authenticate_account(&state.app, &shown, &parts).await?);
         let (parts, body) = read_body(HttpRequest::from_parts(parts, body), state).await?;
         let attempt = parse_attempt(&parts, &text, &body)?;
         let request =
@@ -234,14 +289,44 @@ impl<T: DeserializeOwned> FromRequest<AppState> for AnonymousCall<T> {
     }
 }
 
-/// Authenticates an account and counts its request. An account that sends too many is refused before its body is read.
+/// Authenticates an account and counts its request. An account that sends too many, and an API key that does not open the
+/// operation, are refused before the body is read.
 async fn authenticate_account(
     app: &App,
     shown: &PresentedToken,
+    parts: &Parts,
 ) -> Result<AuthenticatedCaller, ApiError> {
-    let caller = app.authenticate_caller(shown).await?;
+    let caller = if is_unattended(&parts.headers) {
+        app.authenticate_unattended(shown).await?
+    } else {
+        app.authenticate_caller(shown).await?
+    };
     app.count_request(&caller)?;
+    if caller.key.is_some() {
+        let path = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
+        require_operation_scope(&caller, &parts.method, path.unwrap_or_default())?;
+    }
     Ok(caller)
+}
+
+/// Returns whether no person made a request. A client that says so of itself can only let its session end sooner.
+fn is_unattended(headers: &HeaderMap) -> bool {
+    accepts_event_stream(headers) || headers.contains_key(AUTOMATIC_REQUEST_HEADER)
+}
+
+/// Returns whether a request asks for server-sent events and nothing else.
+fn accepts_event_stream(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT);
+    accepted.is_some_and(|kind| kind.as_bytes().eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+/// Authenticates a directory by its bearer token. A cookie is no credential there.
+pub(crate) async fn authenticate_directory(
+    parts: &Parts,
+    state: &AppState,
+) -> Result<ScimClient, ApiError> {
+    let (_, shown) = bearer_token(&parts.headers)?;
+    Ok(state.app.authenticate_scim(&shown).await?)
 }
 
 /// Returns the credential of a user, with its text: the bearer token, or the session cookie of a request without
@@ -267,11 +352,14 @@ fn bearer_token(headers: &HeaderMap) -> Result<(&str, PresentedToken), ApiError>
     Ok((text, shown))
 }
 
-fn request_trace(parts: &Parts, app: &App) -> TraceId {
+pub(crate) fn request_trace(parts: &Parts, app: &App) -> TraceId {
     parts.extensions.get::<TraceId>().copied().unwrap_or_else(|| app.environment().new_trace_id())
 }
 
-async fn read_body(request: HttpRequest, state: &AppState) -> Result<(Parts, Bytes), ApiError> {
+pub(crate) async fn read_body(
+    request: HttpRequest,
+    state: &AppState,
+) -> Result<(Parts, Bytes), ApiError> {
     let (parts, body) = request.into_parts();
     let request = HttpRequest::from_parts(parts.clone(), body);
     let body = Bytes::from_request(request, state).await?;

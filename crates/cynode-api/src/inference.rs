@@ -281,7 +281,7 @@ impl InferenceState {
         })
         .map_err(|error| match error {
             Error::Unauthenticated => wrong(),
-            Error::Forbidden { .. } => {
+            Error::Forbidden { .. } | Error::KeyDenied(_) => {
                 ModelError::new(ModelErrorKind::Forbidden, error.to_string())
             }
             Error::NotFound { .. } => ModelError::new(ModelErrorKind::NotFound, error.to_string()),

@@ -13,9 +13,11 @@ mod error;
 mod etag;
 mod extract;
 mod inference;
+mod key_scopes;
 mod middleware;
 pub mod problems;
 mod routes;
+mod scim;
 
 use std::time::Duration;
 
@@ -61,6 +63,7 @@ pub fn public_router(state: AppState, limits: RequestLimits) -> Router {
     let (long, _) = routes::long_running_routes().split_for_parts();
     let long =
         with_layers(long, state.clone(), RequestLimits { time: LONG_REQUEST_TIMEOUT, ..limits });
+    let directory = with_layers(scim::scim_routes(), state.clone(), limits);
     let headers = browser::SecurityHeaders::new(&state.browser, &state.console);
     let router = router
         .merge(routes::document_route(&document))
@@ -70,6 +73,7 @@ pub fn public_router(state: AppState, limits: RequestLimits) -> Router {
     with_layers(router, state, limits)
         .merge(models)
         .merge(long)
+        .merge(directory)
         .layer(axum::middleware::from_fn_with_state(headers, browser::add_security_headers))
 }
 
@@ -89,6 +93,11 @@ pub fn internal_router(state: AppState, limits: RequestLimits) -> Router {
         .fallback(routes::path_not_found)
         .method_not_allowed_fallback(routes::method_not_allowed);
     with_layers(router, state, limits).merge(models).merge(long)
+}
+
+/// Adds the demand for client certificates to everything that the internal port serves.
+pub fn require_client_certificates(router: Router, app: App) -> Router {
+    router.layer(axum::middleware::from_fn_with_state(app, middleware::require_client_certificate))
 }
 
 /// Timeout of requests that transfer many bytes or read a commit.

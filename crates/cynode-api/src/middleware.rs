@@ -5,12 +5,14 @@ use std::{any::Any, sync::Arc, time::Instant};
 use axum::{
     body::Body,
     extract::{MatchedPath, Request, State},
-    http::{HeaderValue, Method, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use cynode_app::{App, Error, PeerCertificate};
 use cynode_core::{
     metric_specs::{HTTP_REQUEST_DURATION, HTTP_REQUESTS},
+    releases::{RELEASE_HEADER, Release, ReleaseSkew},
     trace::{TraceId, TraceParent},
 };
 use cynode_wire::platform::problem::{PROBLEM_JSON, ProblemDetails};
@@ -24,8 +26,9 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::{
     AppState,
-    error::{problem_details, problem_response},
+    error::{ApiError, problem_details, problem_response},
     problems::{self, ProblemSpec},
+    scim::SCIM_MEDIA_TYPE,
 };
 
 /// Assigns a trace and a span to a request, records its metrics, and completes its response.
@@ -53,7 +56,10 @@ pub(crate) async fn observe_request(
     set_span_parent(&span, parent.unwrap_or_else(|| root_trace_parent(&state, trace)));
 
     let start = Instant::now();
-    let mut response = next.run(request).instrument(span.clone()).await;
+    let mut response = match find_release_skew(request.headers()) {
+        Some(refusal) => refusal,
+        None => next.run(request).instrument(span.clone()).await,
+    };
     finish_response(&mut response, trace);
     let status = response.status().as_u16();
     let duration = start.elapsed();
@@ -68,6 +74,31 @@ pub(crate) async fn observe_request(
     metrics::counter!(HTTP_REQUESTS.name, &labels).increment(1);
     metrics::histogram!(HTTP_REQUEST_DURATION.name, &labels[1..2]).record(duration.as_secs_f64());
     response
+}
+
+/// Refuses a program of ours that is more than one release away. Other clients name no release.
+fn find_release_skew(headers: &HeaderMap) -> Option<Response> {
+    let named = headers.get(RELEASE_HEADER)?;
+    let server = Release::CURRENT;
+    let other = named.to_str().ok().and_then(|text| text.parse::<Release>().ok());
+    let (detail, fix) = match other.map(|other| (other, server.skew_of(other))) {
+        Some((_, ReleaseSkew::Compatible)) => return None,
+        Some((other, ReleaseSkew::TooOld)) => (
+            format!("the program is {other} and the server is {server}: it is too old"),
+            format!("install {server} of the program"),
+        ),
+        Some((other, ReleaseSkew::TooNew)) => (
+            format!("the program is {other} and the server is {server}: the server is too old"),
+            format!(
+                "upgrade the server to {other}, one release at a time, or install {server} of the program"
+            ),
+        ),
+        None => (
+            format!("the header `{RELEASE_HEADER}` names no release"),
+            format!("leave it out, or install {server} of the program"),
+        ),
+    };
+    Some(problem_response(problems::RELEASE_SKEW, detail, Some(fix)))
 }
 
 /// Returns the parent of a trace that begins here. Exported spans then have the same trace id as the log lines and the
@@ -95,6 +126,8 @@ fn finish_response(response: &mut Response, trace: TraceId) {
     if let Ok(value) = HeaderValue::from_str(&trace.to_string()) {
         response.headers_mut().insert("x-trace-id", value);
     }
+    let release = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
+    response.headers_mut().insert(RELEASE_HEADER, release);
     let status = response.status();
     if !(status.is_client_error() || status.is_server_error()) {
         return;
@@ -103,7 +136,9 @@ fn finish_response(response: &mut Response, trace: TraceId) {
     // An endpoint that fails with a body of its own, such as `/readyz` or an HTML page, has already described the
     // error.
     let own = |kind: &HeaderValue| {
-        kind == "application/json" || kind.as_bytes().starts_with(b"text/html")
+        kind == "application/json"
+            || kind == SCIM_MEDIA_TYPE
+            || kind.as_bytes().starts_with(b"text/html")
     };
     if told.is_none() && response.headers().get(header::CONTENT_TYPE).is_some_and(own) {
         return;
@@ -136,6 +171,66 @@ pub(crate) fn panic_response(_message: Box<dyn Any + Send + 'static>) -> Respons
     tracing::error!(event = "handler.panicked", "a handler panicked");
     let fix = Some("report it with the trace_id".to_owned());
     problem_response(problems::INTERNAL, "something went wrong on our side".into(), fix)
+}
+
+/// Paths of the internal port that a client without a certificate may call: with them a machine joins and gets its certificate. Each
+/// proves the node's key by a join token or a signed challenge.
+const UNCERTIFIED_PATHS: [&str; 4] =
+    ["/healthz", "/v1/nodes/join", "/v1/nodes/challenge", "/v1/nodes/certificate"];
+
+/// Path prefix and part of the repositories of jobs. The program `git` calls them with the token of the node; it is not given the node's key.
+const JOB_PATH_PREFIX: &str = "/v1/nodes/jobs/";
+const REPOSITORY_PATH_PART: &str = "/git/";
+
+fn needs_no_certificate(path: &str) -> bool {
+    let rest = path.strip_prefix(JOB_PATH_PREFIX).and_then(|rest| rest.split_once('/'));
+    let repository = rest.is_some_and(|(job, rest)| {
+        !job.is_empty() && format!("/{rest}").starts_with(REPOSITORY_PATH_PART)
+    });
+    repository || UNCERTIFIED_PATHS.contains(&path)
+}
+
+/// Refuses requests of the internal port without a valid client certificate, where the port speaks TLS. A certificate that was shown is
+/// always checked, except where a node asks for another.
+pub(crate) async fn require_client_certificate(
+    State(app): State<App>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    if !app.needs_client_certificates() {
+        return next.run(request).await;
+    }
+    let open = needs_no_certificate(request.uri().path());
+    let shown = request.extensions().get::<PeerCertificate>().cloned();
+    let client = match shown {
+        Some(certificate) => app.authenticate_certificate(&certificate).await.map(Some),
+        None if open => Ok(None),
+        None => Err(Error::Unauthenticated),
+    };
+    match client {
+        Ok(Some(client)) => {
+            request.extensions_mut().insert(client);
+            next.run(request).await
+        }
+        Ok(None) => next.run(request).await,
+        Err(Error::Unauthenticated) if open => next.run(request).await,
+        Err(error) => refuse_certificate(&app, error),
+    }
+}
+
+/// Returns the answer to a client whose certificate is missing, revoked or cannot be checked now.
+fn refuse_certificate(app: &App, error: Error) -> Response {
+    let mut response = if matches!(error, Error::Unauthenticated) {
+        let fix = "restart the node, or issue a certificate with `cynode admin certificate`";
+        let detail = "the internal port takes no request without a valid client certificate";
+        problem_response(problems::UNAUTHENTICATED, detail.into(), Some(fix.to_owned()))
+    } else {
+        ApiError::from(error).into_response()
+    };
+    finish_response(&mut response, app.environment().new_trace_id());
+    // The client may have another certificate by now, and shows it on another connection.
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Cancelled when the client has received its response or has disconnected.

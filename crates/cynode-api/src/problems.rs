@@ -64,6 +64,8 @@ problem_specs! {
     INVALID = "invalid", UNPROCESSABLE_ENTITY, "Correct the value that `detail` names.";
     /// The state machine does not allow this transition from the present state.
     INVALID_STATE = "invalid_state", CONFLICT, "Read the object again and choose an operation that its state allows.";
+    /// The API key is limited to other operations or projects; `detail` says what it lacks.
+    KEY_DENIED = "key_denied", FORBIDDEN, "Log in, or create an API key with the scope or the project that `detail` names.";
     /// Another driver holds the lease of the task.
     LEASE_HELD = "lease_held", CONFLICT, "Stop. The lease ends when its holder releases it or stops renewing it.";
     /// A maximum number is reached; `detail` says of what.
@@ -88,6 +90,10 @@ problem_specs! {
     RATE_LIMITED = "rate_limited", TOO_MANY_REQUESTS, "Repeat the request after the seconds that the header `Retry-After` names.";
     /// The HTTP layer refused the request before any operation; the answer may have any status from 400 on.
     REFUSED = "refused", BAD_REQUEST, "Read the status of the answer, and compare the request with `/v1/openapi.json`.";
+    /// The password is right, and the account has a second factor whose code is missing.
+    SECOND_FACTOR_REQUIRED = "second_factor_required", UNAUTHORIZED, "Repeat the login with `code`: what the authenticator shows, or a recovery code.";
+    /// The program is more than one release older or newer than the server; `detail` names both.
+    RELEASE_SKEW = "release_skew", UPGRADE_REQUIRED, "Install the release of the server, or one next to it. Upgrade the server first, then nodes and command lines, one release at a time.";
     /// The disk of the server is almost full, so nothing more is stored.
     STORAGE_FULL = "storage_full", CONFLICT, "Free space on the disk that `storage.directory` is on.";
     /// The task has ended and is never driven again.

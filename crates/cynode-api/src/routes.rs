@@ -9,6 +9,7 @@ mod estimates;
 mod events;
 mod groups;
 mod handoffs;
+mod keyring;
 mod models;
 mod nodes;
 mod notifications;
@@ -24,6 +25,7 @@ mod rules;
 mod schedules;
 mod settings;
 mod signals;
+mod single_sign_on;
 mod skills;
 mod tasks;
 mod tools;
@@ -44,6 +46,7 @@ use crate::{
 pub(crate) fn public_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(PublicDocument::openapi())
         .merge(account_routes())
+        .merge(sign_on_routes())
         .merge(environment_routes())
         .merge(task_routes())
         .merge(resource_routes())
@@ -57,11 +60,21 @@ fn account_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(operation::readyz))
         .routes(routes!(operation::readiness))
         .routes(routes!(operation::diagnose))
+        .routes(routes!(operation::list_certificates))
         .routes(routes!(operation::metrics))
         .routes(routes!(accounts::bootstrap))
-        .routes(routes!(accounts::login))
+        .routes(routes!(accounts::login, single_sign_on::list_sessions))
         .routes(routes!(accounts::logout))
         .routes(routes!(accounts::me))
+        .routes(routes!(accounts::redeem_break_glass))
+        .routes(routes!(accounts::change_password))
+        .routes(routes!(accounts::get_second_factor, accounts::begin_second_factor))
+        .routes(routes!(accounts::confirm_second_factor))
+        .routes(routes!(accounts::verify_second_factor))
+        .routes(routes!(accounts::issue_recovery_codes))
+        .routes(routes!(accounts::delete_second_factor))
+        .routes(routes!(accounts::create_scim_token, accounts::list_scim_tokens))
+        .routes(routes!(accounts::revoke_scim_token))
         .routes(routes!(accounts::create_api_key, accounts::list_api_keys))
         .routes(routes!(accounts::revoke_api_key))
         .routes(routes!(accounts::create_user, accounts::list_users))
@@ -89,6 +102,28 @@ fn account_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(policies::list_policies))
         .routes(routes!(policies::set_policy, policies::delete_policy))
         .routes(routes!(policies::effective_policies))
+}
+
+/// Routes of identity providers, linked accounts, sessions and logins of devices.
+fn sign_on_routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(single_sign_on::login_options))
+        .routes(routes!(single_sign_on::start_provider_login))
+        .routes(routes!(single_sign_on::finish_provider_login))
+        .routes(routes!(single_sign_on::backchannel_logout))
+        .routes(routes!(single_sign_on::list_identity_providers))
+        .routes(routes!(
+            single_sign_on::set_identity_provider,
+            single_sign_on::delete_identity_provider
+        ))
+        .routes(routes!(single_sign_on::test_identity_provider))
+        .routes(routes!(single_sign_on::list_identities, single_sign_on::link_identity))
+        .routes(routes!(single_sign_on::unlink_identity))
+        .routes(routes!(single_sign_on::end_session))
+        .routes(routes!(single_sign_on::provider_logout))
+        .routes(routes!(single_sign_on::begin_device_login))
+        .routes(routes!(single_sign_on::redeem_device_code))
+        .routes(routes!(single_sign_on::get_device_login, single_sign_on::decide_device_login))
 }
 
 /// Routes of environments, their secrets and fetched packages.
@@ -183,6 +218,9 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(tools::get_approval, tools::decide_approval))
         .routes(routes!(audit::search_audit))
         .routes(routes!(audit::audit_heads))
+        .routes(routes!(keyring::list_audit_sinks))
+        .routes(routes!(keyring::set_audit_sink, keyring::delete_audit_sink))
+        .routes(routes!(keyring::get_keyring))
         .routes(routes!(tools::list_images, tools::allow_image, tools::disallow_image))
         .routes(routes!(skills::create_skill, skills::list_skills))
         .routes(routes!(skills::get_skill, skills::update_skill, skills::delete_skill))
@@ -223,6 +261,7 @@ pub(crate) fn internal_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(nodes::challenge))
         .routes(routes!(nodes::token))
         .routes(routes!(nodes::verify))
+        .routes(routes!(nodes::certificate))
         .routes(routes!(nodes::report))
         .routes(routes!(nodes::claim))
         .routes(routes!(nodes::heartbeat))

@@ -2,5 +2,6 @@
 
 pub mod doctor;
 pub mod health;
+pub mod key_rotation;
 pub mod maintenance;
 pub mod reconciler;

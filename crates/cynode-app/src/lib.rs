@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 pub use cynode_db::identity::authentication::{AgentRestrictions, AuthenticatedCaller};
-pub use cynode_net::server::ClientSource;
+pub use cynode_net::{server::ClientSource, tls::PeerCertificate};
 pub use platform::context::{Ctx, OperationFuture, OperationRequest};
 pub use platform::environment::{AppEnvironment, Clock, RandomSource, SystemClock, SystemRandom};
 pub use platform::error::Error;
@@ -93,6 +93,8 @@ pub struct App {
     bodies: Arc<platform::body_budget::BodyBudget>,
     /// Rate limits of accounts.
     limits: Arc<platform::rate_limits::AccountLimiter>,
+    /// Keys under which tokens are stored.
+    tokens: platform::tokens::TokenKeys,
     /// Batchers, caches and locks that all requests of this process share.
     shared: Arc<SharedState>,
     /// Resources of the gateway. `None` in a process that only uses the database.
@@ -101,8 +103,12 @@ pub struct App {
     models: Option<Arc<models::inference::InferenceRuntime>>,
     /// Delivery of notifications. `None` in a process that only uses the database.
     notices: Option<Arc<notifications::NotificationParts>>,
+    /// Client of identity providers. `None` in a process that only uses the database.
+    oidc: Option<Arc<cynode_oidc::OidcClient>>,
     /// Engine that drives runs. `None` where a runner polls for runs itself.
     engine: Option<Arc<dyn background::reconciler::WorkflowEngine>>,
+    /// TLS of the ports. `None` in a process that serves none.
+    tls: Option<Arc<platform::certificates::TlsParts>>,
 }
 
 struct SharedState {
@@ -111,6 +117,7 @@ struct SharedState {
     new_tasks: tasks::NewTaskBatcher,
     epochs: models::inference::EpochBatcher,
     guesses: identity::login_throttle::LoginThrottle,
+    credential_use: identity::credential_use::CredentialUseLog,
     /// Held while all audit records of tool calls are verified.
     checking: tokio::sync::Mutex<()>,
     /// Held while jobs are placed on nodes.
@@ -118,6 +125,7 @@ struct SharedState {
     /// Serializes the storing of tool lists before they take a connection: they wait for one lock of the database.
     listing: tokio::sync::Mutex<()>,
     node_tokens: nodes::NodeTokenCache,
+    certificates: platform::certificates::CertificateCache,
     readiness_log: background::health::ReadinessLog,
     /// The newest events, for all event streams.
     feed: tasks::event_feed::EventFeed,
@@ -131,17 +139,20 @@ impl App {
     pub fn new(pool: Pool, environment: AppEnvironment, policy: LifetimePolicy) -> Self {
         let (commits, _) = watch::channel(0);
         let lanes = TaskTracker::new();
+        let tokens = platform::tokens::TokenKeys::default();
         let shared = SharedState {
-            callers: identity::sessions::spawn_caller_batcher(&lanes, &pool, &environment),
-            services: identity::service_tokens::spawn_service_batcher(&lanes, &pool),
+            callers: identity::sessions::spawn_caller_batcher(&lanes, &pool, &environment, &tokens),
+            services: identity::service_tokens::spawn_service_batcher(&lanes, &pool, &tokens),
             new_tasks: tasks::spawn_new_task_batcher(&lanes, &pool),
             epochs: models::inference::spawn_epoch_batcher(&lanes, &pool),
             guesses: identity::login_throttle::LoginThrottle::default(),
+            credential_use: identity::credential_use::CredentialUseLog::default(),
             readiness_log: background::health::ReadinessLog::default(),
             checking: tokio::sync::Mutex::default(),
             placing: tokio::sync::Mutex::default(),
             listing: tokio::sync::Mutex::default(),
             node_tokens: nodes::NodeTokenCache::default(),
+            certificates: platform::certificates::CertificateCache::default(),
             feed: tasks::event_feed::EventFeed::default(),
             streams: platform::stream_limits::StreamLimiter::default(),
         };
@@ -158,11 +169,14 @@ impl App {
             hashing,
             bodies: Arc::default(),
             limits: Arc::new(limits),
+            tokens,
             shared,
             gate: None,
             models: None,
             notices: None,
+            oidc: None,
             engine: None,
+            tls: None,
         }
     }
 
@@ -188,8 +202,28 @@ impl App {
     /// Returns the application with the resources of the gateway.
     #[must_use]
     pub fn with_gateway(mut self, parts: GatewayParts) -> Self {
+        self.tokens.connect_keys(parts.keys.clone());
         self.gate = Some(Arc::new(parts));
         self
+    }
+
+    /// Returns the application with the keys of the installation, for a process without a gateway.
+    #[must_use]
+    pub fn with_keys(self, keys: platform::keys::InstallationKeys) -> Self {
+        self.tokens.connect_keys(keys);
+        self
+    }
+
+    /// Returns the keys of the installation, or an error in a process without them.
+    pub fn installation_keys(&self) -> Result<platform::keys::InstallationKeys, Error> {
+        self.tokens.installation_keys().ok_or_else(|| {
+            Error::Internal(anyhow::anyhow!("this process was started without a master key"))
+        })
+    }
+
+    /// Returns the keys under which tokens are stored.
+    pub(crate) const fn token_keys(&self) -> &platform::tokens::TokenKeys {
+        &self.tokens
     }
 
     /// Returns the application with access to models.
@@ -206,11 +240,30 @@ impl App {
         self
     }
 
+    /// Returns the application with a client of identity providers.
+    #[must_use]
+    pub fn with_identity_client(mut self, client: cynode_oidc::OidcClient) -> Self {
+        self.oidc = Some(Arc::new(client));
+        self
+    }
+
     /// Returns the application with an engine that drives runs.
     #[must_use]
     pub fn with_engine(mut self, engine: Arc<dyn background::reconciler::WorkflowEngine>) -> Self {
         self.engine = Some(engine);
         self
+    }
+
+    /// Returns the application with the TLS of the ports.
+    #[must_use]
+    pub fn with_tls(mut self, parts: platform::certificates::TlsParts) -> Self {
+        self.tls = Some(Arc::new(parts));
+        self
+    }
+
+    /// Returns the TLS of the ports, if this process serves.
+    pub fn tls_parts(&self) -> Option<&platform::certificates::TlsParts> {
+        self.tls.as_deref()
     }
 
     /// Returns the log of readiness checks that have failed.
@@ -228,6 +281,15 @@ impl App {
         self.notices.as_ref().ok_or_else(|| {
             Error::Internal(anyhow::anyhow!("this process was started without a way to people"))
         })
+    }
+
+    /// Returns what single sign-on needs. A process without it refuses sessions whose check is due.
+    pub fn sign_on_parts(&self) -> Result<identity::identity_providers::SignOnParts, Error> {
+        let client = self.oidc.clone().ok_or_else(|| {
+            Error::Internal(anyhow::anyhow!("this process was started without a way to providers"))
+        })?;
+        let keys = self.gateway_parts()?.keys.clone();
+        Ok(identity::identity_providers::SignOnParts { client, keys })
     }
 
     /// Returns the access to models, or an error in a process without it.

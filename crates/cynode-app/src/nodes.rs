@@ -35,13 +35,14 @@ use cynode_db::{
     tasks::policies,
     workflow::jobs,
 };
+use cynode_net::tls::split_pinned_token;
 use cynode_wire::{
     identity::accounts::SecretText,
     nodes::{
-        AskChallenge, AskNodeToken, ChangeNode, ClaimAssignments, HeartbeatAnswer, IssueJoinToken,
-        IssuedJoinToken, JobAssignment, JobAssignments, JobInstruction, JoinNode, JoinedNode,
-        NodeChallenge, NodeHeartbeat, NodeToken, NodeView, StopJob, VerifiedNode, VerifyNode,
-        signed_bytes,
+        AskCertificate, AskChallenge, AskNodeToken, ChangeNode, ClaimAssignments, HeartbeatAnswer,
+        IssueJoinToken, IssuedJoinToken, JobAssignment, JobAssignments, JobInstruction, JoinNode,
+        JoinedNode, NodeCertificate, NodeChallenge, NodeHeartbeat, NodeToken, NodeView, StopJob,
+        VerifiedNode, VerifyNode, signed_bytes,
     },
 };
 use data_encoding::HEXLOWER;
@@ -60,6 +61,7 @@ use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::{environments, pull_requests, repositories},
     platform::{
+        certificates,
         context::EventDraft,
         environment::derive_uuid,
         error::log_background_error,
@@ -118,7 +120,7 @@ pub struct AuthenticatedNode {
     pub id: NodeId,
     /// State of the node. It decides whether the node gets jobs.
     pub state: NodeState,
-    /// Hash of the presented token.
+    /// Digest of the presented token.
     token: [u8; 32],
 }
 
@@ -135,7 +137,8 @@ impl App {
         }
         let mut conn = self.conn().await?;
         let now = self.environment().now();
-        let found = nodes::find_node_by_token(&mut conn, &shown.hash, now).await?;
+        let hashes = self.token_keys().token_hashes(&shown.hash);
+        let found = nodes::find_node_by_token(&mut conn, &hashes, now).await?;
         let known = |(id, state)| AuthenticatedNode { id, state, token: shown.hash };
         let known = found.map(known);
         self.shared_state().node_tokens.cache_node(shown.hash, known);
@@ -177,6 +180,7 @@ impl NodeTokenCache {
 #[tracing::instrument(name = "app.nodes.issue_join_token", skip_all)]
 #[operation]
 pub async fn issue_join_token(
+    app: &App,
     ctx: &mut Ctx,
     body: IssueJoinToken,
 ) -> Result<IssuedJoinToken, Error> {
@@ -187,7 +191,8 @@ pub async fn issue_join_token(
         return Err(Error::Invalid(format!("`expires_in_seconds` is {min} to {max}")));
     }
     let labels = validate_labels(body.labels)?;
-    store_join_token(ctx, Some(caller.user), &labels, seconds).await
+    let issued = store_join_token(ctx, Some(caller.user), &labels, seconds).await?;
+    Ok(IssuedJoinToken { join_token: app.pin_join_token(issued.join_token), ..issued })
 }
 
 /// Issues a join token for an operator at the machine, who needs no account. No endpoint exposes this.
@@ -200,7 +205,7 @@ pub async fn issue_local_join_token(app: &App, wanted: Vec<String>) -> Result<Se
     let mut ctx = app.begin_transaction(&request).await?;
     let issued = store_join_token(&mut ctx, None, &labels, DEFAULT_JOIN_TTL_SECONDS).await?;
     app.commit_operation(ctx).await?;
-    Ok(issued.join_token)
+    Ok(app.pin_join_token(issued.join_token))
 }
 
 async fn store_join_token(
@@ -209,7 +214,7 @@ async fn store_join_token(
     labels: &[String],
     seconds: u32,
 ) -> Result<IssuedJoinToken, Error> {
-    let (join_token, hash) = tokens::issue_token(TokenKind::Join, ctx.environment());
+    let (join_token, hash) = ctx.issue_token(TokenKind::Join);
     let (now, expires_at) = (ctx.now, ctx.now + Duration::seconds(seconds.into()));
     nodes::insert_join_token(ctx.conn(), &hash, labels, by, now, expires_at).await?;
     ctx.record_event(EventDraft::new(EventKind::JoinTokenIssued, json!({ "labels": labels })))
@@ -239,7 +244,9 @@ pub async fn join_node(
     request: &OperationRequest,
     body: JoinNode,
 ) -> Result<JoinedNode, Error> {
-    let shown = tokens::parse_token(&body.join_token.0).map_err(|_| Error::Unauthenticated)?;
+    // A node keeps the pin that its token carries to itself. One that was sent is not part of the token.
+    let (token, _) = split_pinned_token(&body.join_token.0).map_err(|_| Error::Unauthenticated)?;
+    let shown = tokens::parse_token(token).map_err(|_| Error::Unauthenticated)?;
     if shown.kind != TokenKind::Join {
         return Err(Error::Unauthenticated);
     }
@@ -250,7 +257,8 @@ pub async fn join_node(
     let report = validate_report(body.report)?;
     let mut ctx = app.begin_transaction(request).await?;
     let now = ctx.now;
-    let token = nodes::lock_join_token(ctx.conn(), &shown.hash, now).await?;
+    let hashes = ctx.token_keys().token_hashes(&shown.hash);
+    let token = nodes::lock_join_token(ctx.conn(), &hashes, now).await?;
     let token = token.ok_or(Error::Unauthenticated)?;
     if let Some(id) = token.node {
         // The token is used. A caller with the key that it was used with has lost our answer and gets it again.
@@ -258,7 +266,9 @@ pub async fn join_node(
         if node.public_key != key || node.state == NodeState::Removed {
             return Err(Error::Unauthenticated);
         }
-        return Ok(JoinedNode { node_id: id, name: node.name });
+        let certificate = certificates::issue_for_node(app, &mut ctx, id, &node.name, &key).await?;
+        app.commit_operation(ctx).await?;
+        return Ok(JoinedNode { node_id: id, name: node.name, certificate });
     }
     if token.expired {
         return Err(Error::Unauthenticated);
@@ -271,7 +281,7 @@ pub async fn join_node(
         labels: &token.labels,
         report: &report,
         by: token.issued_by,
-        token: &shown.hash,
+        token_hashes: &hashes,
     };
     nodes::insert_node(ctx.conn(), new, now).await.map_err(|error| match error {
         DbError::Refused { constraint } if constraint == "nodes_name_unique" => {
@@ -285,8 +295,9 @@ pub async fn join_node(
         json!({ "node_id": id, "name": name }),
     ))
     .await?;
+    let certificate = certificates::issue_for_node(app, &mut ctx, id, name.as_str(), &key).await?;
     app.commit_operation(ctx).await?;
-    Ok(JoinedNode { node_id: id, name: name.to_string() })
+    Ok(JoinedNode { node_id: id, name: name.to_string(), certificate })
 }
 
 fn parse_public_key(text: &str) -> Result<[u8; 32], Error> {
@@ -334,7 +345,7 @@ pub async fn issue_node_token(
     let (challenge, signature) = (&body.challenge, &body.signature);
     let node = authenticate_signer(app, &mut ctx, body.node_id, challenge, signature).await?;
     let now = ctx.now;
-    let (token, hash) = tokens::issue_token(TokenKind::Node, ctx.environment());
+    let (token, hash) = ctx.issue_token(TokenKind::Node);
     let expires_at = now + Duration::seconds(NODE_TOKEN_TTL_SECONDS.into());
     let asker = body.generation.map_or(TokenPurpose::Start, TokenPurpose::Renewal);
     let generation =
@@ -361,6 +372,25 @@ pub async fn verify_node(
     let node = authenticate_signer(app, &mut ctx, body.node_id, challenge, signature).await?;
     let alive = is_alive(&node);
     Ok(VerifiedNode { node_id: node.id, name: node.name, state: node.state, alive })
+}
+
+/// Issues a client certificate to a node that signed a challenge. It does not affect a running process of the node, nor its other
+/// certificates: they work until they expire.
+#[tracing::instrument(name = "app.nodes.renew_certificate", skip_all)]
+#[operation]
+pub async fn renew_certificate(
+    app: &App,
+    request: &OperationRequest,
+    body: &AskCertificate,
+) -> Result<NodeCertificate, Error> {
+    let mut ctx = app.begin_transaction(request).await?;
+    let (challenge, signature) = (&body.challenge, &body.signature);
+    let node = authenticate_signer(app, &mut ctx, body.node_id, challenge, signature).await?;
+    let key = &node.public_key;
+    let issued = certificates::issue_for_node(app, &mut ctx, node.id, &node.name, key).await?;
+    let issued = issued.ok_or(Error::Conflict("the internal port does not speak TLS"))?;
+    app.commit_operation(ctx).await?;
+    Ok(issued)
 }
 
 /// Returns the node whose key signed the challenge.
@@ -476,6 +506,7 @@ pub async fn remove_node(ctx: &mut Ctx, id: NodeId) -> Result<(), Error> {
     let node = node.filter(|node| node.state != NodeState::Removed);
     let node = node.ok_or_else(|| Error::not_found("node", id))?;
     nodes::update_node(ctx.conn(), id, NodeState::Removed, &node.labels).await?;
+    certificates::revoke_for_node(ctx, id, &node.name).await?;
     let data = json!({ "node_id": id, "name": node.name });
     ctx.record_event(EventDraft::new(EventKind::NodeRemoved, data)).await
 }
@@ -641,7 +672,8 @@ async fn claim_and_assign(
     // A claim of a superseded process of the node may still wait, and nobody would receive its answer: the jobs that
     // it took would be orphans. A process that still listens renews its token and learns there that it was
     // superseded.
-    if !nodes::has_node_token(ctx.conn(), node.id, &node.token).await? {
+    let hashes = ctx.token_keys().token_hashes(&node.token);
+    if !nodes::has_node_token(ctx.conn(), node.id, &hashes).await? {
         return Err(Error::Unauthenticated);
     }
     nodes::touch_node(ctx.conn(), node.id, SEEN_UPDATE_INTERVAL_MS).await?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 pub mod body_budget;
+pub mod certificates;
 pub(crate) mod context;
 pub mod disk;
 pub(crate) mod environment;

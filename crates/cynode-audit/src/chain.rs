@@ -33,6 +33,13 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
+    /// Creates the record at a position of a chain, after the record with the hash `prev`. A writer that has a store with transactions
+    /// of its own chains entries with this, and needs no file.
+    pub fn chain_entry(chain: Uuid, seq: u64, prev: [u8; 32], entry: AuditEntry) -> Self {
+        let hash = hash(chain, seq, &prev, &encode_entry(&entry));
+        Self { chain, seq, entry, prev, hash }
+    }
+
     /// Returns whether the hash is the hash of the record's content and position.
     pub fn has_valid_hash(&self) -> bool {
         self.hash == hash(self.chain, self.seq, &self.prev, &encode_entry(&self.entry))

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{MerkleTree, bytes::BinaryEncoder, hex, truncate_to_micros};
+use crate::{MerkleTree, NamedSigningKey, bytes::BinaryEncoder, hex, truncate_to_micros};
 
 const CHECKPOINT_DOMAIN: &[u8] = b"cynode/audit/checkpoint/v1\0";
 
@@ -39,6 +39,9 @@ pub struct AuditCheckpoint {
     /// Ed25519 signature over all fields above.
     #[serde(with = "hex")]
     pub signature: [u8; 64],
+    /// Id of the key that signed. Statements of earlier versions name none.
+    #[serde(default, skip_serializing_if = "Uuid::is_nil")]
+    pub key_id: Uuid,
 }
 
 impl AuditCheckpoint {
@@ -59,9 +62,23 @@ impl AuditCheckpoint {
             at: truncate_to_micros(at),
             closed,
             signature: [0; 64],
+            key_id: Uuid::nil(),
         };
         checkpoint.signature = sign_message(&checkpoint.signing_payload(), key);
         checkpoint
+    }
+
+    /// Signs the present state of the chain and names the key.
+    pub fn sign_named(
+        chain: Uuid,
+        tree: &MerkleTree,
+        head: [u8; 32],
+        at: OffsetDateTime,
+        closed: bool,
+        key: &NamedSigningKey,
+    ) -> Self {
+        let signed = Self::sign_tree(chain, tree, head, at, closed, &key.key);
+        Self { key_id: key.id, ..signed }
     }
 
     /// Verifies that this key signed the checkpoint and that it was not changed since.

@@ -11,10 +11,13 @@
 //!   party can verify that a record is in the chain ([`RecordInclusionProof`]) and that no earlier record was
 //!   rewritten ([`ChainConsistencyProof`]).
 //! * A [`ChainStart`] links the chains of an installation, so that a whole chain cannot vanish.
+//! * A signing key is rotated without a restart ([`AuditSigner`]). Statements name their key, and a [`PublicKeyring`] verifies them.
+//! * [`verify_bundle`] verifies an export without the installation.
 //! * [`ChainCheck`] and [`LinkCheck`] find the first error in the stored records.
 //!
 //! This crate has no database, no network and no clock: the caller supplies them.
 
+mod bundle;
 mod bytes;
 mod chain;
 mod checkpoint;
@@ -22,6 +25,7 @@ mod digest;
 mod encoding;
 mod entry;
 mod hex;
+mod keyring;
 mod open_calls;
 mod proof;
 mod segment;
@@ -31,6 +35,7 @@ mod tree;
 mod verify;
 mod writer;
 
+pub use bundle::{VerifiedBundle, verify_bundle};
 pub use chain::{AuditRecord, genesis_hash};
 pub use checkpoint::{AuditCheckpoint, BadSignature};
 pub use digest::{DigestKey, KeyedDigest};
@@ -39,7 +44,10 @@ pub use entry::{
     AgentFacts, AuditEntry, BadEntry, CUT_OFF_REASON, Outcome, Phase, UnknownWord, Verdict,
     truncate_to_micros,
 };
-pub use proof::{BadProof, ChainConsistencyProof, RecordInclusionProof};
+pub use keyring::{
+    AuditSigner, BadPublicKeys, KeyIntroduction, NamedSigningKey, PublicAuditKey, PublicKeyring,
+};
+pub use proof::{BadProof, ChainConsistencyProof, MalformedBundle, RecordInclusionProof};
 pub use start::{ChainRegistryHead, ChainStart, NewChain};
 pub use store::{AuditStore, AuditStoreError, StoreFuture};
 pub use tree::MerkleTree;

@@ -31,6 +31,17 @@ pub enum BadProof {
     Path,
 }
 
+/// Reason why a bundle could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedBundle {
+    /// A line is not one of a bundle, or stands in the wrong place.
+    #[error("line {0} is not one of an exported bundle")]
+    Line(usize),
+    /// The last line is missing.
+    #[error("the bundle has no last line: it is not whole")]
+    NoEnd,
+}
+
 /// Proof that a record is among the records that a checkpoint covers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    BadSignature,
+    BadSignature, NamedSigningKey,
     bytes::BinaryEncoder,
     checkpoint::{sign_message, verify_message},
     hex, truncate_to_micros,
@@ -39,9 +39,15 @@ impl NewChain {
             at: truncate_to_micros(self.at),
             writer: self.writer.clone(),
             signature: [0; 64],
+            key_id: Uuid::nil(),
         };
         start.signature = sign_message(&start.signing_payload(), key);
         start
+    }
+
+    /// Registers the chain like [`Self::sign_start`], and names the key.
+    pub fn sign_named_start(&self, tip: ChainRegistryHead, key: &NamedSigningKey) -> ChainStart {
+        ChainStart { key_id: key.id, ..self.sign_start(tip, &key.key) }
     }
 }
 
@@ -81,6 +87,9 @@ pub struct ChainStart {
     /// Ed25519 signature over all fields above.
     #[serde(with = "hex")]
     pub signature: [u8; 64],
+    /// Id of the key that signed. Statements of earlier versions name none.
+    #[serde(default, skip_serializing_if = "Uuid::is_nil")]
+    pub key_id: Uuid,
 }
 
 impl ChainStart {

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use ed25519_dalek::VerifyingKey;
 use uuid::Uuid;
 
 use crate::{
-    AuditCheckpoint, AuditRecord, ChainRegistryHead, ChainStart, MerkleTree, genesis_hash,
+    AuditCheckpoint, AuditRecord, ChainRegistryHead, ChainStart, MerkleTree, PublicKeyring,
+    genesis_hash,
 };
 
 /// First error of a chain.
@@ -102,7 +102,7 @@ pub struct VerifiedChain {
 #[derive(Debug)]
 pub struct ChainCheck {
     chain: Uuid,
-    keys: Vec<VerifyingKey>,
+    keys: PublicKeyring,
     checkpoints: VecDeque<AuditCheckpoint>,
     tree: MerkleTree,
     head: [u8; 32],
@@ -112,18 +112,18 @@ pub struct ChainCheck {
 }
 
 impl ChainCheck {
-    /// Starts with the checkpoints of the chain, in any order. Each must be signed with one of the keys: a chain may have been recovered
-    /// after its key was replaced.
+    /// Starts with the checkpoints of the chain, in any order. Each must be signed with the key that it names: a chain may have been
+    /// written while its key was rotated.
     pub fn new(
         chain: Uuid,
-        keys: &[VerifyingKey],
+        keys: impl Into<PublicKeyring>,
         checkpoints: impl IntoIterator<Item = AuditCheckpoint>,
     ) -> Result<Self, ChainVerifyError> {
         let mut checkpoints: Vec<_> = checkpoints.into_iter().collect();
         checkpoints.sort_by_key(|checkpoint| checkpoint.size);
         let mut check = Self {
             chain,
-            keys: keys.to_vec(),
+            keys: keys.into(),
             checkpoints: VecDeque::new(),
             tree: MerkleTree::new(),
             head: genesis_hash(chain),
@@ -186,8 +186,8 @@ impl ChainCheck {
         if checkpoint.chain != self.chain {
             return Err(ChainVerifyError::OtherCheckpoint { size });
         }
-        let good = self.keys.iter().any(|key| checkpoint.verify_signature(key).is_ok());
-        if good { Ok(()) } else { Err(ChainVerifyError::BadSignature { size }) }
+        let verified = self.keys.verify_checkpoint(checkpoint);
+        verified.map(drop).map_err(|_| ChainVerifyError::BadSignature { size })
     }
 
     /// Compares the chain with the checkpoints of its present size.
@@ -234,14 +234,14 @@ pub enum BadLink {
 /// Verifies the starts of all chains of an installation as they are read, in order.
 #[derive(Debug)]
 pub struct LinkCheck {
-    keys: Vec<VerifyingKey>,
+    keys: PublicKeyring,
     tip: ChainRegistryHead,
 }
 
 impl LinkCheck {
     /// Starts at the first chain of the installation.
-    pub fn new(keys: &[VerifyingKey]) -> Self {
-        Self { keys: keys.to_vec(), tip: ChainRegistryHead::ORIGIN }
+    pub fn new(keys: impl Into<PublicKeyring>) -> Self {
+        Self { keys: keys.into(), tip: ChainRegistryHead::ORIGIN }
     }
 
     /// Verifies the next start.
@@ -253,7 +253,7 @@ impl LinkCheck {
         if start.previous != self.tip.link {
             return Err(BadLink::WrongPrevious { number });
         }
-        if !self.keys.iter().any(|key| start.verify_signature(key).is_ok()) {
+        if self.keys.verify_start(start).is_err() {
             return Err(BadLink::BadSignature { number });
         }
         self.tip = start.registry_head();

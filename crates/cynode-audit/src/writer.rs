@@ -20,14 +20,13 @@ use std::{
     time::Duration,
 };
 
-use ed25519_dalek::SigningKey;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    AuditEntry, AuditStore, BadEntry, encode_entry, open_calls::CallStateError,
+    AuditEntry, AuditSigner, AuditStore, BadEntry, encode_entry, open_calls::CallStateError,
     segment::SegmentDirectory, truncate_to_micros,
 };
 use shipper::Shipper;
@@ -220,7 +219,7 @@ struct WriterShared {
     fresh: Notify,
     directory: SegmentDirectory,
     options: AuditWriterOptions,
-    signer: SigningKey,
+    signer: AuditSigner,
     now: Now,
     new_id: NewId,
 }
@@ -238,7 +237,7 @@ impl AuditWriter {
     pub fn open_in_directory(
         directory: &Path,
         options: AuditWriterOptions,
-        signer: SigningKey,
+        signer: impl Into<AuditSigner>,
         now: Now,
         new_id: NewId,
     ) -> Result<(Self, Vec<RecoveryReport>), OpenError> {
@@ -256,7 +255,7 @@ impl AuditWriter {
             fresh: Notify::new(),
             directory,
             options,
-            signer,
+            signer: signer.into(),
             now,
             new_id,
         });

@@ -182,7 +182,19 @@ impl std::str::FromStr for CommitAuthor {
 pub fn commit_message(title: &str, body: &str, task: TaskId, author: &CommitAuthor) -> String {
     let body = body.trim();
     let gap = if body.is_empty() { "" } else { "\n\n" };
-    format!("{title}{gap}{body}\n\nCyNode-Task: {task}\nSigned-off-by: {author}\n")
+    let trailer = task_trailer(task);
+    format!("{title}{gap}{body}\n\n{trailer}\nSigned-off-by: {author}\n")
+}
+
+/// The line of a commit message that names its task.
+fn task_trailer(task: TaskId) -> String {
+    format!("CyNode-Task: {task}")
+}
+
+/// Returns whether a message is that of a commit that was made for the task.
+pub fn is_message_of_task(message: &str, task: TaskId) -> bool {
+    let trailer = task_trailer(task);
+    message.lines().any(|line| line == trailer)
 }
 
 /// One line of at most 120 characters, as the title of a commit must be.

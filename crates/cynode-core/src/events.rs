@@ -41,6 +41,12 @@ event_kinds! {
     SessionStarted = "session.started";
     /// A user logged out.
     SessionEnded = "session.ended";
+    /// A login with the handle of a user was refused.
+    LoginRefused = "login.refused";
+    /// A key of the installation was created, or an old one was retired.
+    KeyChanged = "key.changed";
+    /// A sink of audit records was set or deleted.
+    AuditSinkSet = "audit_sink.set";
     /// An API key was created.
     ApiKeyCreated = "api_key.created";
     /// An API key was revoked.
@@ -53,6 +59,40 @@ event_kinds! {
     GroupCreated = "group.created";
     /// The members or the role of a group changed.
     GroupUpdated = "group.updated";
+    /// A group was deleted.
+    GroupDeleted = "group.deleted";
+    /// A user enrolled a second factor.
+    SecondFactorEnrolled = "second_factor.enrolled";
+    /// A user showed the second factor in a session that began without it.
+    SecondFactorVerified = "second_factor.verified";
+    /// The second factor of a user was deleted.
+    SecondFactorDeleted = "second_factor.deleted";
+    /// A user got new recovery codes.
+    RecoveryCodesIssued = "recovery_codes.issued";
+    /// A user logged in with a recovery code.
+    RecoveryCodeUsed = "recovery_code.used";
+    /// Somebody with the master key made a break-glass link for an admin on the host.
+    BreakGlassIssued = "break_glass.issued";
+    /// A break-glass link was used: an admin logged in with it.
+    BreakGlassUsed = "break_glass.used";
+    /// A directory got a token to provision users and groups.
+    ScimTokenIssued = "scim_token.issued";
+    /// The token of a directory was revoked.
+    ScimTokenRevoked = "scim_token.revoked";
+    /// An identity provider was created, changed, switched off or deleted.
+    IdentityProviderSet = "identity_provider.set";
+    /// An identity provider cannot be reached: sessions that it confirmed go on for the grace period.
+    IdentityProviderUnreachable = "identity_provider.unreachable";
+    /// An account of an identity provider was linked to a user.
+    IdentityLinked = "identity.linked";
+    /// An account of an identity provider was unlinked from a user.
+    IdentityUnlinked = "identity.unlinked";
+    /// The groups that an identity provider names changed the groups of a user.
+    IdentityGroupsChanged = "identity.groups_changed";
+    /// A login at an identity provider was refused.
+    ProviderLoginRefused = "provider_login.refused";
+    /// A person approved or denied the login of a device.
+    DeviceLoginDecided = "device_login.decided";
     /// A project was created.
     ProjectCreated = "project.created";
     /// A project was changed.
@@ -101,6 +141,10 @@ event_kinds! {
     ReconcilerResumed = "reconciler.resumed";
     /// A program that works for the installation got a token.
     ServiceTokenIssued = "service_token.issued";
+    /// A node or a service of the installation got a client certificate.
+    CertificateIssued = "certificate.issued";
+    /// The client certificates of a node or a service were revoked.
+    CertificateRevoked = "certificate.revoked";
     /// An agent got a token.
     AgentTokenIssued = "agent_token.issued";
     /// An agent's token was revoked.
@@ -217,6 +261,53 @@ impl EventKind {
     /// The kind of that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
+    }
+
+    /// Whether events of this kind are chained and signed like tool calls. Every kind is, unless it only tells how work goes on: a
+    /// new kind is privileged until somebody says otherwise.
+    pub const fn is_privileged(self) -> bool {
+        !matches!(
+            self,
+            Self::TaskCreated
+                | Self::TaskCancelled
+                | Self::TaskStarted
+                | Self::TaskWaiting
+                | Self::TaskInstructed
+                | Self::TaskCompleted
+                | Self::TaskFailed
+                | Self::JobChanged
+                | Self::ReconcilerHalted
+                | Self::ReconcilerResumed
+                | Self::AgentTokenIssued
+                | Self::AgentTokenRevoked
+                | Self::ToolServerChanged
+                | Self::ApprovalRequested
+                | Self::AgentReported
+                | Self::VerificationRecorded
+                | Self::EvidenceRequested
+                | Self::ScheduleFired
+                | Self::ScheduleRefused
+                | Self::ProviderKeyParked
+                | Self::BudgetExhausted
+                | Self::TaskParked
+                | Self::TaskUnparked
+                | Self::HandoffCreated
+                | Self::HandoffEnded
+                | Self::RepositoryImported
+                | Self::EnvironmentProposed
+                | Self::EnvironmentUnreadable
+                | Self::IssueImported
+                | Self::IssueIgnored
+                | Self::PullRequestOpened
+                | Self::PullRequestUpdated
+                | Self::PullRequestClosed
+                | Self::PullRequestCommented
+                | Self::PullRequestFollowUp
+                | Self::InboxViewed
+                | Self::NotificationFailed
+                | Self::PreferenceSet
+                | Self::PreferenceDeleted
+        )
     }
 }
 

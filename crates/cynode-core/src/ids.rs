@@ -83,6 +83,12 @@ ids! {
     ProjectId = "prj";
     /// A named set of users.
     GroupId = "grp";
+    /// An identity provider, by which people log in.
+    IdentityProviderId = "idp";
+    /// An account of a person at an identity provider.
+    ExternalIdentityId = "xid";
+    /// What an identity provider granted at a login.
+    ProviderGrantId = "grt";
     /// One piece of work with one workflow.
     TaskId = "tsk";
     /// One execution of a task's workflow.
@@ -97,6 +103,8 @@ ids! {
     InstructionId = "ins";
     /// A token of a program that works for the installation.
     ServiceTokenId = "svc";
+    /// A token of a directory that provisions users and groups.
+    ScimTokenId = "sct";
     /// A token of an agent.
     AgentTokenId = "agt";
     /// A tool server that somebody installed.

@@ -6,6 +6,8 @@
 pub enum MetricType {
     /// A number that only grows.
     Counter,
+    /// A number that grows and shrinks.
+    Gauge,
     /// Quantiles, sum and count of what was observed.
     Summary,
 }
@@ -15,6 +17,7 @@ impl MetricType {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
+            Self::Gauge => "gauge",
             Self::Summary => "summary",
         }
     }
@@ -55,6 +58,12 @@ macro_rules! metric_specs {
 }
 
 metric_specs! {
+    /// Deliveries of audit records to a sink that failed.
+    AUDIT_EXPORT_FAILURES = "audit_export_failures_total", Counter, &["sink"];
+    /// Audit records that a sink has not received.
+    AUDIT_EXPORT_LAG_RECORDS = "audit_export_lag_records", Gauge, &["sink"];
+    /// Age of the oldest audit record that a sink has not received.
+    AUDIT_EXPORT_LAG_SECONDS = "audit_export_lag_seconds", Gauge, &["sink"];
     /// Refusals that the gateway did not record because refused callers exceeded the rate limit of records; `caller` is `agent`, `former` or `stranger`.
     GATEWAY_UNRECORDED_REFUSALS = "gateway_unrecorded_refusals_total", Counter, &["caller"];
     /// Duration of model calls, from the request to the end of the response.
@@ -73,6 +82,10 @@ metric_specs! {
     MODEL_CALLS = "model_calls_total", Counter, &["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "outcome"];
     /// Cost of model calls in millionths of the currency.
     MODEL_COST = "model_cost_micros_total", Counter, MODEL_CALL_LABELS;
+    /// Time at which the certificate of a port, or the certificate authority of the installation, expires, in seconds of Unix time; `use` is `user_port`, `internal_port` or `authority`.
+    TLS_CERTIFICATE_EXPIRY = "tls_certificate_expiry_timestamp_seconds", Gauge, &["use"];
+    /// Certificates of a port that were loaded again; `outcome` is `reloaded` or `refused`.
+    TLS_CERTIFICATE_RELOADS = "tls_certificate_reloads_total", Counter, &["outcome"];
 }
 
 #[cfg(test)]

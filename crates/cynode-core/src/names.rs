@@ -144,6 +144,47 @@ impl TaskName {
     }
 }
 
+impl Handle {
+    /// A handle from the name that a directory gives a person, such as an e-mail address; `user` when there is no usable
+    /// word.
+    pub fn derive_handle(user_name: &str) -> Self {
+        Self(derive_label(user_name.split('@').next().unwrap_or_default(), "user"))
+    }
+
+    /// The `number`-th handle of this kind: `ada`, `ada-2`, …
+    #[must_use]
+    pub fn with_number(&self, number: u32) -> Self {
+        if number <= 1 { self.clone() } else { Self(format!("{}-{number}", self.0)) }
+    }
+}
+
+impl GroupName {
+    /// A name from the one that a directory gives a group; `group` when there is no usable word.
+    pub fn derive_name(display_name: &str) -> Self {
+        Self(derive_label(display_name, "group"))
+    }
+
+    /// The `number`-th name of this kind: `admins`, `admins-2`, …
+    #[must_use]
+    pub fn with_number(&self, number: u32) -> Self {
+        if number <= 1 { self.clone() } else { Self(format!("{}-{number}", self.0)) }
+    }
+}
+
+/// Most characters of a label that may still get a number.
+const MAX_DERIVED_CHARS: usize = 56;
+
+/// A label from the letters and digits of a text. It starts with a letter.
+fn derive_label(text: &str, fallback: &str) -> String {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let mut label = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
+    if !label.starts_with(|c: char| c.is_ascii_lowercase()) {
+        label = if label.is_empty() { fallback.to_owned() } else { format!("{fallback}-{label}") };
+    }
+    label.truncate(MAX_DERIVED_CHARS);
+    label.trim_end_matches('-').to_owned()
+}
+
 fn check_length(what: &'static str, text: &str, min: usize, max: usize) -> Result<(), TextError> {
     let got = text.chars().count();
     if (min..=max).contains(&got) { Ok(()) } else { Err(TextError::Length { what, min, max, got }) }

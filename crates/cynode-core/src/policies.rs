@@ -139,6 +139,58 @@ impl PolicyKey {
     }
 }
 
+/// A kind of approval that can need a second person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApprovalKind {
+    /// The tool call of an agent.
+    Call,
+    /// The environment of a project.
+    Environment,
+    /// The merge of a pull request.
+    Merge,
+    /// The plan of a task.
+    Plan,
+    /// The review of a pull request.
+    Review,
+    /// The tools of a tool server.
+    Tools,
+}
+
+impl ApprovalKind {
+    /// The names of all, in the order of the names.
+    pub const NAMES: [&'static str; 6] =
+        ["call", "environment", "merge", "plan", "review", "tools"];
+
+    /// The name in the setting.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Environment => "environment",
+            Self::Merge => "merge",
+            Self::Plan => "plan",
+            Self::Review => "review",
+            Self::Tools => "tools",
+        }
+    }
+
+    /// What a person does with it, as the end of a sentence.
+    pub const fn describe_act(self) -> &'static str {
+        match self {
+            Self::Call => "approve the call",
+            Self::Environment => "accept the environment",
+            Self::Merge => "merge the pull request",
+            Self::Plan => "approve the plan",
+            Self::Review => "approve the pull request",
+            Self::Tools => "accept the tools",
+        }
+    }
+
+    /// Whether the policy [`PolicyKey::FourEyes`] is about it, too.
+    pub const fn is_of_policy(self) -> bool {
+        matches!(self, Self::Call | Self::Merge | Self::Plan | Self::Review)
+    }
+}
+
 /// For whom a policy holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyScope {

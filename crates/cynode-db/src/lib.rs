@@ -25,6 +25,7 @@ pub mod workflow;
 pub use platform::error::DbError;
 pub use platform::pool::{
     ConnectError, DbOptions, acquire_connection, begin_transaction, connect_pool,
+    is_protected_connection,
 };
 
 /// A pool of connections.

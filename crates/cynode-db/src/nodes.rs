@@ -9,7 +9,10 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, platform::error::corrupt_column};
+use crate::{
+    Conn, DbError,
+    platform::{error::corrupt_column, keyring::TokenHash},
+};
 
 /// A node, as it is stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,7 +98,7 @@ pub struct JoinToken {
 #[tracing::instrument(name = "db.nodes.insert_join_token", skip_all)]
 pub async fn insert_join_token(
     conn: &mut Conn,
-    hash: &[u8; 32],
+    token: &TokenHash,
     labels: &[String],
     by: Option<UserId>,
     now: OffsetDateTime,
@@ -103,14 +106,15 @@ pub async fn insert_join_token(
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO node_join_tokens (token_hash, labels, issued_by, issued_at, expires_at)
-        VALUES ($1, $2, $3, $4, $5)
+        INSERT INTO node_join_tokens (token_hash, labels, issued_by, issued_at, expires_at, hash_key_id)
+        VALUES ($1, $2, $3, $4, $5, $6)
         ",
-        hash as &[u8],
+        &token.hash as &[u8],
         labels,
         by.map(UserId::as_uuid),
         now,
         expires_at,
+        token.key,
     )
     .execute(conn)
     .await?;
@@ -121,12 +125,12 @@ pub async fn insert_join_token(
 #[tracing::instrument(name = "db.nodes.lock_join_token", skip_all)]
 pub async fn lock_join_token(
     conn: &mut Conn,
-    hash: &[u8; 32],
+    hashes: &[[u8; 32]],
     now: OffsetDateTime,
 ) -> Result<Option<JoinToken>, DbError> {
     let row = sqlx::query!(
-        "SELECT labels, issued_by, node_id, expires_at FROM node_join_tokens WHERE token_hash = $1 FOR UPDATE",
-        hash as &[u8],
+        "SELECT labels, issued_by, node_id, expires_at FROM node_join_tokens WHERE token_hash = ANY ($1) FOR UPDATE",
+        hashes as &[[u8; 32]],
     )
     .fetch_optional(conn)
     .await?;
@@ -153,8 +157,8 @@ pub struct NewNode<'a> {
     pub report: &'a NodeReport,
     /// Who let it.
     pub by: Option<UserId>,
-    /// By which token.
-    pub token: &'a [u8; 32],
+    /// The hashes that its token may be stored under.
+    pub token_hashes: &'a [[u8; 32]],
 }
 
 /// Stores a node and uses up its token.
@@ -171,7 +175,7 @@ pub async fn insert_node(
             VALUES ($1, $2, $3, 'active', $4, $5, $6, $7, $8, clock_timestamp())
             RETURNING node_id
         )
-        UPDATE node_join_tokens SET node_id = (SELECT node_id FROM node) WHERE token_hash = $9
+        UPDATE node_join_tokens SET node_id = (SELECT node_id FROM node) WHERE token_hash = ANY ($9)
         ",
         new.id.as_uuid(),
         new.name,
@@ -181,7 +185,7 @@ pub async fn insert_node(
         capped_slots(new.report),
         new.by.map(UserId::as_uuid),
         now,
-        new.token as &[u8],
+        new.token_hashes as &[[u8; 32]],
     )
     .execute(conn)
     .await?;
@@ -318,7 +322,7 @@ pub enum TokenPurpose {
 pub async fn insert_node_token(
     conn: &mut Conn,
     id: NodeId,
-    hash: &[u8; 32],
+    token: &TokenHash,
     asker: TokenPurpose,
     now: OffsetDateTime,
     expires_at: OffsetDateTime,
@@ -348,10 +352,11 @@ pub async fn insert_node_token(
     .execute(&mut *conn)
     .await?;
     sqlx::query!(
-        "INSERT INTO node_tokens (token_hash, node_id, expires_at) VALUES ($1, $2, $3)",
-        hash as &[u8],
+        "INSERT INTO node_tokens (token_hash, node_id, expires_at, hash_key_id) VALUES ($1, $2, $3, $4)",
+        &token.hash as &[u8],
         id.as_uuid(),
         expires_at,
+        token.key,
     )
     .execute(conn)
     .await?;
@@ -362,15 +367,15 @@ pub async fn insert_node_token(
 #[tracing::instrument(name = "db.nodes.find_node_by_token", skip_all)]
 pub async fn find_node_by_token(
     conn: &mut Conn,
-    hash: &[u8; 32],
+    hashes: &[[u8; 32]],
     now: OffsetDateTime,
 ) -> Result<Option<(NodeId, NodeState)>, DbError> {
     let row = sqlx::query!(
         "
         SELECT node_id, state FROM node_tokens JOIN nodes USING (node_id)
-        WHERE token_hash = $1 AND expires_at > $2 AND state <> 'removed'
+        WHERE token_hash = ANY ($1) AND expires_at > $2 AND state <> 'removed'
         ",
-        hash as &[u8],
+        hashes as &[[u8; 32]],
         now,
     )
     .fetch_optional(conn)
@@ -385,11 +390,15 @@ pub async fn find_node_by_token(
 
 /// Whether a token is still one of its node: a process of the node that started later has ended it otherwise.
 #[tracing::instrument(name = "db.nodes.has_node_token", skip_all)]
-pub async fn has_node_token(conn: &mut Conn, id: NodeId, hash: &[u8; 32]) -> Result<bool, DbError> {
+pub async fn has_node_token(
+    conn: &mut Conn,
+    id: NodeId,
+    hashes: &[[u8; 32]],
+) -> Result<bool, DbError> {
     let found = sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM node_tokens WHERE token_hash = $2 AND node_id = $1) AS "found!""#,
+        r#"SELECT EXISTS (SELECT FROM node_tokens WHERE token_hash = ANY ($2) AND node_id = $1) AS "found!""#,
         id.as_uuid(),
-        hash as &[u8],
+        hashes as &[[u8; 32]],
     );
     Ok(found.fetch_one(conn).await?)
 }

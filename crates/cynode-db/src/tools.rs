@@ -4,5 +4,6 @@ pub mod agent_tokens;
 pub mod approvals;
 pub mod artifacts;
 pub mod audit;
+pub mod audit_export;
 pub mod policy;
 pub mod tool_servers;

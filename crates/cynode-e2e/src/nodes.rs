@@ -136,6 +136,8 @@ impl Machine {
         // Only the network namespace: other ways to enter hide the cgroups.
         command.arg(format!("--net=/run/netns/{}", self.cable.namespace)).arg("--");
         command.arg(&self.setup.program).arg("--state").arg(&self.state);
+        // Faults are injected between two messages on the cable, which needs clear text.
+        command.env("CYNODE_NODE_INSECURE", "true");
         command.stdin(Stdio::null());
         command
     }

@@ -173,6 +173,33 @@ pub async fn fetch_branch(
     }
 }
 
+/// Fetches the newest commit of one of our branches at the remote under a ref of its own, and leaves the local branch as it is. Returns
+/// `None` if the remote has no such branch. An installation that was restored from a backup finds what it pushed after the backup.
+#[tracing::instrument(name = "forge.git.fetch_lost_branch", skip_all, fields(branch))]
+pub async fn fetch_lost_branch(
+    git_dir: &Path,
+    remote: &GitRemote,
+    branch: &str,
+) -> Result<Option<String>, GitRemoteError> {
+    if !branch.starts_with(BRANCH_PREFIX) || !is_branch_name(branch) {
+        return Err(GitRemoteError::Refused(format!("`{branch}` is no branch of ours")));
+    }
+    let name = format!("refs/heads/{branch}");
+    let Some(commit) = remote_ref_commit(git_dir, remote, &name).await? else { return Ok(None) };
+    let (url, what) = (validate_remote_url(remote)?, format!("+{name}:refs/cynode/lost/{branch}"));
+    let args = [
+        "fetch",
+        "--no-tags",
+        "--atomic",
+        "--no-write-fetch-head",
+        "--no-recurse-submodules",
+        &url,
+        &what,
+    ];
+    let done = run_git(GitLimits::READ, git_dir, remote, &args).await?;
+    if done.status.success() { Ok(Some(commit)) } else { Err(classify_git_failure(&done)) }
+}
+
 /// Returns the commit of a remote ref.
 async fn remote_ref_commit(
     git_dir: &Path,

@@ -97,6 +97,8 @@ impl From<Error> for ToolError {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Unauthenticated => "unauthenticated",
+            Error::SecondFactorRequired => "second_factor_required",
+            Error::KeyDenied(_) => "key_denied",
             Error::Forbidden { .. } => "forbidden",
             Error::NotFound { .. } => "not_found",
             Error::Invalid(_) => "invalid",

@@ -12,6 +12,7 @@ use cynode_core::{
     models::{Dialect, ProviderKind},
     sync::lock_unpoisoned,
 };
+use cynode_net::tls::ClientTls;
 use futures::{Stream, StreamExt, TryStreamExt};
 use reqwest::{
     Client, StatusCode,
@@ -78,6 +79,7 @@ pub struct UpstreamEndpoint {
 pub struct UpstreamClient {
     client: Client,
     idle: Duration,
+    tls: ClientTls,
     /// Clients with longer idle timeouts, by timeout.
     patient: Arc<Mutex<HashMap<Duration, Client>>>,
 }
@@ -98,9 +100,14 @@ pub struct UpstreamResponse {
 }
 
 impl UpstreamClient {
-    /// Creates a client. `idle` is the maximum time between two reads from a provider.
+    /// Creates a client that trusts the roots of the machine. `idle` is the maximum time between two reads from a provider.
     pub fn new(idle: Duration) -> Result<Self, ModelError> {
-        Ok(Self { client: build_client(idle)?, idle, patient: Arc::default() })
+        Self::with_tls(idle, ClientTls::default())
+    }
+
+    /// Creates a client like [`Self::new`] with a trust of its own.
+    pub fn with_tls(idle: Duration, tls: ClientTls) -> Result<Self, ModelError> {
+        Ok(Self { client: build_client(idle, &tls)?, idle, tls, patient: Arc::default() })
     }
 
     /// Returns a client with this idle timeout, or with the default one if that is longer.
@@ -113,7 +120,7 @@ impl UpstreamClient {
         if let Some(found) = patient.get(&idle) {
             return Ok(found.clone());
         }
-        let made = build_client(idle)?;
+        let made = build_client(idle, &self.tls)?;
         patient.insert(idle, made.clone());
         Ok(made)
     }
@@ -162,8 +169,8 @@ impl UpstreamClient {
     }
 }
 
-fn build_client(idle: Duration) -> Result<Client, ModelError> {
-    Client::builder()
+fn build_client(idle: Duration, tls: &ClientTls) -> Result<Client, ModelError> {
+    let builder = Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .read_timeout(idle)
         // The API key goes only to the configured address.
@@ -171,7 +178,11 @@ fn build_client(idle: Duration) -> Result<Client, ModelError> {
         // Shorter than the keep-alive of servers: a connection that the server is closing would lose a request.
         .pool_idle_timeout(Duration::from_secs(4))
         .tcp_nodelay(true)
-        .no_proxy()
+        .no_proxy();
+    let builder = tls.configure_client(builder).map_err(|error| {
+        ModelError::new(ModelErrorKind::Unavailable, format!("TLS cannot be used: {error}"))
+    })?;
+    builder
         .build()
         .map_err(|error| ModelError::new(ModelErrorKind::Unavailable, describe_error(&error)))
 }

@@ -1,9 +1,9 @@
-//! HTTP/1.1 server for ports that strangers can reach: accept loop, timeouts and connection limits.
+//! HTTP/1.1 server for ports that strangers can reach: accept loop, TLS, timeouts and connection limits.
 //!
 //! A connection that does not bring its first request within the header timeout is closed (slowloris), and so is one that is idle for the
 //! keep-alive timeout. Connections are limited by source and in total; those of this machine are counted apart, so that no stranger takes
 //! the places of our own programs. When few places are left, connections are closed after their response. A body has a minimum rate.
-//! A failed accept, such as one without a free file descriptor, is retried after a pause.
+//! A failed accept, such as one without a free file descriptor, is retried after a pause. A TLS handshake has the header timeout for itself.
 
 mod paced_body;
 mod source;
@@ -31,6 +31,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
@@ -40,7 +41,10 @@ use tower::{Service, ServiceExt as _};
 pub use paced_body::{BodyPace, BodyTooSlow, PacedBody};
 pub use source::{ClientSource, ProxyNetwork, ProxyNetworkError};
 
-use crate::concurrency::{ConcurrencyLimiter, ConcurrencyPermit};
+use crate::{
+    concurrency::{ConcurrencyLimiter, ConcurrencyPermit},
+    tls::{PeerCertificate, ServerTls},
+};
 
 /// Maximum size of a request line with its headers. The number of headers is at most 100.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
@@ -50,6 +54,9 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Minimum time between two log lines about refused connections.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Age from which on a connection with a client certificate is closed after its response. The client then shows its renewed certificate.
+const MAX_CERTIFIED_CONNECTION_AGE: Duration = Duration::from_hours(1);
 
 /// Answer to a connection above a limit.
 const TOO_MANY_CONNECTIONS_RESPONSE: &[u8] =
@@ -71,6 +78,8 @@ pub struct ServerOptions {
     pub body_pace: BodyPace,
     /// Reverse proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<ProxyNetwork>,
+    /// Whether only this machine and the trusted proxies may connect: the port is not encrypted, and a proxy before it is.
+    pub only_trusted_peers: bool,
 }
 
 impl Default for ServerOptions {
@@ -82,6 +91,7 @@ impl Default for ServerOptions {
             max_connections_per_source: 512,
             body_pace: BodyPace { grace: Duration::from_secs(30), min_bytes_per_second: 8 * 1024 },
             trusted_proxies: Vec::new(),
+            only_trusted_peers: false,
         }
     }
 }
@@ -95,6 +105,14 @@ enum ConnectionScope {
     Remote,
     /// Those of one source on another machine.
     Source(ClientSource),
+    /// Those that only trusted proxies may open. None is admitted.
+    Untrusted,
+}
+
+/// The other end of a connection.
+struct ConnectionPeer {
+    address: SocketAddr,
+    certificate: Option<PeerCertificate>,
 }
 
 /// A server of one or more ports, which share its limits. Cloning it is cheap.
@@ -123,11 +141,27 @@ impl LimitedServer {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Serves the connections of a listener until `stop`, then lets running requests end. Each request carries its [`ClientSource`] as an
-    /// extension.
+    /// Serves the connections of a listener without TLS, like [`Self::serve_tls_listener`].
     pub async fn serve_listener<S, B>(
         &self,
         listener: TcpListener,
+        service: S,
+        stop: CancellationToken,
+    ) where
+        S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible>,
+        S: Clone + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
+        self.serve_tls_listener(listener, None, service, stop).await;
+    }
+
+    /// Serves the connections of a listener until `stop`, then lets running requests end. Each request carries its [`ClientSource`] as an
+    /// extension, and its [`PeerCertificate`] if the client showed one.
+    pub async fn serve_tls_listener<S, B>(
+        &self,
+        listener: TcpListener,
+        tls: Option<ServerTls>,
         service: S,
         stop: CancellationToken,
     ) where
@@ -146,13 +180,13 @@ impl LimitedServer {
                 Ok((stream, peer)) => match self.shared.admit_connection(peer) {
                     Ok(permit) => {
                         let (shared, service) = (self.shared.clone(), service.clone());
-                        let stop = stop.clone();
+                        let (tls, stop) = (tls.clone(), stop.clone());
                         tasks.spawn(async move {
                             let _permit = permit;
-                            shared.serve_connection(stream, peer, service, stop).await;
+                            shared.accept_connection(stream, peer, tls, service, stop).await;
                         });
                     }
-                    Err(scope) => self.shared.refuse_connection(stream, scope),
+                    Err(scope) => self.shared.refuse_connection(stream, scope, tls.is_some()),
                 },
                 // The client went away before it was accepted.
                 Err(error) if is_connection_error(&error) => {}
@@ -195,6 +229,9 @@ impl ServerShared {
         }
         let mut limits = vec![(ConnectionScope::Remote, max_connections)];
         if !source::is_trusted_proxy(&self.options.trusted_proxies, peer.ip()) {
+            if self.options.only_trusted_peers {
+                return vec![(ConnectionScope::Untrusted, 0)];
+            }
             limits.insert(0, (ConnectionScope::Source(source), max_connections_per_source));
         }
         limits
@@ -208,8 +245,11 @@ impl ServerShared {
     }
 
     /// Closes a connection above a limit. The answer is best effort: the server does not wait for the client to read it.
-    fn refuse_connection(&self, stream: TcpStream, scope: ConnectionScope) {
-        if let Ok(mut stream) = stream.into_std() {
+    fn refuse_connection(&self, stream: TcpStream, scope: ConnectionScope, encrypted: bool) {
+        let answerable = !encrypted && scope != ConnectionScope::Untrusted;
+        if let Ok(mut stream) = stream.into_std()
+            && answerable
+        {
             let _ = stream.write_all(TOO_MANY_CONNECTIONS_RESPONSE);
         }
         let refused = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
@@ -220,20 +260,23 @@ impl ServerShared {
                 ConnectionScope::Local => "this machine",
                 ConnectionScope::Remote => "all other machines",
                 ConnectionScope::Source(_) => "one source",
+                ConnectionScope::Untrusted => "server.trusted_proxies",
             };
             tracing::warn!(
                 event = "server.connections_refused",
                 limit,
                 refused,
-                "too many connections are open"
+                "too many connections are open, or they are of no trusted proxy"
             );
         }
     }
 
-    async fn serve_connection<S, B>(
+    /// Makes the TLS handshake, if there is to be one, and serves the connection.
+    async fn accept_connection<S, B>(
         self: Arc<Self>,
         stream: TcpStream,
-        peer: SocketAddr,
+        address: SocketAddr,
+        tls: Option<ServerTls>,
         service: S,
         stop: CancellationToken,
     ) where
@@ -244,20 +287,55 @@ impl ServerShared {
     {
         // Responses are small; waiting for more bytes would only delay them.
         let _ = stream.set_nodelay(true);
+        let Some(tls) = tls else {
+            let peer = ConnectionPeer { address, certificate: None };
+            return self.serve_connection(stream, peer, service, stop).await;
+        };
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = timeout(self.options.header_timeout, tls.accept_stream(stream)) => accepted,
+        };
+        match accepted {
+            Ok(Ok((stream, certificate))) => {
+                let peer = ConnectionPeer { address, certificate };
+                self.serve_connection(stream, peer, service, stop).await;
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(event = "server.handshake_failed", %address, %error, "a TLS handshake failed");
+            }
+            Err(_) => {}
+        }
+    }
+
+    async fn serve_connection<I, S, B>(
+        self: Arc<Self>,
+        stream: I,
+        peer: ConnectionPeer,
+        service: S,
+        stop: CancellationToken,
+    ) where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible>,
+        S: Clone + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    {
         let header_timeout = self.options.header_timeout;
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(self.options.keep_alive_timeout)
             .max_header_size(MAX_HEADER_BYTES);
+        let (certified, opened) = (peer.certificate.is_some(), Instant::now());
         let first_request = CancellationToken::new();
         let arrived = first_request.clone();
         let handler = service_fn(move |request: Request<Incoming>| {
             arrived.cancel();
-            let answer = service.clone().oneshot(self.prepare_request(request, peer));
-            let shared = self.clone();
+            let answer = service.clone().oneshot(self.prepare_request(request, &peer));
+            let (shared, address) = (self.clone(), peer.address);
             async move {
                 let mut response = answer.await?;
-                if shared.is_crowded(peer) {
+                let aged = certified && opened.elapsed() > MAX_CERTIFIED_CONNECTION_AGE;
+                if aged || shared.is_crowded(address) {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 Ok::<_, Infallible>(response)
@@ -282,11 +360,19 @@ impl ServerShared {
         let _ = connection.await;
     }
 
-    /// Adds the source of a request and the minimum rate of its body.
-    fn prepare_request(&self, request: Request<Incoming>, peer: SocketAddr) -> Request<PacedBody> {
+    /// Adds the source of a request, the certificate of its client and the minimum rate of its body.
+    fn prepare_request(
+        &self,
+        request: Request<Incoming>,
+        peer: &ConnectionPeer,
+    ) -> Request<PacedBody> {
         let (mut parts, body) = request.into_parts();
         let proxies = &self.options.trusted_proxies;
-        parts.extensions.insert(source::resolve_source(proxies, peer.ip(), &parts.headers));
+        let source = source::resolve_source(proxies, peer.address.ip(), &parts.headers);
+        parts.extensions.insert(source);
+        if let Some(certificate) = &peer.certificate {
+            parts.extensions.insert(certificate.clone());
+        }
         Request::from_parts(parts, PacedBody::new(body, self.options.body_pace))
     }
 }

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::kept_files::{EnvironmentsCommand, PackagesCommand};
 use crate::{
-    client::{AnonymousClient, NodeClient},
+    client::NodeClient,
     config::{self, ConfigLayer, NodeEnvironment},
     doctor::{self, PackageDiagnosis},
     host::{self, Confinement, HostCommands},
@@ -35,8 +35,9 @@ use crate::{
         Backend, BubblewrapBackend, DEFAULT_USERS, HostEnv, PodmanBackend, SandboxError,
         SandboxOptions, VisiblePaths,
     },
-    store::NodeStore,
+    store::{NodeIdentity, NodeStore},
     supervisor::supervise_node,
+    trust,
     worker_factory::LocalWorkerFactory,
     workers::{AgentRecipes, install},
 };
@@ -330,6 +331,8 @@ impl CommandContext {
     }
 
     async fn run_join(&self, flags: NodeJoinArgs) -> anyhow::Result<()> {
+        let url = flags.url.trim_end_matches('/');
+        trust::check_address(url, self.layer.allows_clear_text())?;
         let token = match (&flags.token_file, flags.token_stdin) {
             (Some(path), _) => std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read {}", path.display()))?,
@@ -370,8 +373,9 @@ impl CommandContext {
         let (settings, warnings) = (&self.settings, &self.shown.warnings);
         let report =
             report::build_node_report(&self.store, settings, backends.collect(), agents, warnings);
-        let url = flags.url.trim_end_matches('/');
-        let identity = join::join_installation(&self.store, url, &token, name, report).await?;
+        let ca_file = self.layer.ca_file.as_deref();
+        let identity =
+            join::join_installation(&self.store, url, &token, name, report, ca_file).await?;
         print_line(&format!(
             "{} ({}) is a node of {}",
             identity.name, identity.node_id, identity.url
@@ -386,7 +390,7 @@ impl CommandContext {
         if let Some(url) = url.map(|url| url.trim_end_matches('/').to_owned())
             && url != identity.url
         {
-            AnonymousClient::new(&url)?;
+            trust::check_address(&url, self.layer.allows_clear_text())?;
             tracing::info!(
                 event = "orchestrator.url_changed",
                 from = identity.url,
@@ -396,7 +400,7 @@ impl CommandContext {
             identity.url = url;
             self.store.save_identity(&identity)?;
         }
-        let key = NodeKey::load_key(&self.store.key_file())?;
+        let client = self.open_client(&identity).await?;
         let ground = self.prepare_host_env()?;
         let (backends, missing) = Self::probe_backends(&ground).await?;
         for (backend, error) in missing {
@@ -416,7 +420,7 @@ impl CommandContext {
         let workshop = Arc::new(self.build_worker_factory());
         let agents_url = self.layer.agents_url.clone().unwrap_or_else(|| identity.url.clone());
         let node = NodeContext::new(NodeParts {
-            client: NodeClient::new(&identity.url, identity.node_id, key)?,
+            client,
             settings: self.settings,
             store: self.store,
             host: self.host,
@@ -429,7 +433,8 @@ impl CommandContext {
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let working = supervise_node(Arc::new(node), stop.clone());
+        let node = Arc::new(node);
+        let working = supervise_node(Arc::clone(&node), stop.clone());
         let asked = async {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -441,9 +446,28 @@ impl CommandContext {
         let worked = tokio::select! {
             worked = working => worked,
             () = asked => Ok(()),
+            () = trust::keep_renewed(&node.store, &node.client) => Ok(()),
         };
         ground.shut_down().await;
         Ok(worked?)
+    }
+
+    /// Returns the client of a node that has joined, with its trust and a client certificate that was renewed just now.
+    async fn open_client(&self, identity: &NodeIdentity) -> anyhow::Result<NodeClient> {
+        let insecure = self.layer.allows_clear_text();
+        for url in [Some(identity.url.as_str()), self.layer.agents_url.as_deref()] {
+            url.map(|url| trust::check_address(url, insecure)).transpose()?;
+        }
+        if let Some(path) = &self.layer.ca_file {
+            trust::adopt_authority(&self.store, path)?;
+        }
+        let key = NodeKey::load_key(&self.store.key_file())?;
+        let open = || -> anyhow::Result<NodeClient> {
+            let tls = trust::open_tls(&self.store, &key)?;
+            Ok(NodeClient::with_tls(&identity.url, identity.node_id, key.clone(), tls)?)
+        };
+        trust::renew_at_start(&self.store, &open()?).await?;
+        open()
     }
 
     fn list_agents(&self) -> anyhow::Result<()> {

@@ -7,14 +7,18 @@ use bytes::Bytes;
 use cynode_core::{
     ids::{JobId, NodeId},
     nodes::NodeReport,
+    releases::{RELEASE_HEADER, Release, ReleaseSkew},
 };
-use cynode_net::backoff::{Backoff, Jitter};
+use cynode_net::{
+    backoff::{Backoff, Jitter},
+    tls::ClientTls,
+};
 use cynode_wire::{
     nodes::{
-        AskChallenge, AskNodeToken, AskPermission, ClaimAssignments, EventsReceipt,
-        HeartbeatAnswer, JobAssignments, JobEvents, JoinNode, JoinedNode, NodeChallenge,
-        NodeHeartbeat, NodeResult, NodeToken, PermissionAnswer, StoredBlob, VerifiedNode,
-        VerifyNode,
+        AskCertificate, AskChallenge, AskNodeToken, AskPermission, ClaimAssignments, EventsReceipt,
+        HeartbeatAnswer, JobAssignments, JobEvents, JoinNode, JoinedNode, NodeCertificate,
+        NodeChallenge, NodeHeartbeat, NodeResult, NodeToken, PermissionAnswer, StoredBlob,
+        VerifiedNode, VerifyNode,
     },
     platform::problem::ProblemDetails,
 };
@@ -73,7 +77,7 @@ impl NodeClientError {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable(_) | Self::Superseded | Self::Refused { status: 401 | 403, .. }
+            Self::Unreachable(_) | Self::Superseded | Self::Refused { status: 401 | 403 | 426, .. }
         )
     }
 
@@ -91,13 +95,21 @@ pub struct AnonymousClient {
 }
 
 impl AnonymousClient {
-    /// Creates a client for the orchestrator at `base`.
+    /// Creates a client for the orchestrator at `base`, which trusts the roots of the machine.
     pub fn new(base: &str) -> Result<Self, NodeClientError> {
-        let http = reqwest::Client::builder()
+        Self::with_tls(base, &ClientTls::default())
+    }
+
+    /// Creates a client for the orchestrator at `base`.
+    pub fn with_tls(base: &str, tls: &ClientTls) -> Result<Self, NodeClientError> {
+        let builder = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .tcp_nodelay(true)
             .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
+            .no_proxy();
+        let http = tls
+            .configure_client(builder)
+            .map_err(NodeClientError::from_unreachable)?
             .build()
             .map_err(NodeClientError::from_unreachable)?;
         Ok(Self { http, base: base.trim_end_matches('/').to_owned() })
@@ -127,6 +139,7 @@ impl AnonymousClient {
         token: Option<&SecretString>,
     ) -> reqwest::RequestBuilder {
         let request = self.http.request(method, format!("{}/v1/nodes/{path}", self.base));
+        let request = request.header(RELEASE_HEADER, Release::CURRENT.to_string());
         match token {
             Some(token) => request.bearer_auth(token.expose_secret()),
             None => request,
@@ -138,6 +151,7 @@ impl AnonymousClient {
 #[derive(Debug)]
 pub struct NodeClient {
     caller: AnonymousClient,
+    tls: ClientTls,
     node: NodeId,
     key: NodeKey,
     session: Mutex<ClientSession>,
@@ -162,10 +176,33 @@ struct SessionToken {
 }
 
 impl NodeClient {
-    /// Creates a client for the node that owns this key.
+    /// Creates a client for the node that owns this key, which trusts the roots of the machine.
     pub fn new(base: &str, node: NodeId, key: NodeKey) -> Result<Self, NodeClientError> {
+        Self::with_tls(base, node, key, ClientTls::default())
+    }
+
+    /// Creates a client for the node that owns this key.
+    pub fn with_tls(
+        base: &str,
+        node: NodeId,
+        key: NodeKey,
+        tls: ClientTls,
+    ) -> Result<Self, NodeClientError> {
         let (session, superseded) = (Mutex::default(), CancellationToken::new());
-        Ok(Self { caller: AnonymousClient::new(base)?, node, key, session, superseded })
+        let caller = AnonymousClient::with_tls(base, &tls)?;
+        Ok(Self { caller, tls, node, key, session, superseded })
+    }
+
+    /// Returns the trust and the certificate of its connections.
+    pub(crate) const fn tls(&self) -> &ClientTls {
+        &self.tls
+    }
+
+    /// Obtains a client certificate for the node's key.
+    pub async fn renew_certificate(&self) -> Result<NodeCertificate, NodeClientError> {
+        let (challenge, signature) = self.sign_challenge().await?;
+        let body = AskCertificate { node_id: self.node, challenge, signature };
+        self.caller.post_json("certificate", None, &body, REQUEST_TIMEOUT).await
     }
 
     /// Waits until another process of the node has taken over.
@@ -360,6 +397,7 @@ async fn send_request<T: DeserializeOwned>(
 ) -> Result<T, NodeClientError> {
     let mut answer = request.send().await.map_err(NodeClientError::from_unreachable)?;
     let status = answer.status();
+    ensure_release_fits(answer.headers())?;
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(NodeClientError::from_unreachable)? {
         let chunk: Bytes = chunk;
@@ -371,6 +409,23 @@ async fn send_request<T: DeserializeOwned>(
         body.extend_from_slice(&chunk);
     }
     parse_response(status, &body)
+}
+
+/// Refuses the answer of an orchestrator that is more than one release away. One that names no release is not refused.
+fn ensure_release_fits(headers: &reqwest::header::HeaderMap) -> Result<(), NodeClientError> {
+    let Some(named) = headers.get(RELEASE_HEADER) else { return Ok(()) };
+    let named = named.to_str().unwrap_or_default();
+    let own = Release::CURRENT;
+    if let Ok(server) = named.parse::<Release>()
+        && own.skew_of(server) == ReleaseSkew::Compatible
+    {
+        return Ok(());
+    }
+    let detail = format!(
+        "the orchestrator is `{named}` and this node is {own}: they work together when they are at most one release apart; install the \
+         release of the orchestrator"
+    );
+    Err(NodeClientError::Refused { status: StatusCode::UPGRADE_REQUIRED.as_u16(), detail })
 }
 
 fn parse_response<T: DeserializeOwned>(
@@ -436,5 +491,21 @@ mod tests {
             parse_response::<u8>(StatusCode::FORBIDDEN, b"")
                 .is_err_and(|error| error.is_retryable())
         );
+    }
+
+    #[test]
+    fn an_orchestrator_more_than_one_release_away_is_refused_and_results_are_kept() {
+        let fits = |release: &str| {
+            let mut headers = reqwest::header::HeaderMap::new();
+            headers.insert(RELEASE_HEADER, release.parse().unwrap());
+            ensure_release_fits(&headers)
+        };
+        assert!(ensure_release_fits(&reqwest::header::HeaderMap::new()).is_ok());
+        assert!(fits(&Release::CURRENT.to_string()).is_ok());
+        for release in ["99.0.0", "next"] {
+            let refused = fits(release).unwrap_err();
+            assert!(refused.is_retryable() && !refused.is_gone(), "{release}");
+            assert!(refused.to_string().contains("install the release"), "{refused}");
+        }
     }
 }

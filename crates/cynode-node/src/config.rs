@@ -46,6 +46,12 @@ pub struct ConfigLayer {
     /// URL for models and tools, if it is not the orchestrator's.
     #[arg(long, value_name = "URL")]
     pub agents_url: Option<String>,
+    /// Certificate authority (PEM) of the orchestrator, if it is the installation's own and the join token has no pin.
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// Allow clear text beyond this machine: everybody on the way can read and change it.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub insecure: Option<bool>,
     /// Directory with further agent recipes.
     #[arg(long, value_name = "DIR")]
     pub recipes: Option<PathBuf>,
@@ -103,6 +109,8 @@ impl ConfigLayer {
             lease_seconds: self.lease_seconds.or(other.lease_seconds),
             egress_hosts: self.egress_hosts.or(other.egress_hosts),
             agents_url: self.agents_url.or(other.agents_url),
+            ca_file: self.ca_file.or(other.ca_file),
+            insecure: self.insecure.or(other.insecure),
             recipes: self.recipes.or(other.recipes),
             ask_permission: self.ask_permission.or(other.ask_permission),
             default_image: self.default_image.or(other.default_image),
@@ -167,6 +175,11 @@ impl ConfigLayer {
                 offline: self.packages_offline.unwrap_or(false),
             },
         })
+    }
+
+    /// Returns whether clear text may leave this machine.
+    pub(crate) fn allows_clear_text(&self) -> bool {
+        self.insecure.unwrap_or(false)
     }
 
     /// Returns the log filter.
@@ -239,6 +252,8 @@ impl NodeEnvironment {
                 layer.egress_hosts = Some(hosts.map(str::to_owned).collect());
             }
             "agents_url" => layer.agents_url = Some(value),
+            "ca_file" => layer.ca_file = Some(value.into()),
+            "insecure" => layer.insecure = Some(value.parse()?),
             "recipes" => layer.recipes = Some(value.into()),
             "ask_permission" => layer.ask_permission = Some(value.parse()?),
             "default_image" => layer.default_image = Some(value),

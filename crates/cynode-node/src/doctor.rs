@@ -3,6 +3,7 @@
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use cynode_core::nodes::NodeState;
+use cynode_net::tls::{CertificateFacts, load_certificates};
 use cynode_packages::Upstreams;
 use tokio::{net::TcpStream, time::timeout};
 
@@ -15,6 +16,7 @@ use crate::{
     report,
     sandbox::{Backend, SandboxError},
     store::NodeStore,
+    trust,
 };
 
 /// Status of one check.
@@ -156,6 +158,9 @@ pub(crate) async fn run_diagnostics(
         );
     }
     note("orchestrator", check_orchestrator(store).await);
+    if let Some(standing) = check_certificate(store) {
+        note("certificate", standing);
+    }
     findings
 }
 
@@ -275,6 +280,25 @@ async fn check_git(host: &HostCommands) -> DoctorStatus {
     }
 }
 
+/// Checks the client certificate; `None` if the node has none, because its orchestrator speaks clear text on this machine.
+fn check_certificate(store: &NodeStore) -> Option<DoctorStatus> {
+    let path = store.certificate_file();
+    if !path.exists() {
+        return None;
+    }
+    let chain = load_certificates(&path).unwrap_or_default();
+    let facts = chain.first().and_then(|leaf| CertificateFacts::parse_der(leaf).ok());
+    Some(match facts {
+        Some(facts) => {
+            DoctorStatus::Good(format!("the client certificate is valid until {}", facts.not_after))
+        }
+        None => DoctorStatus::Bad(format!(
+            "{} holds no certificate; restart the node, which then gets another",
+            path.display()
+        )),
+    })
+}
+
 async fn check_orchestrator(store: &NodeStore) -> DoctorStatus {
     let identity = match store.load_identity() {
         Ok(Some(identity)) => identity,
@@ -289,7 +313,11 @@ async fn check_orchestrator(store: &NodeStore) -> DoctorStatus {
         Ok(key) => key,
         Err(error) => return DoctorStatus::Bad(error.to_string()),
     };
-    let checked = match NodeClient::new(&identity.url, identity.node_id, key) {
+    let tls = match trust::open_tls(store, &key) {
+        Ok(tls) => tls,
+        Err(error) => return DoctorStatus::Bad(format!("{error:#}")),
+    };
+    let checked = match NodeClient::with_tls(&identity.url, identity.node_id, key, tls) {
         Ok(client) => client.verify_key().await,
         Err(error) => Err(error),
     };

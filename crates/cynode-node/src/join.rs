@@ -1,7 +1,10 @@
 //! Joins an installation with a join token.
 
+use std::path::Path;
+
 use anyhow::{Context, ensure};
 use cynode_core::nodes::NodeReport;
+use cynode_net::tls::split_pinned_token;
 use cynode_wire::{identity::accounts::SecretText, nodes::JoinNode};
 use secrecy::{ExposeSecret, SecretString};
 
@@ -9,19 +12,23 @@ use crate::{
     client::{AnonymousClient, CALL_BACKOFF, NodeClientError},
     key::NodeKey,
     store::{NodeIdentity, NodeStore},
+    trust,
 };
 
 /// Maximum number of attempts to reach the orchestrator. A retry with the same token is safe: it returns the same node.
 const MAX_JOIN_ATTEMPTS: u32 = 5;
 
-/// Joins the installation at `url` as a node.
+/// Joins the installation at `url` as a node. The token may carry the pin of the installation's certificate authority, which is then the
+/// only one that is trusted; without a pin it is that of `ca_file`, or those of the machine.
 pub(crate) async fn join_installation(
     store: &NodeStore,
     url: &str,
     token: &SecretString,
     name: String,
     report: NodeReport,
+    ca_file: Option<&Path>,
 ) -> anyhow::Result<NodeIdentity> {
+    let (token, pin) = split_pinned_token(token.expose_secret())?;
     let known = store.load_identity()?;
     ensure!(
         known.as_ref().is_none_or(|known| known.url == url),
@@ -30,12 +37,12 @@ pub(crate) async fn join_installation(
     );
     let key = NodeKey::load_or_create(&store.key_file())?;
     let body = JoinNode {
-        join_token: SecretText(token.expose_secret().to_owned()),
+        join_token: SecretText(token.to_owned()),
         name,
         public_key: key.public_key_hex(),
         report,
     };
-    let caller = AnonymousClient::new(url)?;
+    let caller = AnonymousClient::with_tls(url, &trust::join_trust(ca_file, pin)?)?;
     let mut backoff = CALL_BACKOFF;
     let mut tries = 1;
     let joined = loop {
@@ -55,6 +62,11 @@ pub(crate) async fn join_installation(
             }
         }
     };
+    // Where the roots of the machine vouched for the server, a proxy is before it and takes no certificate of ours.
+    let own_authority = pin.is_some() || ca_file.is_some();
+    if let Some(certificate) = joined.certificate.as_ref().filter(|_| own_authority) {
+        trust::store_certificate(store, certificate, pin)?;
+    }
     let identity = NodeIdentity { node_id: joined.node_id, name: joined.name, url: url.to_owned() };
     store.save_identity(&identity)?;
     Ok(identity)

@@ -67,6 +67,11 @@ impl NodeKey {
         HEXLOWER.encode(self.0.verifying_key().as_bytes())
     }
 
+    /// Returns the private key, for TLS.
+    pub(crate) fn secret_bytes(&self) -> [u8; 32] {
+        self.0.to_bytes()
+    }
+
     /// Signs a challenge and returns the signature in hexadecimal.
     pub fn sign_challenge(&self, node: NodeId, challenge: &str) -> String {
         HEXLOWER.encode(&self.0.sign(&signed_bytes(node, challenge)).to_bytes())

@@ -24,6 +24,7 @@ mod report;
 mod sockets;
 pub mod store;
 pub mod supervisor;
+mod trust;
 mod worker_factory;
 pub mod workers;
 mod workspace;

@@ -199,7 +199,7 @@ impl NodeContext {
             warnings,
             packages,
         } = parts;
-        let upstream = AgentUpstream::new(&agents_url)?;
+        let upstream = AgentUpstream::new(&agents_url, client.tls())?;
         let (tasks, mirrors) = (TaskTracker::new(), Mutex::default());
         let layers = Arc::new(LayerStore::new(store.clone()));
         Ok(Self {

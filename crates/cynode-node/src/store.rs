@@ -159,6 +159,33 @@ impl NodeStore {
         others.min_by_key(|path| fs::metadata(path).and_then(|meta| meta.modified()).ok())
     }
 
+    /// Returns the file of the certificate authority that the node trusts. Every user may read it: git runs as another one.
+    pub(crate) fn authority_file(&self) -> PathBuf {
+        self.root.join("authority.pem")
+    }
+
+    /// Returns the file of the node's client certificate.
+    pub(crate) fn certificate_file(&self) -> PathBuf {
+        self.root.join("node.pem")
+    }
+
+    /// Persists the certificate authority.
+    pub(crate) fn save_authority(&self, pem: &str) -> Result<(), NodeStoreError> {
+        let path = self.authority_file();
+        let written = replace_file(&path, pem.as_bytes(), |temporary| {
+            fs::set_permissions(temporary, fs::Permissions::from_mode(0o644))?;
+            fs::rename(temporary, &path)
+        });
+        written.map_err(NodeStoreError::wrap_io("cannot write", &path))
+    }
+
+    /// Persists the client certificate.
+    pub(crate) fn save_certificate(&self, pem: &str) -> Result<(), NodeStoreError> {
+        let path = self.certificate_file();
+        let written = replace_file(&path, pem.as_bytes(), |temporary| fs::rename(temporary, &path));
+        written.map_err(NodeStoreError::wrap_io("cannot write", &path))
+    }
+
     /// Loads the node's identity; `None` before it has joined.
     pub fn load_identity(&self) -> Result<Option<NodeIdentity>, NodeStoreError> {
         read_json(&self.root.join("node.json"))

@@ -110,6 +110,8 @@ impl WorkspaceError {
 pub(crate) struct MirrorOrigin {
     pub(crate) url: String,
     pub(crate) token: SecretString,
+    /// Certificate authority that git trusts, if it is not one of the machine's.
+    pub(crate) authority: Option<PathBuf>,
 }
 
 /// Ensures that the mirror of a project has the given commits. Callers must hold the project's mirror lock.
@@ -260,20 +262,21 @@ async fn fetch_refs(
     let mut fetch = git_dir_command(host, path);
     // The token is passed in the environment, which only this user can read. Every user can read the command line.
     let header = format!("Authorization: Bearer {}", origin.token.expose_secret());
-    set_git_config(
-        &mut fetch,
-        &[
-            ("http.extraHeader", header.as_str()),
-            ("http.followRedirects", "false"),
-            ("http.lowSpeedLimit", "1"),
-            ("http.lowSpeedTime", "30"),
-            ("protocol.allow", "never"),
-            ("protocol.http.allow", "always"),
-            ("protocol.https.allow", "always"),
-            ("gc.auto", "0"),
-            ("maintenance.auto", "false"),
-        ],
-    );
+    let authority = origin.authority.as_ref().map(|path| path.to_string_lossy().into_owned());
+    let mut settings = vec![
+        ("http.extraHeader", header.as_str()),
+        ("http.followRedirects", "false"),
+        ("http.lowSpeedLimit", "1"),
+        ("http.lowSpeedTime", "30"),
+        ("http.sslVerify", "true"),
+        ("protocol.allow", "never"),
+        ("protocol.http.allow", "always"),
+        ("protocol.https.allow", "always"),
+        ("gc.auto", "0"),
+        ("maintenance.auto", "false"),
+    ];
+    settings.extend(authority.as_deref().map(|path| ("http.sslCAInfo", path)));
+    set_git_config(&mut fetch, &settings);
     fetch.args([
         "fetch",
         "--quiet",

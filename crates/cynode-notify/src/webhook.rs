@@ -43,7 +43,8 @@ impl WebhookSecret {
         format!("{SECRET_PREFIX}{}", BASE64.encode(self.0.expose_secret()))
     }
 
-    fn sign_payload(&self, id: &str, seconds: i64, body: &str) -> Option<String> {
+    /// Signs a payload with its id and its time, as the specification says.
+    pub fn sign_payload(&self, id: &str, seconds: i64, body: &str) -> Option<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.0.expose_secret()).ok()?;
         mac.update(format!("{id}.{seconds}.{body}").as_bytes());
         Some(format!("v1,{}", BASE64.encode(&mac.finalize().into_bytes())))

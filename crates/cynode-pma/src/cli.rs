@@ -9,7 +9,11 @@ use std::{
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use cynode_net::server::{LimitedServer, ServerOptions};
+use cynode_net::{
+    server::{LimitedServer, ServerOptions},
+    tls::{ClientAuthentication, ClientTls, KeySource, ReloadableKey, ServerTls},
+    transport::{Transport, check_transport, is_loopback_listener},
+};
 use secrecy::SecretString;
 use tokio::{
     net::TcpListener,
@@ -23,7 +27,7 @@ use crate::{
     config::{PmaConfig, PmaEnvironment, SettingsLayer},
     decisions,
     eval::EvalCommand,
-    instructions,
+    instructions, mcp_client,
     role::PmaRole,
     role_runtime::RoleRuntime,
     service::{self, ServiceLimits},
@@ -31,6 +35,9 @@ use crate::{
 
 /// Time that work in progress may take after a stop signal.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Interval at which the files of the certificate are looked at.
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Minimum length of a token or credential.
 const MIN_SECRET_BYTES: usize = 16;
@@ -118,9 +125,11 @@ pub async fn serve_role(config: PmaConfig, stop: CancellationToken) -> anyhow::R
             "no chat is accepted: --credential-file is missing"
         );
     }
-    let office = RoleRuntime::new(bundle, config.tuning, &config.orchestrator, token)?;
+    let http = build_trusted_client(&config)?;
+    let office = RoleRuntime::with_client(bundle, config.tuning, &config.orchestrator, token, http);
     let chats = TaskTracker::new();
     let router = chat::build_router(&office, credential.as_ref(), &chats);
+    let tls = open_listener_tls(&config, &stop)?;
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", config.listen))?;
     tracing::info!(event = "pma.started", role = %role, listen = %config.listen, instructions = digest);
@@ -137,7 +146,7 @@ pub async fn serve_role(config: PmaConfig, stop: CancellationToken) -> anyhow::R
     );
     let listening = async {
         let server = LimitedServer::new(ServerOptions::default());
-        let serving = server.serve_listener(listener, router, stop.clone());
+        let serving = server.serve_tls_listener(listener, tls, router, stop.clone());
         let patience = async {
             stop.cancelled().await;
             let _ = timeout(SHUTDOWN_TIMEOUT, std::future::pending::<()>()).await;
@@ -150,6 +159,49 @@ pub async fn serve_role(config: PmaConfig, stop: CancellationToken) -> anyhow::R
     tokio::join!(working, listening);
     tracing::info!(event = "pma.stopped", role = %role);
     Ok(())
+}
+
+/// Returns the TLS of a listener beyond this machine: it uses the certificate with which the process also calls the orchestrator.
+fn open_listener_tls(
+    config: &PmaConfig,
+    stop: &CancellationToken,
+) -> anyhow::Result<Option<ServerTls>> {
+    let Some((certificate, key)) = &config.identity_files else { return Ok(None) };
+    if is_loopback_listener(config.listen) {
+        return Ok(None);
+    }
+    let key = KeySource::File(key.clone());
+    let key = Arc::new(ReloadableKey::load_client_files(certificate.clone(), key)?);
+    let tls = ServerTls::new(key.clone(), ClientAuthentication::None)?;
+    let stop = stop.clone();
+    TaskTracker::new().spawn(async move {
+        let mut turn = tokio::time::interval(CERTIFICATE_CHECK_INTERVAL);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = turn.tick() => key.refresh_if_due(),
+            }
+        }
+    });
+    Ok(Some(tls))
+}
+
+/// Builds the HTTP client with the trust and the certificate of the configuration. Warns of clear text that leaves this machine.
+fn build_trusted_client(config: &PmaConfig) -> anyhow::Result<reqwest::Client> {
+    let open_listener = config.identity_files.is_none() && !is_loopback_listener(config.listen);
+    let transport = check_transport(&config.orchestrator, config.insecure)?;
+    if open_listener || transport == Transport::Insecure {
+        tracing::warn!(
+            event = "tls.insecure",
+            orchestrator = config.orchestrator,
+            listen = %config.listen,
+            "--insecure is set: clear text leaves this machine, and everybody on the way can read and change it"
+        );
+    }
+    let identity = config.identity_files.as_ref();
+    let identity = identity.map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+    let tls = ClientTls::from_files(config.ca_file.as_deref(), identity)?;
+    Ok(tls.configure_client(mcp_client::http_client_builder())?.build()?)
 }
 
 fn read_text_file(path: &Path) -> anyhow::Result<String> {

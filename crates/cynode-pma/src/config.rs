@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Dura
 
 use clap::Args;
 use cynode_core::tuning::{BoundedNumber, MODEL_TEMPERATURE, PLANNER_MAX_STEPS, TuningNote};
+use cynode_net::transport::{check_transport, is_loopback_listener};
 use serde::{Deserialize, Deserializer};
 
 use crate::{
@@ -51,6 +52,23 @@ pub struct SettingsLayer {
     #[arg(long, value_name = "URL")]
     #[serde(deserialize_with = "deserialize_text")]
     orchestrator: Option<String>,
+    /// Certificate authority (PEM) of the orchestrator's internal port, if it is the installation's own. Or `PMA_CA_FILE`.
+    #[arg(long, value_name = "FILE")]
+    #[serde(deserialize_with = "deserialize_text")]
+    ca_file: Option<String>,
+    /// Client certificate (PEM), from `cynode admin certificate`; a changed file is loaded without a restart. Or
+    /// `PMA_CERTIFICATE_FILE`.
+    #[arg(long, value_name = "FILE")]
+    #[serde(deserialize_with = "deserialize_text")]
+    certificate_file: Option<String>,
+    /// Key (PEM) of the client certificate. Or `PMA_KEY_FILE`.
+    #[arg(long, value_name = "FILE")]
+    #[serde(deserialize_with = "deserialize_text")]
+    key_file: Option<String>,
+    /// Allow clear text beyond this machine: everybody on the way can read and change it. Or `PMA_INSECURE`.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(deserialize_with = "deserialize_text")]
+    insecure: Option<String>,
     /// File with the service token. Or `PMA_TOKEN_FILE`.
     #[arg(long, value_name = "FILE")]
     #[serde(deserialize_with = "deserialize_text")]
@@ -92,7 +110,7 @@ pub struct SettingsLayer {
     log: Option<String>,
 }
 
-/// Deserializes a text, or a number as text.
+/// Deserializes a text, or a number or a truth value as text.
 fn deserialize_text<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
@@ -102,21 +120,27 @@ fn deserialize_text<'de, D: Deserializer<'de>>(
         Text(String),
         Whole(i64),
         Fraction(f64),
+        Truth(bool),
     }
     Ok(Some(match TextOrNumber::deserialize(deserializer)? {
         TextOrNumber::Text(text) => text,
         TextOrNumber::Whole(number) => number.to_string(),
         TextOrNumber::Fraction(number) => number.to_string(),
+        TextOrNumber::Truth(truth) => truth.to_string(),
     }))
 }
 
 /// Environment variables that are read; no others are.
-const ENVIRONMENT_VARIABLES: [&str; 14] = [
+const ENVIRONMENT_VARIABLES: [&str; 18] = [
     "PMA_ROLE",
     "PMA_INSTRUCTIONS",
     "PMA_PROJECT_MANAGER_INSTRUCTIONS",
     "PMA_PROJECT_ANALYST_INSTRUCTIONS",
     "PMA_ORCHESTRATOR",
+    "PMA_CA_FILE",
+    "PMA_CERTIFICATE_FILE",
+    "PMA_KEY_FILE",
+    "PMA_INSECURE",
     "PMA_TOKEN_FILE",
     "PMA_LISTEN",
     "PMA_CREDENTIAL_FILE",
@@ -157,6 +181,10 @@ impl PmaEnvironment {
             project_manager_instructions: value("PMA_PROJECT_MANAGER_INSTRUCTIONS"),
             project_analyst_instructions: value("PMA_PROJECT_ANALYST_INSTRUCTIONS"),
             orchestrator: value("PMA_ORCHESTRATOR"),
+            ca_file: value("PMA_CA_FILE"),
+            certificate_file: value("PMA_CERTIFICATE_FILE"),
+            key_file: value("PMA_KEY_FILE"),
+            insecure: value("PMA_INSECURE"),
             token_file: value("PMA_TOKEN_FILE"),
             listen: value("PMA_LISTEN"),
             credential_file: value("PMA_CREDENTIAL_FILE"),
@@ -232,6 +260,12 @@ pub struct PmaConfig {
     pub places: InstructionPaths,
     /// URL of the orchestrator's internal port.
     pub orchestrator: String,
+    /// Certificate authority of the orchestrator's internal port.
+    pub ca_file: Option<PathBuf>,
+    /// Client certificate and its key.
+    pub identity_files: Option<(PathBuf, PathBuf)>,
+    /// Whether clear text may leave this machine.
+    pub insecure: bool,
     /// File with the service token.
     pub token_file: PathBuf,
     /// Listen address.
@@ -312,13 +346,25 @@ impl PmaConfig {
             });
         notes.extend(note);
         let patience = Duration::from_secs(think_seconds.into());
+        let insecure = parse_insecure(&layers)?;
+        let files = (path(|layer| &layer.certificate_file), path(|layer| &layer.key_file));
+        let identity_files = match files {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) => return Err(ConfigError::Missing("key-file")),
+            (None, Some(_)) => return Err(ConfigError::Missing("certificate-file")),
+        };
+        let encrypted = identity_files.is_some();
         let config = Self {
             role,
             places,
-            orchestrator: parse_orchestrator_url(&layers)?,
+            orchestrator: parse_orchestrator_url(&layers, insecure)?,
+            ca_file: path(|layer| &layer.ca_file),
+            identity_files,
+            insecure,
             token_file: path(|layer| &layer.token_file)
                 .ok_or(ConfigError::Missing("token-file"))?,
-            listen: parse_listen_address(&layers, role)?,
+            listen: parse_listen_address(&layers, role, encrypted || insecure)?,
             credential_file: path(|layer| &layer.credential_file),
             concurrency: usize::try_from(concurrency).unwrap_or(1),
             lease: Duration::from_secs(lease_seconds.into()),
@@ -331,7 +377,15 @@ impl PmaConfig {
     }
 }
 
-fn parse_orchestrator_url(layers: &SettingsLayers) -> Result<String, ConfigError> {
+fn parse_insecure(layers: &SettingsLayers) -> Result<bool, ConfigError> {
+    let Some((source_of, text)) = layers.find_setting(|layer| &layer.insecure) else {
+        return Ok(false);
+    };
+    let why = "it is true or false".to_owned();
+    text.parse().map_err(|_| ConfigError::Bad { name: "insecure", source_of, why })
+}
+
+fn parse_orchestrator_url(layers: &SettingsLayers, insecure: bool) -> Result<String, ConfigError> {
     let Some((source_of, text)) = layers.find_setting(|layer| &layer.orchestrator) else {
         return Ok("http://127.0.0.1:12082".into());
     };
@@ -343,23 +397,32 @@ fn parse_orchestrator_url(layers: &SettingsLayers) -> Result<String, ConfigError
     if !url.username().is_empty() || url.password().is_some() {
         return Err(bad("an address holds no credentials"));
     }
+    check_transport(&text, insecure).map_err(|error| bad(&error.to_string()))?;
     Ok(text)
 }
 
-fn parse_listen_address(layers: &SettingsLayers, role: PmaRole) -> Result<SocketAddr, ConfigError> {
+fn parse_listen_address(
+    layers: &SettingsLayers,
+    role: PmaRole,
+    may_be_open: bool,
+) -> Result<SocketAddr, ConfigError> {
     let default = match role {
         PmaRole::ProjectManager => 12088,
         // The default ports differ, so that both roles can run on one machine.
         PmaRole::ProjectAnalyst => 12089,
     };
-    match layers.find_setting(|layer| &layer.listen) {
-        None => Ok(SocketAddr::from(([127, 0, 0, 1], default))),
-        Some((source_of, text)) => text.parse().map_err(|_| ConfigError::Bad {
-            name: "listen",
-            source_of,
-            why: "it is an address and a port, as 127.0.0.1:12088".into(),
-        }),
+    let Some((source_of, text)) = layers.find_setting(|layer| &layer.listen) else {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], default)));
+    };
+    let bad = |why: &str| ConfigError::Bad { name: "listen", source_of, why: why.into() };
+    let address: SocketAddr =
+        text.parse().map_err(|_| bad("it is an address and a port, as 127.0.0.1:12088"))?;
+    if !may_be_open && !is_loopback_listener(address) {
+        return Err(bad(
+            "it is beyond this machine, and chats are not encrypted: give --certificate-file and --key-file, or allow clear text with --insecure",
+        ));
     }
+    Ok(address)
 }
 
 #[cfg(test)]

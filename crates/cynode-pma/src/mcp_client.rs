@@ -144,14 +144,18 @@ impl McpError {
     }
 }
 
-/// Builds an HTTP client for the orchestrator, without proxy and without redirects.
-pub fn build_http_client() -> Result<reqwest::Client, reqwest::Error> {
+/// Returns the options of an HTTP client for the orchestrator, without proxy and without redirects.
+pub(crate) fn http_client_builder() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .no_proxy()
         .redirect(redirect::Policy::none())
         .connect_timeout(Duration::from_secs(5))
         .tcp_nodelay(true)
-        .build()
+}
+
+/// Builds an HTTP client for the orchestrator, which trusts the roots of the machine.
+pub fn build_http_client() -> Result<reqwest::Client, reqwest::Error> {
+    http_client_builder().build()
 }
 
 impl McpClient {

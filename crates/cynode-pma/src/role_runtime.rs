@@ -47,10 +47,21 @@ impl RoleRuntime {
         token: SecretString,
     ) -> Result<Self, reqwest::Error> {
         let http = mcp_client::build_http_client()?;
+        Ok(Self::with_client(bundle, tuning, base, token, http))
+    }
+
+    /// Creates a runtime like [`Self::new`] with an HTTP client that has its own trust and certificate.
+    pub(crate) fn with_client(
+        bundle: InstructionBundle,
+        tuning: RoleTuning,
+        base: &str,
+        token: SecretString,
+        http: reqwest::Client,
+    ) -> Self {
         let gate = McpClient::new(http.clone(), base);
         let host = OrchestratorClient::new(gate.clone(), token);
         let egress = format!("{}/v1/chat/completions", base.trim_end_matches('/'));
-        Ok(Self { bundle, tuning, gate, host, http, egress })
+        Self { bundle, tuning, gate, host, http, egress }
     }
 
     /// Returns parts 1 to 5 of every request of a handoff.

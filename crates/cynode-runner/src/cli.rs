@@ -4,6 +4,10 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use clap::Parser;
+use cynode_net::{
+    tls::ClientTls,
+    transport::{Transport, check_transport, is_loopback_listener},
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +23,18 @@ pub struct RunnerCli {
     /// URL of the orchestrator's internal port.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:12082")]
     orchestrator: String,
+    /// Certificate authority (PEM) of the orchestrator's internal port, if it is the installation's own.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// Client certificate (PEM), from `cynode admin certificate runner`. A changed file is loaded without a restart.
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    certificate_file: Option<PathBuf>,
+    /// Key (PEM) of the client certificate.
+    #[arg(long, value_name = "FILE", requires = "certificate_file")]
+    key_file: Option<PathBuf>,
+    /// Allow clear text beyond this machine: everybody on the way can read and change it.
+    #[arg(long)]
+    insecure: bool,
     /// File with the runner's token, from `cynode admin token runner`.
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
@@ -49,6 +65,9 @@ impl RunnerCli {
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
             .init();
+        self.check_clear_text()?;
+        let identity = self.certificate_file.as_deref().zip(self.key_file.as_deref());
+        let tls = ClientTls::from_files(self.ca_file.as_deref(), identity)?;
         let read = |path: &PathBuf| {
             let text = std::fs::read_to_string(path);
             let text = text.with_context(|| format!("cannot read {}", path.display()))?;
@@ -59,6 +78,7 @@ impl RunnerCli {
             engine_key: read(&self.engine_key_file)?,
             listen: self.listen,
             orchestrator: self.orchestrator,
+            tls,
             name: self.name,
             lease: Duration::from_secs(self.lease_seconds.into()),
             linger: Duration::from_millis(self.linger_ms.into()),
@@ -78,5 +98,26 @@ impl RunnerCli {
             let (served, ()) = tokio::join!(serve_runner(options, mind, stop.clone()), asked);
             served
         })
+    }
+
+    /// Refuses clear text beyond this machine, or warns of it where it is allowed.
+    fn check_clear_text(&self) -> anyhow::Result<()> {
+        let transport = check_transport(&self.orchestrator, self.insecure)?;
+        let open_listener = !is_loopback_listener(self.listen);
+        anyhow::ensure!(
+            self.insecure || !open_listener,
+            "--listen {} is beyond this machine, and calls of the engine are not encrypted: listen on loopback beside the engine, or allow \
+             clear text with --insecure",
+            self.listen
+        );
+        if open_listener || transport == Transport::Insecure {
+            tracing::warn!(
+                event = "tls.insecure",
+                orchestrator = self.orchestrator,
+                listen = %self.listen,
+                "--insecure is set: clear text leaves this machine, and everybody on the way can read and change it"
+            );
+        }
+        Ok(())
     }
 }

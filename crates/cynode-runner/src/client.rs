@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cynode_core::ids::TaskId;
+use cynode_net::tls::ClientTls;
 use cynode_wire::workflow::{
     LeaseRef, LeaseView, RenewLease, ResumeWorkflow, ResumeWorkflowResult, StartWorkflow,
     StartWorkflowResult, StepCheckpoint, WorkflowPosition,
@@ -49,12 +50,25 @@ pub enum WorkflowClientError {
 }
 
 impl WorkflowClient {
-    /// Creates a client for the orchestrator's internal port at `base`.
+    /// Creates a client for the orchestrator's internal port at `base`, which trusts the roots of the machine.
     pub fn new(base: &str, token: SecretString) -> Result<Self, WorkflowClientError> {
-        let http = reqwest::Client::builder()
+        Self::with_tls(base, token, &ClientTls::default())
+    }
+
+    /// Creates a client for the orchestrator's internal port at `base`.
+    pub fn with_tls(
+        base: &str,
+        token: SecretString,
+        tls: &ClientTls,
+    ) -> Result<Self, WorkflowClientError> {
+        let builder = reqwest::Client::builder()
             .timeout(CALL_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
-            .pool_max_idle_per_host(64)
+            .pool_max_idle_per_host(64);
+        let http = tls
+            .configure_client(builder)
+            .map_err(|error| WorkflowClientError::Unreachable(error.into()))?
             .build()
             .map_err(|error| WorkflowClientError::Unreachable(error.into()))?;
         Ok(Self { http, endpoint: format!("{}/mcp", base.trim_end_matches('/')), token })

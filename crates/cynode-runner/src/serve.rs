@@ -1,6 +1,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use cynode_net::tls::ClientTls;
 use restate_sdk::prelude::{Endpoint, HttpServer};
 use secrecy::SecretString;
 use tokio::net::TcpSocket;
@@ -19,6 +20,8 @@ pub struct RunnerOptions {
     pub listen: SocketAddr,
     /// URL of the orchestrator's internal port, `http://127.0.0.1:12082`.
     pub orchestrator: String,
+    /// What the runner trusts when it calls the orchestrator, and the certificate that it shows.
+    pub tls: ClientTls,
     /// Token of the runner.
     pub token: SecretString,
     /// Name of the runner, the same for all its processes.
@@ -37,7 +40,7 @@ pub async fn serve_runner(
     mind: Arc<dyn AgentBackend>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let client = WorkflowClient::new(&options.orchestrator, options.token)?;
+    let client = WorkflowClient::with_tls(&options.orchestrator, options.token, &options.tls)?;
     let instance = format!("{:032x}", rand::random::<u128>());
     let RunnerOptions { name: holder, lease, linger, .. } = options;
     let shared = DriverContext { client, mind, holder, instance, lease, linger };

@@ -19,12 +19,8 @@ use cynode_app::{
     manager::chat::ManagerEndpoint,
     models::inference::{self, InferenceRuntime},
     notifications,
-    platform::{
-        body_budget::BodyBudget,
-        keys::InstallationKeys,
-        tokens::{self, TokenKind},
-    },
-    tools::audit::{self, AuditWriter, VerifyingKey},
+    platform::{body_budget::BodyBudget, keys::InstallationKeys, tokens::TokenKind},
+    tools::audit::{self, AuditWriter, PublicKeyring, VerifyingKey},
 };
 use cynode_core::{
     accounts::{User, UserState},
@@ -37,6 +33,7 @@ use cynode_gateway::{
     upstream::{self, UpstreamPool},
 };
 use cynode_notify::{MailServer, NotificationSender};
+use cynode_oidc::OidcClient;
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use object_store::local::LocalFileSystem;
@@ -214,6 +211,7 @@ fn app_with_gateway(
     environment: &AppEnvironment,
     mail: Option<MailServer>,
     manager: Option<ManagerEndpoint>,
+    private_issuers: Vec<String>,
 ) -> (App, TempDir) {
     let objects = tempfile::tempdir().unwrap();
     let upstreams = Arc::new(UpstreamPool::new(upstream::UpstreamOptions::default()).unwrap());
@@ -240,7 +238,8 @@ fn app_with_gateway(
         courier: NotificationSender::new(mail).unwrap(),
         public_url,
     };
-    (app.with_models(models).with_notifications(parts), objects)
+    let app = app.with_models(models).with_notifications(parts);
+    (app.with_identity_client(OidcClient::new(private_issuers).unwrap()), objects)
 }
 
 impl TestApp {
@@ -251,21 +250,31 @@ impl TestApp {
 
     /// Creates a migrated, empty installation that sends mail through that server.
     pub async fn with_mail(server: MailServer) -> Self {
-        Self::made(TestDb::new().await, Some(server), None)
+        Self::made(TestDb::new().await, Some(server), None, Vec::new())
     }
 
     /// Creates a migrated, empty installation whose project manager answers at that address.
     pub async fn with_manager(url: &str) -> Self {
         let place = ManagerEndpoint::new(url.parse().unwrap(), "what-we-show".to_owned().into());
-        Self::made(TestDb::new().await, None, Some(place))
+        Self::made(TestDb::new().await, None, Some(place), Vec::new())
+    }
+
+    /// Creates a migrated, empty installation that may contact identity providers at these private hosts.
+    pub async fn with_private_issuers(hosts: Vec<String>) -> Self {
+        Self::made(TestDb::new().await, None, None, hosts)
     }
 
     /// Creates an installation over a given database.
     pub fn over(db: TestDb) -> Self {
-        Self::made(db, None, None)
+        Self::made(db, None, None, Vec::new())
     }
 
-    fn made(db: TestDb, mail: Option<MailServer>, manager: Option<ManagerEndpoint>) -> Self {
+    fn made(
+        db: TestDb,
+        mail: Option<MailServer>,
+        manager: Option<ManagerEndpoint>,
+        private_issuers: Vec<String>,
+    ) -> Self {
         // nextest prints the output of a failing test, so the cause of a 500 is visible. Each test is its own process.
         let _ = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::WARN)
@@ -273,7 +282,7 @@ impl TestApp {
             .try_init();
         let clock = TestClock::default();
         let environment = AppEnvironment::new(clock.clone(), SeededRandom::new(1));
-        let (app, objects) = app_with_gateway(&db, &environment, mail, manager);
+        let (app, objects) = app_with_gateway(&db, &environment, mail, manager, private_issuers);
         let stop = CancellationToken::new();
         let (router, internal) = routers(app.clone(), stop.clone());
         let gateway = OnceCell::new();
@@ -400,6 +409,11 @@ impl TestApp {
         self.at_gateway().await.with_token(&issued.text("token"))
     }
 
+    /// Returns every public key that verifies audit records.
+    pub fn public_keys(&self) -> PublicKeyring {
+        self.app.gateway_parts().unwrap().keys.public_keys()
+    }
+
     /// Returns the public key that verifies audit records.
     pub fn verifying_key(&self) -> VerifyingKey {
         self.app.gateway_parts().unwrap().keys.verifying_key()
@@ -446,6 +460,12 @@ impl TestApp {
         }
     }
 
+    /// Returns a client of the user-facing port, and the internal port, of another application over the same database.
+    pub(crate) fn routers_of(&self, app: App) -> (Client, Router) {
+        let (router, internal) = routers(app, self.stop.clone());
+        (Client { router, ..self.anonymous() }, internal)
+    }
+
     /// Returns a client of the internal port without a credential.
     pub fn at_internal_port(&self) -> Client {
         Client { router: self.internal.clone(), ..self.anonymous() }
@@ -477,10 +497,11 @@ impl TestApp {
             display_name: handle.parse().unwrap(),
             email: None,
             role,
+            can_create_projects: false,
             state: UserState::Active,
             created_at: NOW,
         };
-        let (token, hash) = tokens::issue_token(TokenKind::Session, &self.environment);
+        let (token, hash) = self.app.issue_token(TokenKind::Session);
         let session = SessionId::from_uuid(self.environment.new_uuid(NOW));
         let mut tx = self.db.begin().await;
         cynode_db::identity::accounts::insert_user(&mut tx, &user).await.unwrap();

@@ -56,6 +56,34 @@ pub struct JoinedNode {
     pub node_id: NodeId,
     /// What it is called.
     pub name: String,
+    /// Its client certificate, where the internal port speaks TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<NodeCertificate>,
+}
+
+/// A client certificate for the key of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeCertificate {
+    /// The certificate and that of the certificate authority, in PEM.
+    pub chain_pem: String,
+    /// The certificate of the certificate authority, in PEM.
+    pub authority_pem: String,
+    /// When it expires.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+}
+
+/// Asks for a client certificate. It needs none, so that a node whose certificate has expired gets another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AskCertificate {
+    /// The node.
+    #[schema(value_type = String)]
+    pub node_id: NodeId,
+    /// The challenge.
+    pub challenge: String,
+    /// The signature over [`signed_bytes`], 64 bytes in hexadecimal.
+    pub signature: String,
 }
 
 /// Asks for something to sign.

@@ -1,5 +1,7 @@
-//! Forms that every interface shares: problems, settings, health.
+//! Forms that every interface shares: problems, settings, health, keys.
 
+pub mod certificates;
 pub mod health;
+pub mod keys;
 pub mod problem;
 pub mod settings;

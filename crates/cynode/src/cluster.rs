@@ -19,7 +19,10 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use cynode_app::AppEnvironment;
-use cynode_db::DbOptions;
+use cynode_db::{
+    DbOptions,
+    platform::database_roles::{self, RUNTIME_ROLE},
+};
 use cynode_net::backoff::{Backoff, Jitter};
 use data_encoding::HEXLOWER;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -30,6 +33,9 @@ use crate::{output, restate::open_private_log};
 
 /// How long PostgreSQL may take to start; after a crash it replays its write-ahead log first.
 const START_STOP_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How long the replay of a restored cluster may take.
+const RECOVERY_TIMEOUT: Duration = Duration::from_hours(12);
 
 /// Backoff between restarts of a server that does not start.
 const RESTART_BACKOFF: Backoff =
@@ -43,6 +49,8 @@ pub(crate) struct PostgresCluster {
     paths: ClusterPaths,
     password: SecretString,
     programs: PathBuf,
+    /// Arguments with further settings of the server.
+    settings: Vec<String>,
     /// `None` if it was already running: an earlier `up` was killed and left it.
     child: Option<Child>,
 }
@@ -52,8 +60,13 @@ struct ClusterPaths {
     data: PathBuf,
     socket: PathBuf,
     password: PathBuf,
+    runtime_password: PathBuf,
+    restore_wal: PathBuf,
     log: PathBuf,
 }
+
+/// The role that owns the schema: it migrates and backs up. A running server has [`RUNTIME_ROLE`].
+const OWNER_ROLE: &str = "cynode";
 
 /// The file name of PostgreSQL's socket.
 const SOCKET_FILE_NAME: &str = ".s.PGSQL.5432";
@@ -65,13 +78,15 @@ impl ClusterPaths {
             data: dir.join("postgres/data"),
             socket: dir.join("postgres/run"),
             password: dir.join("postgres/password"),
+            runtime_password: dir.join("postgres/runtime-password"),
+            restore_wal: dir.join("postgres/restore-wal"),
             log: dir.join("postgres/server.log"),
         }
     }
 
-    fn connection_url(&self, password: &SecretString) -> SecretString {
+    fn connection_url(&self, role: &str, password: &SecretString) -> SecretString {
         let (password, socket) = (password.expose_secret(), percent_encode_path(&self.socket));
-        format!("postgres://cynode:{password}@localhost/postgres?host={socket}").into()
+        format!("postgres://{role}:{password}@localhost/postgres?host={socket}").into()
     }
 }
 
@@ -95,7 +110,44 @@ pub(crate) fn running_cluster_url(dir: &Path) -> anyhow::Result<SecretString> {
         UnixStream::connect(paths.socket.join(SOCKET_FILE_NAME)).is_ok(),
         "the database of {place} does not run: start `cynode up --data-dir {place}` first"
     );
-    Ok(paths.connection_url(&password.trim().to_owned().into()))
+    Ok(paths.connection_url(OWNER_ROLE, &password.trim().to_owned().into()))
+}
+
+/// Returns a client program of PostgreSQL that works on the running cluster of that directory as its owner. The password is in its
+/// environment, which only its own user and root can read, and nothing else of ours is.
+pub(crate) fn client_command(dir: &Path, program: &str) -> anyhow::Result<std::process::Command> {
+    let paths = ClusterPaths::in_data_dir(dir);
+    let programs = find_programs(cluster_version(&paths)).context("PostgreSQL is not installed")?;
+    let password = fs::read_to_string(&paths.password).with_context(|| {
+        format!("only the account that starts `cynode up` over {} may do this", dir.display())
+    })?;
+    let path = std::env::join_paths(crate::config::search_path())
+        .context("the search path of programs cannot be read")?;
+    let mut command = std::process::Command::new("setpriv");
+    command
+        // If this process is killed, the program is killed too.
+        .args(["--pdeathsig=KILL", "--"])
+        .arg(programs.join(program))
+        .env_clear()
+        .env("PATH", path)
+        .env("LC_ALL", "C.UTF-8")
+        .env("PGHOST", &paths.socket)
+        .env("PGUSER", OWNER_ROLE)
+        .env("PGDATABASE", "postgres")
+        .env("PGPASSWORD", password.trim());
+    Ok(command)
+}
+
+/// Returns the major version of PostgreSQL that made the cluster.
+fn cluster_version(paths: &ClusterPaths) -> Option<u32> {
+    let version = fs::read_to_string(paths.data.join("PG_VERSION")).ok()?;
+    version.trim().parse().ok()
+}
+
+/// Returns the major version of PostgreSQL of the cluster in that directory.
+pub(crate) fn postgres_version(dir: &Path) -> anyhow::Result<u32> {
+    let version = cluster_version(&ClusterPaths::in_data_dir(dir));
+    version.with_context(|| format!("there is no database in {}", dir.display()))
 }
 
 /// Finds PostgreSQL's programs; those of `version` if a cluster needs them.
@@ -128,8 +180,29 @@ pub(crate) fn server_version(programs: &Path) -> (String, Option<u32>) {
 }
 
 impl PostgresCluster {
-    /// Creates the cluster if there is none, and starts it unless it runs.
-    pub(crate) async fn start_in(dir: &Path) -> anyhow::Result<Self> {
+    /// Creates the cluster if there is none, and starts it unless it runs. Its write-ahead log is archived to `wal_archive`, if one is
+    /// named.
+    pub(crate) async fn start_in(dir: &Path, wal_archive: Option<&Path>) -> anyhow::Result<Self> {
+        let settings = match wal_archive {
+            Some(archive) => {
+                prepare_archive(archive)?;
+                archive_settings(archive)
+            }
+            None => Vec::new(),
+        };
+        Self::start_within(dir, settings, START_STOP_TIMEOUT).await
+    }
+
+    /// Starts a restored cluster, which replays its write-ahead log as far as it is told. That may take long.
+    pub(crate) async fn start_restored(dir: &Path, recovery: Vec<String>) -> anyhow::Result<Self> {
+        Self::start_within(dir, recovery, RECOVERY_TIMEOUT).await
+    }
+
+    async fn start_within(
+        dir: &Path,
+        settings: Vec<String>,
+        timeout: Duration,
+    ) -> anyhow::Result<Self> {
         let paths = ClusterPaths::in_data_dir(dir);
         // The kernel limits the length of a socket's path.
         let socket = paths.socket.join(SOCKET_FILE_NAME);
@@ -139,8 +212,7 @@ impl PostgresCluster {
             socket.display()
         );
         // A cluster stays with the version that created it, even if a newer one is installed beside it.
-        let version = fs::read_to_string(paths.data.join("PG_VERSION")).ok();
-        let version: Option<u32> = version.and_then(|text| text.trim().parse().ok());
+        let version = cluster_version(&paths);
         let programs = find_programs(version).context(
             "PostgreSQL is not installed: `apt-get install postgresql` (15 or newer), \
              or set DATABASE_URL to a database elsewhere",
@@ -155,22 +227,35 @@ impl PostgresCluster {
             );
         }
         prepare_directories(&paths)?;
-        let password = load_or_create_password(&paths)?;
+        let password = load_or_create_password(&paths.password)?;
         if !paths.data.exists() {
             initialize_cluster(&programs, &paths).await?;
         }
-        let mut cluster = Self { paths, password, programs, child: None };
+        let mut cluster = Self { paths, password, programs, settings, child: None };
         if !cluster.attach_to_running().await? {
             cluster.spawn_server()?;
-            cluster.wait_until_ready().await?;
+            cluster.wait_until_ready(timeout).await?;
         }
         tracing::info!(event = "backend.started", backend = "postgresql", "the database runs");
         Ok(cluster)
     }
 
-    /// Returns its connection URL, which contains the password.
+    /// Returns the connection URL of the owner, which contains the password.
     pub(crate) fn connection_url(&self) -> SecretString {
-        self.paths.connection_url(&self.password)
+        self.paths.connection_url(OWNER_ROLE, &self.password)
+    }
+
+    /// Returns the connection URL of a running server: its role reads and writes rows and creates nothing. The role is created, or gets
+    /// the password of this installation.
+    pub(crate) async fn runtime_url(&self) -> anyhow::Result<SecretString> {
+        let password = load_or_create_password(&self.paths.runtime_password)?;
+        let options = owner_options(&self.connection_url());
+        let pool = cynode_db::connect_pool(&options)?;
+        let mut conn = cynode_db::acquire_connection(&pool).await?;
+        database_roles::ensure_runtime_role(&mut conn, password.expose_secret()).await?;
+        drop(conn);
+        pool.close().await;
+        Ok(self.paths.connection_url(RUNTIME_ROLE, &password))
     }
 
     /// Keeps the server running: an unexpected exit leads to a restart, with backoff and without a limit. Never returns.
@@ -234,10 +319,10 @@ impl PostgresCluster {
             && child.try_wait()?.is_none()
         {
             // It was started before and is not ready yet.
-            return self.wait_until_ready().await;
+            return self.wait_until_ready(START_STOP_TIMEOUT).await;
         }
         self.spawn_server()?;
-        self.wait_until_ready().await
+        self.wait_until_ready(START_STOP_TIMEOUT).await
     }
 
     /// Stops the server: running statements are aborted, committed data is durable.
@@ -290,6 +375,7 @@ impl PostgresCluster {
             .arg("-k")
             .arg(&self.paths.socket)
             .args(["-c", "listen_addresses=", "-c", "max_connections=200"])
+            .args(&self.settings)
             .current_dir(&self.paths.dir)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -300,9 +386,9 @@ impl PostgresCluster {
         Ok(())
     }
 
-    async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+    async fn wait_until_ready(&mut self, timeout: Duration) -> anyhow::Result<()> {
         let mut turn = tokio::time::interval(Duration::from_millis(20));
-        for _ in 0..START_STOP_TIMEOUT.as_millis() / 20 {
+        for _ in 0..timeout.as_millis() / 20 {
             turn.tick().await;
             if self.accepts_connections().await {
                 return Ok(());
@@ -397,14 +483,15 @@ fn create_directory(dir: &Path, mode: u32) -> anyhow::Result<bool> {
     }
 }
 
-/// Returns the password of this installation's database, which is created once.
-fn load_or_create_password(paths: &ClusterPaths) -> anyhow::Result<SecretString> {
-    match fs::read_to_string(&paths.password) {
+/// Returns a password of this installation's database, which is created once.
+fn load_or_create_password(path: &Path) -> anyhow::Result<SecretString> {
+    match fs::read_to_string(path) {
         Ok(text) => Ok(text.trim().to_owned().into()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let text = HEXLOWER.encode(&AppEnvironment::from_system().random_bytes::<32>());
+            let dir = path.parent().context("a password has a directory")?;
             // Written to a temporary file, synced and renamed: after a kill or a power failure there is never half a password.
-            let draft = paths.dir.join("password.new");
+            let draft = path.with_extension("new");
             let mut file = fs::OpenOptions::new()
                 .write(true)
                 .create(true)
@@ -414,12 +501,170 @@ fn load_or_create_password(paths: &ClusterPaths) -> anyhow::Result<SecretString>
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             chown_to_postgres(&draft)?;
-            fs::rename(&draft, &paths.password)?;
-            File::open(&paths.dir)?.sync_all()?;
+            fs::rename(&draft, path)?;
+            File::open(dir)?.sync_all()?;
             Ok(text.into())
         }
-        Err(error) => Err(error).context("cannot read the database password"),
+        Err(error) => Err(error).context("cannot read a database password"),
     }
+}
+
+/// Returns the options of a connection for a short action of the owner.
+fn owner_options(url: &SecretString) -> DbOptions {
+    DbOptions {
+        url: url.expose_secret().to_owned(),
+        max_connections: 1,
+        acquire_timeout: Duration::from_secs(10),
+        statement_timeout: Duration::from_secs(20),
+    }
+}
+
+/// Creates the directory of archived segments, which PostgreSQL's user writes.
+fn prepare_archive(archive: &Path) -> anyhow::Result<()> {
+    ensure!(
+        is_plain_path(archive),
+        "database.wal_archive {} must be an absolute path of letters, digits and `/._-`: it becomes part of a command",
+        archive.display()
+    );
+    if create_directory(archive, 0o700)? {
+        chown_to_postgres(archive)?;
+    }
+    Ok(())
+}
+
+/// Returns the settings that archive the write-ahead log.
+fn archive_settings(archive: &Path) -> Vec<String> {
+    to_arguments([
+        "archive_mode=on".to_owned(),
+        format!("archive_command={}", archive_command(archive)),
+        "archive_timeout=60".to_owned(),
+    ])
+}
+
+/// Returns the command that archives a segment. It gets its name when it is whole, and none is replaced. After a crash PostgreSQL archives
+/// the last one again: that it is there already is a success, or nothing would be archived any more and the disk would fill.
+fn archive_command(archive: &Path) -> String {
+    let archive = archive.display();
+    format!(
+        "if test -f {archive}/%f; then cmp -s %p {archive}/%f; else cp %p {archive}/%f.new && sync {archive}/%f.new && \
+         mv {archive}/%f.new {archive}/%f && sync {archive}; fi"
+    )
+}
+
+/// Returns settings as arguments of the server. They are not written into its directory, which belongs to its user.
+fn to_arguments(settings: impl IntoIterator<Item = String>) -> Vec<String> {
+    settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]).collect()
+}
+
+/// Returns whether a path can be part of a shell command as it is.
+fn is_plain_path(path: &Path) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-".contains(byte);
+    path.is_absolute() && path.as_os_str().as_bytes().iter().all(plain)
+}
+
+/// Where the replay of a restored cluster ends.
+pub(crate) enum RecoveryTarget<'a> {
+    /// At the restore point of a backup.
+    Point(&'a str),
+    /// At a time.
+    Time(&'a str),
+    /// At the end of the archived log.
+    Latest,
+}
+
+/// A restored cluster before its first start.
+pub(crate) struct RestoredCluster {
+    paths: ClusterPaths,
+}
+
+impl RestoredCluster {
+    /// Prepares the directories of a cluster that is restored. What an interrupted restore left of the cluster is removed.
+    pub(crate) fn prepare_in(dir: &Path) -> anyhow::Result<Self> {
+        let paths = ClusterPaths::in_data_dir(dir);
+        ensure!(
+            is_plain_path(&paths.dir),
+            "{} must be a path of letters, digits and `/._-`: it becomes part of a command",
+            dir.display()
+        );
+        ensure!(running_server_pid(&paths).is_none(), "a database runs in {}", dir.display());
+        prepare_directories(&paths)?;
+        let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
+        fs::set_permissions(&paths.dir, fs::Permissions::from_mode(mode))?;
+        for directory in [&paths.data, &paths.restore_wal] {
+            if directory.exists() {
+                fs::remove_dir_all(directory)?;
+            }
+            create_directory(directory, 0o700)?;
+        }
+        Ok(Self { paths })
+    }
+
+    /// Returns the directory of the cluster's files.
+    pub(crate) fn data_path(&self) -> &Path {
+        &self.paths.data
+    }
+
+    /// Returns the directory of the segments that are replayed.
+    pub(crate) fn wal_path(&self) -> &Path {
+        &self.paths.restore_wal
+    }
+
+    /// Gives the files to PostgreSQL's user, and returns the arguments that say how far to replay. Segments come from the backup, then from
+    /// `archive`.
+    pub(crate) fn request_recovery(
+        &self,
+        target: &RecoveryTarget<'_>,
+        archive: Option<&Path>,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut fetch = format!("restore_command=cp {}/%f %p", self.paths.restore_wal.display());
+        if let Some(archive) = archive {
+            ensure!(
+                is_plain_path(archive),
+                "{} must be an absolute path of letters, digits and `/._-`: it becomes part of a command",
+                archive.display()
+            );
+            let later = format!(" || cp {}/%f %p", archive.display());
+            fetch.push_str(&later);
+        }
+        fs::write(self.paths.data.join("recovery.signal"), "")?;
+        for directory in [&self.paths.data, &self.paths.restore_wal] {
+            give_tree_to_postgres(directory)?;
+        }
+        for file in [&self.paths.password, &self.paths.runtime_password] {
+            if file.exists() {
+                chown_to_postgres(file)?;
+            }
+        }
+        let end = match target {
+            RecoveryTarget::Point(name) => Some(format!("recovery_target_name={name}")),
+            RecoveryTarget::Time(time) => Some(format!("recovery_target_time={time}")),
+            RecoveryTarget::Latest => None,
+        };
+        let promote = "recovery_target_action=promote".to_owned();
+        Ok(to_arguments([fetch, promote].into_iter().chain(end)))
+    }
+
+    /// Removes the segments that were replayed.
+    pub(crate) fn remove_segments(&self) -> anyhow::Result<()> {
+        if self.paths.restore_wal.exists() {
+            fs::remove_dir_all(&self.paths.restore_wal)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes PostgreSQL's user the owner of a directory and all that is in it, if we are root.
+fn give_tree_to_postgres(path: &Path) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    chown_to_postgres(path)?;
+    if fs::symlink_metadata(path)?.is_dir() {
+        for entry in fs::read_dir(path)? {
+            give_tree_to_postgres(&entry?.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Creates the cluster in a temporary place and renames it: after a kill, the next start begins anew.
@@ -434,7 +679,7 @@ async fn initialize_cluster(programs: &Path, paths: &ClusterPaths) -> anyhow::Re
     command
         .arg("-D")
         .arg(&draft)
-        .args(["-U", "cynode", "-A", "scram-sha-256", "-E", "UTF8", "--locale=C.UTF-8"])
+        .args(["-U", OWNER_ROLE, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C.UTF-8"])
         .arg(format!("--pwfile={}", paths.password.display()))
         .current_dir(&paths.dir);
     let output = command.output().await.context("initdb could not be started")?;
@@ -493,4 +738,31 @@ fn chown_to_postgres(path: &Path) -> anyhow::Result<()> {
     };
     chown(path, Some(user), Some(group))
         .with_context(|| format!("cannot give away {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_that_is_archived_again_is_there_already_and_another_one_never_replaces_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (archive, segment) = (dir.path().join("archive"), dir.path().join("segment"));
+        fs::create_dir(&archive).unwrap();
+        let run = |content: &str| {
+            fs::write(&segment, content).unwrap();
+            let command = archive_command(&archive)
+                .replace("%f", "000000010000000000000001")
+                .replace("%p", segment.to_str().unwrap());
+            std::process::Command::new("sh").arg("-c").arg(command).status().unwrap().success()
+        };
+        assert!(run("one"));
+        // PostgreSQL died before it noted that.
+        assert!(run("one"));
+        assert!(!run("two"));
+        let stored: Vec<_> =
+            fs::read_dir(&archive).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(stored, [archive.join("000000010000000000000001")]);
+        assert_eq!(fs::read_to_string(&stored[0]).unwrap(), "one");
+    }
 }

@@ -14,12 +14,14 @@ mod engine;
 mod gateway;
 mod mail;
 mod manager;
+mod master_key;
 mod planner;
 mod reader;
 mod retention;
 mod server;
 mod storage;
 mod telemetry;
+mod tls;
 
 use std::fmt;
 
@@ -28,21 +30,31 @@ use cynode_core::tuning::TuningNote;
 pub(crate) use auth::AuthConfig;
 pub(crate) use database::DatabaseConfig;
 pub(crate) use egress::EgressConfig;
-pub(crate) use engine::{EngineConfig, EnginePorts};
+pub(crate) use engine::{ENGINE_SOCKET_PREFIX, EngineConfig};
 pub(crate) use gateway::GatewayConfig;
 pub(crate) use mail::MailConfig;
 pub(crate) use manager::ManagerConfig;
+pub(crate) use master_key::{MasterKeyConfig, MasterKeySource};
 pub(crate) use planner::PlannerConfig;
 pub(crate) use reader::{ConfigSources, EffectiveSetting, UNSET_VALUE};
 pub(crate) use retention::RetentionConfig;
 pub(crate) use server::ServerConfig;
 pub(crate) use storage::StorageConfig;
 pub(crate) use telemetry::TelemetryConfig;
+pub(crate) use tls::{AcmeConfigSection, TlsConfig};
 
 /// Returns the directories of the program search path.
 #[expect(clippy::disallowed_methods, reason = "this is the config module")]
 pub(crate) fn search_path() -> Vec<std::path::PathBuf> {
     std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
+}
+
+/// Returns the variables of the environment that a supervised program gets.
+#[expect(clippy::disallowed_methods, reason = "this is the config module")]
+pub(crate) fn inherited_variables(
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(&is_wanted)).collect()
 }
 
 /// Returns whether the user disabled colours (<https://no-color.org>).
@@ -112,9 +124,11 @@ pub(crate) fn key_meaning(key: &str) -> Option<String> {
 #[derive(Debug)]
 pub(crate) struct CynodeConfig {
     pub(crate) server: ServerConfig,
+    pub(crate) tls: TlsConfig,
     pub(crate) database: DatabaseConfig,
     pub(crate) engine: EngineConfig,
     pub(crate) storage: StorageConfig,
+    pub(crate) master_key: MasterKeyConfig,
     pub(crate) gateway: GatewayConfig,
     pub(crate) egress: EgressConfig,
     /// The sections `audit` and `transcripts`.
@@ -134,6 +148,8 @@ pub(crate) struct LoadedConfig {
     pub(crate) config: CynodeConfig,
     pub(crate) effective: Vec<EffectiveSetting>,
     pub(crate) notes: Vec<TuningNote>,
+    /// Keys of connections that leave the machine in clear text, because `tls.insecure` allows it.
+    pub(crate) clear_text: Vec<String>,
 }
 
 /// All problems of a configuration.
@@ -158,9 +174,11 @@ impl CynodeConfig {
         let mut reader = reader::ConfigReader::new(sources);
         let config = Self {
             server: ServerConfig::read_section(&mut reader),
+            tls: TlsConfig::read_section(&mut reader),
             database: DatabaseConfig::read_section(&mut reader),
             engine: EngineConfig::read_section(&mut reader),
             storage: StorageConfig::read_section(&mut reader),
+            master_key: MasterKeyConfig::read_section(&mut reader),
             gateway: GatewayConfig::read_section(&mut reader),
             egress: EgressConfig::read_section(&mut reader),
             retention: RetentionConfig::read_sections(&mut reader),
@@ -170,16 +188,24 @@ impl CynodeConfig {
             auth: AuthConfig::read_section(&mut reader),
             planner: PlannerConfig::read_section(&mut reader),
         };
+        let clear_text = tls::check_connections(&config, &mut reader);
         let (effective, notes) = reader.finish_reading().map_err(ConfigProblems)?;
-        Ok(LoadedConfig { config, effective, notes })
+        Ok(LoadedConfig { config, effective, notes, clear_text })
     }
 }
 
 impl LoadedConfig {
-    /// Logs the clamped values.
+    /// Logs the clamped values, and what `tls.insecure` allows.
     pub(crate) fn log_adjustments(&self) {
         for note in &self.notes {
             tracing::warn!(event = "config.adjusted", "{note}");
+        }
+        for key in &self.clear_text {
+            tracing::warn!(
+                event = "tls.insecure",
+                key,
+                "tls.insecure is set: this connection leaves the machine without TLS, and everybody on the way can read and change it"
+            );
         }
     }
 }

@@ -4,7 +4,13 @@
 //! The engine may be restarted, wiped or replaced at any moment. The reconciler dispatches again what the engine lost; the
 //! lease and the checkpoint's number make duplicate calls harmless.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{
+    future::Future,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    pin::Pin,
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use cynode_app::background::reconciler::{DueRun, EngineError, EngineHealth, WorkflowEngine};
@@ -12,16 +18,60 @@ use reqwest::StatusCode;
 use serde_json::json;
 use tokio::{net::TcpStream, sync::Mutex};
 
-use crate::config;
+use crate::{config, restate};
 
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Address of a part of the engine.
+pub(crate) enum EngineAddress {
+    Url(String),
+    /// A socket in a directory that only the user of the engine and root may enter: the engine itself asks nobody for a credential.
+    Socket(PathBuf),
+}
+
+impl EngineAddress {
+    /// Reads an address of the configuration: a URL, or `unix:` and the path of a socket.
+    fn from_text(text: &str) -> Self {
+        match text.strip_prefix(config::ENGINE_SOCKET_PREFIX) {
+            Some(path) => Self::Socket(path.into()),
+            None => Self::Url(text.to_owned()),
+        }
+    }
+}
+
+/// A connected part of the engine.
+struct EngineConnection {
+    http: reqwest::Client,
+    base: String,
+    /// The address as people know it.
+    place: String,
+}
+
+impl EngineConnection {
+    fn new(address: EngineAddress) -> anyhow::Result<Self> {
+        let http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy();
+        Ok(match address {
+            EngineAddress::Url(url) => {
+                let base = url.trim_end_matches('/').to_owned();
+                Self { http: http.build()?, place: base.clone(), base }
+            }
+            EngineAddress::Socket(path) => {
+                let place = path.display().to_string();
+                Self {
+                    http: http.unix_socket(path).build()?,
+                    base: "http://localhost".to_owned(),
+                    place,
+                }
+            }
+        })
+    }
+}
+
 /// An engine over HTTP.
 pub(crate) struct RestateClient {
-    http: reqwest::Client,
-    ingress: String,
-    admin: Option<String>,
+    ingress: EngineConnection,
+    admin: Option<EngineConnection>,
     runner: Option<String>,
     /// Whether the runner was registered since this process started; one registration at a time.
     registered: Mutex<bool>,
@@ -29,25 +79,23 @@ pub(crate) struct RestateClient {
 
 /// Addresses of the engine and of the runner.
 pub(crate) struct EngineEndpoints {
-    pub(crate) ingress: String,
-    pub(crate) admin: Option<String>,
+    pub(crate) ingress: EngineAddress,
+    pub(crate) admin: Option<EngineAddress>,
     pub(crate) runner: Option<String>,
 }
 
 impl EngineEndpoints {
     /// Returns those of an external engine, if one is configured.
     pub(crate) fn from_config(config: &config::EngineConfig) -> Option<Self> {
-        let ingress = config.ingress_url.clone()?;
-        Some(Self { ingress, admin: config.admin_url.clone(), runner: config.runner_url.clone() })
+        let ingress = EngineAddress::from_text(config.ingress_url.as_deref()?);
+        let admin = config.admin_url.as_deref().map(EngineAddress::from_text);
+        Some(Self { ingress, admin, runner: config.runner_url.clone() })
     }
 
-    /// Returns those of the engine that `up` starts.
-    pub(crate) fn for_local_engine(ports: config::EnginePorts) -> Self {
-        Self {
-            ingress: format!("http://{}", ports.ingress),
-            admin: Some(format!("http://{}", ports.admin)),
-            runner: Some(format!("http://{}", ports.runner)),
-        }
+    /// Returns those of the engine that `up` starts in `directory`.
+    pub(crate) fn for_local_engine(directory: &Path, runner: SocketAddr) -> Self {
+        let [ingress, admin] = restate::engine_sockets(directory).map(EngineAddress::Socket);
+        Self { ingress, admin: Some(admin), runner: Some(format!("http://{runner}")) }
     }
 }
 
@@ -60,22 +108,19 @@ enum RegistrationReason {
 
 impl RestateClient {
     pub(crate) fn new(places: EngineEndpoints) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy().build()?;
-        let trim = |url: String| url.trim_end_matches('/').to_owned();
         Ok(Self {
-            http,
-            ingress: trim(places.ingress),
-            admin: places.admin.map(trim),
+            ingress: EngineConnection::new(places.ingress)?,
+            admin: places.admin.map(EngineConnection::new).transpose()?,
             runner: places.runner,
             registered: Mutex::new(false),
         })
     }
 
     async fn post_advance(&self, due: &DueRun) -> anyhow::Result<StatusCode> {
-        let url = format!("{}/TaskDriver/{}/advance/send", self.ingress, due.task);
+        let url = format!("{}/TaskDriver/{}/advance/send", self.ingress.base, due.task);
         // The idempotency key: a repeated dispatch is one call; a new wakeup, or a call since then, makes another.
         let key = format!("{}:{}:{}", due.run, due.wakes, due.fencing_token);
-        let answer = self.http.post(url).header("idempotency-key", key).send().await?;
+        let answer = self.ingress.http.post(url).header("idempotency-key", key).send().await?;
         Ok(answer.status())
     }
 
@@ -111,14 +156,16 @@ impl RestateClient {
             RegistrationReason::FirstTime => {}
             RegistrationReason::Forgotten => {
                 // Another request may have registered it while this one waited.
-                let known = self.http.get(format!("{admin}/services/TaskDriver")).send().await?;
+                let url = format!("{}/services/TaskDriver", admin.base);
+                let known = admin.http.get(url).send().await?;
                 if known.status().is_success() {
                     return Ok(());
                 }
             }
         }
         let body = json!({ "uri": runner, "force": true });
-        let answer = self.http.post(format!("{admin}/deployments")).json(&body).send().await?;
+        let url = format!("{}/deployments", admin.base);
+        let answer = admin.http.post(url).json(&body).send().await?;
         let status = answer.status();
         if !status.is_success() {
             let why = answer.text().await.unwrap_or_default();
@@ -135,12 +182,13 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl RestateClient {
     async fn probe_engine(&self) -> Result<String, String> {
-        let url = format!("{}/restate/health", self.ingress);
-        let answer = self.http.get(url).timeout(PROBE_TIMEOUT).send().await;
+        let place = &self.ingress.place;
+        let url = format!("{}/restate/health", self.ingress.base);
+        let answer = self.ingress.http.get(url).timeout(PROBE_TIMEOUT).send().await;
         match answer.map(|answer| answer.status()) {
             Ok(status) if status.is_success() => Ok("the engine answers".to_owned()),
-            Ok(status) => Err(format!("the engine at {} answers {status}", self.ingress)),
-            Err(_) => Err(format!("the engine at {} does not answer", self.ingress)),
+            Ok(status) => Err(format!("the engine at {place} answers {status}")),
+            Err(_) => Err(format!("the engine at {place} does not answer")),
         }
     }
 
@@ -170,8 +218,8 @@ impl WorkflowEngine for RestateClient {
         due: &'a DueRun,
     ) -> Pin<Box<dyn Future<Output = Result<(), EngineError>> + Send + 'a>> {
         Box::pin(async move {
-            let told =
-                self.advance_run(due).await.with_context(|| format!("engine at {}", self.ingress));
+            let place = &self.ingress.place;
+            let told = self.advance_run(due).await.with_context(|| format!("engine at {place}"));
             told.map_err(|error| EngineError(format!("{error:#}")))
         })
     }

@@ -1,27 +1,23 @@
-//! The gateway of this process: its master key, its egress, its audit records.
+//! The gateway of this process: its keys, its egress, its audit records.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fs, path::Path, sync::Arc};
 
 use anyhow::{Context, bail, ensure};
 use cynode_app::{
-    App, AppEnvironment, GatewayParts,
+    App, GatewayParts,
     delivery::repositories::RepositoryStore,
     manager::chat::ManagerEndpoint,
     models::inference::{self, InferenceRuntime},
     notifications,
-    platform::keys::InstallationKeys,
     tools::audit,
 };
 use cynode_gateway::{
     AllowedHosts, EgressClient, Gateway, GatewayOptions, tools,
     upstream::{self, UpstreamPool},
 };
+use cynode_net::tls::ClientTls;
 use cynode_notify::NotificationSender;
+use cynode_oidc::OidcClient;
 use cynode_sandbox::SandboxOptions;
 use data_encoding::HEXLOWER;
 use object_store::local::LocalFileSystem;
@@ -29,54 +25,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
 use crate::{
-    config::CynodeConfig,
-    restate::{create_private_dir, write_private_file},
+    config::CynodeConfig, identity_provider_file, master_key, restate::create_private_dir,
 };
-
-/// Writes a new master key.
-pub(crate) fn create_master_key(path: &Path) -> anyhow::Result<()> {
-    ensure!(!path.exists(), "{} is there already; it is not overwritten", path.display());
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    let key = AppEnvironment::from_system().random_bytes::<32>();
-    write_private_file(path, &format!("{}\n", HEXLOWER.encode(&key)))
-}
-
-/// Returns whether the configuration names the master key.
-pub(crate) const fn has_key_location(config: &CynodeConfig) -> bool {
-    config.storage.master_key_file.is_some() || config.storage.directory.is_some()
-}
-
-/// Reads the master key of an installation. It is never created here: with a different key every verification would fail.
-pub(crate) fn load_keys(config: &CynodeConfig) -> anyhow::Result<InstallationKeys> {
-    let path = key_file_path(config)?;
-    let text = fs::read_to_string(&path).with_context(|| {
-        format!(
-            "cannot read the master key {}: point storage.directory or storage.master_key_file at the installation's",
-            path.display()
-        )
-    })?;
-    let mode = fs::metadata(&path)?.permissions().mode();
-    ensure!(
-        mode.trailing_zeros() >= 6,
-        "others may read the master key {0}: chmod 600 {0}",
-        path.display()
-    );
-    let key = HEXLOWER.decode(text.trim().as_bytes()).ok().and_then(|key| key.try_into().ok());
-    let key: [u8; 32] = key.with_context(|| format!("{} holds no master key", path.display()))?;
-    Ok(InstallationKeys::from_master(&key))
-}
-
-fn key_file_path(config: &CynodeConfig) -> anyhow::Result<PathBuf> {
-    match (&config.storage.master_key_file, &config.storage.directory) {
-        (Some(file), _) => Ok(file.clone()),
-        (None, Some(directory)) => Ok(directory.join("master.key")),
-        (None, None) => bail!(
-            "no master key is named: point storage.directory at the installation's, or name the data directory of `cynode up` with --data-dir"
-        ),
-    }
-}
 
 /// Returns the address of the project manager, if one is connected.
 fn manager_endpoint(config: &CynodeConfig) -> anyhow::Result<Option<ManagerEndpoint>> {
@@ -90,7 +40,11 @@ fn manager_endpoint(config: &CynodeConfig) -> anyhow::Result<Option<ManagerEndpo
     if credential.len() < 32 {
         bail!("manager.credential_file {} holds fewer than 32 characters", file.display());
     }
-    Ok(Some(ManagerEndpoint::new(url, credential.to_owned().into())))
+    let manager = ManagerEndpoint::new(url, credential.to_owned().into());
+    Ok(Some(match &config.manager.ca_file {
+        Some(path) => manager.with_tls(ClientTls::trust_file(path).context("manager.ca_file")?)?,
+        None => manager,
+    }))
 }
 
 /// Builds the parts of notifications: their delivery, and the base of answer links.
@@ -158,14 +112,8 @@ pub(crate) async fn start_gateway(
 ) -> anyhow::Result<RunningGateway> {
     let directory =
         config.storage.directory.clone().context("set storage.directory, or use `cynode up`")?;
-    let key = key_file_path(config)?;
-    ensure!(
-        key.exists(),
-        "there is no master key {0}: point storage.directory or storage.master_key_file at the installation's, \
-         or make one for a new installation with `cynode admin master-key {0}`",
-        key.display()
-    );
-    let keys = load_keys(config)?;
+    master_key::ensure_key_exists(config)?;
+    let keys = master_key::load_keys(config, &app).await?;
     // It contains the source of every project, its artifacts and the responses of models.
     create_private_dir(&directory)?;
     let artifacts = directory.join("artifacts");
@@ -191,6 +139,8 @@ pub(crate) async fn start_gateway(
         None => models,
     };
     let app = app.with_models(models).with_notifications(notification_parts(config)?);
+    let app = app.with_identity_client(OidcClient::new(config.auth.private_issuers.clone())?);
+    identity_provider_file::apply_configured_file(&app, &config.auth).await?;
     tasks.spawn(inference::run_reservation_upkeep(app.clone(), stop.clone()));
     tasks.spawn(notifications::run_outbox_worker(
         app.clone(),
@@ -208,13 +158,16 @@ pub(crate) async fn start_gateway(
         records,
     )?;
     let options = GatewayOptions {
-        hosts: AllowedHosts(config.gateway.allowed_hosts.clone()),
+        // Nodes reach the port under the names of its certificate.
+        hosts: AllowedHosts(
+            config.gateway.allowed_hosts.iter().chain(&config.tls.names).cloned().collect(),
+        ),
         public_url: config
             .gateway
             .public_url
             .clone()
             .or_else(|| config.server.public_url.clone())
-            .unwrap_or_else(|| format!("http://{}", config.server.listen)),
+            .unwrap_or_else(|| crate::tls::user_port_url(config)),
         patience: config.server.limits.time,
         most_bytes: config.gateway.max_message_bytes,
     };

@@ -1,11 +1,27 @@
 //! An installation of `cynode up`, for the commands that a person runs on the same machine.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{File, TryLockError},
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 
-use crate::{cluster, config::CynodeConfig, restate::write_private_file};
+use crate::{
+    cluster,
+    config::CynodeConfig,
+    restate::{close_file_to_others, write_private_file},
+};
+
+/// File that locks a directory.
+pub(crate) const LOCK_FILE: &str = "lock";
+
+/// How long a predecessor that was killed may take to exit.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The installation to work on.
 #[derive(Args)]
@@ -31,6 +47,15 @@ impl InstallationArgs {
             config.database.url = Some(cluster::running_cluster_url(&dir)?);
         }
         Ok(())
+    }
+
+    /// Returns the data directory of an installation whose database is its own: only that one can be backed up as a whole.
+    pub(crate) fn own_data_dir(&self, config: &CynodeConfig) -> anyhow::Result<PathBuf> {
+        let dir = self.find_data_dir(config)?.filter(|dir| cluster::has_cluster(dir));
+        dir.context(
+            "the database is not of `cynode up`: back it up with PostgreSQL's own tools, then copy storage.directory \
+             (docs/guides/backup-and-restore.md)",
+        )
     }
 
     /// Returns its data directory; `None` if the configuration names a database and the user named no directory.
@@ -62,7 +87,7 @@ impl InstallationArgs {
 
 /// Returns whether the directory belongs to a `cynode up`.
 fn has_installation(dir: &Path) -> bool {
-    dir.join("lock").exists()
+    dir.join(LOCK_FILE).exists()
 }
 
 /// The two kinds of databases, as they are recorded.
@@ -98,6 +123,11 @@ pub(crate) fn ensure_same_database(dir: &Path, config: &CynodeConfig) -> anyhow:
     }
 }
 
+/// Returns whether an installation was started in that directory before: it has a database then.
+pub(crate) fn has_recorded_database(dir: &Path) -> bool {
+    database_record_path(dir).exists()
+}
+
 /// Records the database of the installation.
 pub(crate) fn record_database(dir: &Path, config: &CynodeConfig) -> anyhow::Result<()> {
     let now = if config.database.url.is_some() { EXTERNAL_DATABASE } else { OWN_DATABASE };
@@ -111,4 +141,36 @@ pub(crate) fn default_data_dir() -> anyhow::Result<PathBuf> {
     }
     let home = std::env::home_dir().context("there is no home directory: give --data-dir")?;
     Ok(home.join(".local/share/cynode"))
+}
+
+/// Locks a data directory: two instances in one directory would compete for the database, and two restores would write over each other.
+/// The lock ends with the process, whose id is in the file.
+pub(crate) fn lock_directory(dir: &Path) -> anyhow::Result<File> {
+    let path = dir.join(LOCK_FILE);
+    let unwritten = || format!("cannot write {}", path.display());
+    // The holder wrote its id there: the file must not be truncated before we hold the lock.
+    let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let mut file = opened.with_context(unwritten)?;
+    close_file_to_others(&file).with_context(unwritten)?;
+    // A predecessor that was killed just now may still be exiting.
+    let turn = Duration::from_millis(50);
+    let mut turns = LOCK_TIMEOUT.as_millis() / turn.as_millis();
+    while turns > 0 && matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+        std::thread::sleep(turn);
+        turns -= 1;
+    }
+    match file.try_lock() {
+        Ok(()) => {
+            file.set_len(0).with_context(unwritten)?;
+            writeln!(file, "{}", std::process::id()).with_context(unwritten)?;
+            Ok(file)
+        }
+        Err(TryLockError::WouldBlock) => {
+            bail!(
+                "another `cynode up` or `cynode restore` uses {}: stop it, or choose another --data-dir",
+                dir.display()
+            )
+        }
+        Err(TryLockError::Error(error)) => Err(error).context("cannot lock the data directory"),
+    }
 }

@@ -2,19 +2,24 @@
 //!
 //! **Invariant**: this is the only crate that reads the environment, and `config` is the only module in it that does.
 
+mod backup;
 mod browser;
 mod cluster;
 mod commands;
 mod config;
 mod engine;
 mod gateway;
+mod identity_provider_file;
 mod installation;
+mod master_key;
 mod open_files;
 mod output;
+mod program_zone;
 mod redact;
 mod restate;
 mod supervise;
 mod telemetry;
+mod tls;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -55,7 +60,11 @@ enum CynodeCommand {
     /// Serve the HTTP API on an existing database.
     Serve,
     /// Migrate the database schema.
-    Migrate(InstallationArgs),
+    Migrate(commands::migrate::MigrateArgs),
+    /// Back up an installation of `cynode up` while it runs: database, files and keys, encrypted.
+    Backup(commands::backup::BackupArgs),
+    /// Restore a backup into an empty data directory, or check that it can be restored.
+    Restore(commands::restore::RestoreArgs),
     /// Check this machine and show how to fix what is missing.
     Doctor(commands::doctor::DoctorArgs),
     /// Show and check the configuration.
@@ -68,7 +77,7 @@ enum CynodeCommand {
         #[command(subcommand)]
         command: commands::admin::AdminCommand,
     },
-    /// Verify that the audit log of tool calls is complete and unchanged.
+    /// Verify that the audit log of tool calls and privileged events is complete and unchanged.
     Audit {
         #[command(flatten)]
         installation: InstallationArgs,
@@ -128,10 +137,10 @@ fn run_command(cli: CynodeCli) -> anyhow::Result<ExitCode> {
         CynodeCommand::Up(up) => commands::up::run_up(up, &mut loaded),
         CynodeCommand::Demo(demo) => commands::demo::run_demo(demo, &loaded.config),
         CynodeCommand::Serve => commands::serve::run_serve(loaded),
-        CynodeCommand::Migrate(installation) => {
-            commands::migrate::run_migrate(&installation, &mut loaded)
-        }
-        CynodeCommand::Doctor(doctor) => commands::doctor::run_doctor(&doctor, &loaded.config),
+        CynodeCommand::Migrate(migrate) => commands::migrate::run_migrate(&migrate, &mut loaded),
+        CynodeCommand::Backup(backup) => commands::backup::run_backup(&backup, &mut loaded),
+        CynodeCommand::Restore(restore) => commands::restore::run_restore(&restore, &loaded.config),
+        CynodeCommand::Doctor(doctor) => commands::doctor::run_doctor(&doctor, &mut loaded.config),
         CynodeCommand::Config(command) => commands::config::run_config(&command, &loaded),
         CynodeCommand::Admin { installation, command } => {
             commands::admin::run_admin(&command, &installation, &mut loaded)

@@ -1,4 +1,4 @@
-//! The engine that `cynode up` runs: on loopback, without telemetry, with its own key that signs its calls.
+//! The engine that `cynode up` runs: on sockets, without telemetry, with its own key that signs its calls.
 
 use std::{
     fs,
@@ -16,13 +16,25 @@ use ring::{
 };
 
 use crate::{
-    config::EnginePorts,
+    program_zone::ProgramZone,
     supervise::{SupervisedProgram, find_on_path},
 };
 
 /// How to install the engine.
 pub(crate) const INSTALL_HINT: &str = "`scripts/install` of the source installs it by its lockfile (or \
      `npm install -g --ignore-scripts @restatedev/restate-server@1.7.12`, or put the binary of that release on the PATH)";
+
+/// The version of the engine that CyNode is tested with.
+pub(crate) const TESTED_VERSION: &str = "1.7.12";
+
+/// Returns whether an engine that prints this version is of the tested release: patches may differ.
+pub(crate) fn is_tested_release(printed: &str) -> bool {
+    let tested = TESTED_VERSION.rsplit_once('.').map(|(release, _)| release);
+    printed
+        .split_whitespace()
+        .filter_map(|word| word.rsplit_once('.'))
+        .any(|(release, _)| Some(release) == tested)
+}
 
 /// Finds the engine's program. npm puts a script on the path that starts it: the script's child would survive a kill, so the
 /// program itself is used.
@@ -46,19 +58,44 @@ pub(crate) fn find_engine_program() -> Option<PathBuf> {
 pub(crate) struct EngineFiles {
     dir: PathBuf,
     pub(crate) public_key: PathBuf,
+    zone: ProgramZone,
+}
+
+/// Name of the engine's only node, which is also that of the directory of its data and sockets.
+const ENGINE_NODE_NAME: &str = "cynode";
+
+/// Returns the sockets of the engine in `dir` for calls and for its administration.
+pub(crate) fn engine_sockets(dir: &Path) -> [PathBuf; 2] {
+    ["ingress.sock", "admin.sock"].map(|name| dir.join("data").join(ENGINE_NODE_NAME).join(name))
 }
 
 impl EngineFiles {
-    /// Prepares an engine in `dir`: its key is created once, its configuration is rewritten.
-    pub(crate) fn prepare_in(dir: &Path, ports: EnginePorts) -> anyhow::Result<Self> {
+    /// Prepares an engine in `dir`: its key is created once, its configuration is rewritten. The directory is ours, so that the user of the
+    /// engine cannot exchange files that we write; only `data` is its own.
+    pub(crate) fn prepare_in(dir: &Path, zone: ProgramZone) -> anyhow::Result<Self> {
         create_private_dir(dir)?;
+        fs::set_permissions(dir, fs::Permissions::from_mode(zone.directory_mode()))?;
         let private_key = dir.join("key.pem");
         let public_key = dir.join("key.pub");
         if !private_key.exists() || !public_key.exists() {
             create_key_pair(&private_key, &public_key)?;
         }
-        fs::write(dir.join("config.toml"), render_engine_config(dir, ports, &private_key))?;
-        Ok(Self { dir: dir.to_owned(), public_key })
+        let config = dir.join("config.toml");
+        write_private_file(&config, &render_engine_config(dir, &private_key))?;
+        for file in [&private_key, &config] {
+            zone.own_file(file)?;
+        }
+        let data = dir.join("data");
+        fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o700))?;
+        zone.own_tree(&data)?;
+        let [ingress, _] = engine_sockets(dir);
+        ensure!(
+            ingress.as_os_str().len() <= 107,
+            "the path {} is too long for a socket: choose a shorter --data-dir",
+            ingress.display()
+        );
+        Ok(Self { dir: dir.to_owned(), public_key, zone })
     }
 
     /// Returns the program for the supervisor.
@@ -68,7 +105,7 @@ impl EngineFiles {
         SupervisedProgram {
             timer_slack: Some(TIMER_SLACK),
             after_start: Some(relax_clock),
-            ..SupervisedProgram::new("restate-server", path, arguments, log)
+            ..SupervisedProgram::new("restate-server", path, arguments, log, self.zone.clone())
         }
     }
 }
@@ -100,29 +137,23 @@ fn relax_clock(engine: u32) -> bool {
     false
 }
 
-fn render_engine_config(dir: &Path, ports: EnginePorts, private_key: &Path) -> String {
-    let EnginePorts { ingress, admin, node, .. } = ports;
+fn render_engine_config(dir: &Path, private_key: &Path) -> String {
     let (dir, key) = (dir.display(), private_key.display());
     format!(
         r#"# Written by `cynode up` at every start.
-node-name = "cynode"
+node-name = "{ENGINE_NODE_NAME}"
 base-dir = "{dir}/data"
 disable-telemetry = true
 default-num-partitions = 4
-listen-mode = "tcp"
-bind-address = "{node}"
-advertised-address = "http://{node}"
+# Its ports ask nobody for a credential: it has sockets in its own directory and no port.
+listen-mode = "unix"
 log-format = "json"
 rocksdb-total-memory-size = "256 MiB"
 # It is the only one of its cluster: nobody else is to be heard of, often or at all.
 gossip-tick-interval = "1s"
 metadata-update-interval = "60s"
 
-[ingress]
-bind-address = "{ingress}"
-
 [admin]
-bind-address = "{admin}"
 disable-web-ui = true
 heartbeat-interval = "10s"
 
@@ -186,15 +217,93 @@ pub(crate) fn close_file_to_others(file: &fs::File) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Writes a private file atomically.
+/// Writes a private file atomically. It is on the disk under its name when this returns: what refers to it may be stored then.
 pub(crate) fn write_private_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    let draft = path.with_extension("new");
-    let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft);
+    let draft = write_private_draft(path, text)?;
+    fs::rename(&draft, path).with_context(|| format!("{} could not be written", path.display()))?;
+    sync_parent(path)
+}
+
+/// Writes a private file that is never replaced. Returns `false` if there is one already, also if another process wrote it just now.
+pub(crate) fn create_private_file(path: &Path, text: &str) -> anyhow::Result<bool> {
+    if path.exists() {
+        return Ok(false);
+    }
+    let draft = write_private_draft(path, text)?;
+    let linked = fs::hard_link(&draft, path);
+    fs::remove_file(&draft)?;
+    match linked {
+        Ok(()) => sync_parent(path).map(|()| true),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
+    }
+}
+
+/// Writes the draft of a file beside it. Each process has its own, so that two of them never write one file.
+fn write_private_draft(path: &Path, text: &str) -> anyhow::Result<PathBuf> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let draft = PathBuf::from(name);
+    // One that a process of this id left when it was killed.
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot replace {}", draft.display()));
+        }
+        _ => {}
+    }
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
     let mut file = file.with_context(|| format!("cannot write {}", draft.display()))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&draft, path)?;
-    ensure!(path.exists(), "{} could not be written", path.display());
-    Ok(())
+    Ok(draft)
+}
+
+/// Writes the entry of a file in its directory to the disk.
+fn sync_parent(path: &Path) -> anyhow::Result<()> {
+    let directory = match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    let synced = fs::File::open(directory).and_then(|directory| directory.sync_all());
+    synced.with_context(|| format!("cannot write {} to the disk", directory.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_of_another_release_is_not_the_tested_one() {
+        let printed = [
+            "restate-server 1.7.12",
+            "restate-server 1.7.99 (x86_64-unknown-linux-musl)",
+            "restate-server 1.8.0",
+            "restate-server 11.7.12",
+            "restate-server",
+            "",
+        ];
+        assert_eq!(printed.map(is_tested_release), [true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn a_private_file_that_is_there_is_not_replaced_and_no_draft_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("master.key.next");
+        assert!(create_private_file(&path, "first").unwrap());
+        assert!(!create_private_file(&path, "second").unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first");
+        write_private_file(&path, "third").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "third");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let names: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["master.key.next"]);
+    }
+
+    #[test]
+    fn the_tested_version_is_the_one_that_is_installed() {
+        let pinned = include_str!("../../../scripts/engine/package.json");
+        assert!(pinned.contains(&format!("\"@restatedev/restate-server\": \"{TESTED_VERSION}\"")));
+        assert!(INSTALL_HINT.contains(&format!("@{TESTED_VERSION}`")));
+    }
 }

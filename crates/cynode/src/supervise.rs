@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{output, restate::open_private_log};
+use crate::{output, program_zone::ProgramZone, restate::open_private_log};
 
 /// Backoff between restarts.
 const RESTART_BACKOFF: Backoff =
@@ -56,6 +56,8 @@ pub(crate) struct SupervisedProgram {
     pub(crate) path: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) log: PathBuf,
+    /// Its Unix user and its environment.
+    pub(crate) zone: ProgramZone,
     /// A command that helps the person to find the problem, besides the log.
     pub(crate) advice: Option<String>,
     /// How late its timers may fire, so that an idle program wakes less often. Its threads and children inherit it.
@@ -71,8 +73,10 @@ impl SupervisedProgram {
         path: PathBuf,
         arguments: Vec<OsString>,
         log: PathBuf,
+        zone: ProgramZone,
     ) -> Self {
-        Self { name, path, arguments, log, advice: None, timer_slack: None, after_start: None }
+        let (advice, timer_slack, after_start) = (None, None, None);
+        Self { name, path, arguments, log, zone, advice, timer_slack, after_start }
     }
 
     /// Keeps it running until `stop`; then ends it and all its children. Repeated exits are reported in the terminal.
@@ -210,6 +214,7 @@ impl SupervisedProgram {
     fn spawn_child(&self) -> anyhow::Result<Child> {
         let log = open_private_log(&self.log)?;
         let mut command = Command::new("setpriv");
+        self.zone.apply_to(&mut command);
         command
             // If this process is killed, its children are killed too.
             .arg("--pdeathsig=KILL")
@@ -333,7 +338,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = |name: &str| {
             let arguments = vec!["-c".into(), "umask 0; echo secret".into()];
-            SupervisedProgram::new("sh", "/bin/sh".into(), arguments, dir.path().join(name))
+            let log = dir.path().join(name);
+            SupervisedProgram::new("sh", "/bin/sh".into(), arguments, log, ProgramZone::example())
         };
         let (new, old) = (program("new.log"), program("old.log"));
         fs::write(&old.log, "earlier\n").unwrap();
@@ -346,13 +352,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_program_gets_its_environment_and_nothing_of_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let arguments =
+            vec!["-c".into(), "env | grep -v -e ^_= -e ^PWD= -e ^SHLVL= | cut -d= -f1".into()];
+        let (log, zone) = (dir.path().join("log"), ProgramZone::example());
+        let program = SupervisedProgram::new("sh", "/bin/sh".into(), arguments, log, zone);
+        assert!(program.run_until_success(&CancellationToken::new()).await);
+        assert_eq!(fs::read_to_string(&program.log).unwrap(), "PATH\n");
+    }
+
+    #[tokio::test]
     async fn a_program_begins_with_its_timer_slack_and_this_thread_keeps_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let own = rustix::thread::current_timer_slack().unwrap();
         let arguments = vec!["-c".into(), "cat /proc/self/timerslack_ns".into()];
+        let (log, zone) = (dir.path().join("log"), ProgramZone::example());
         let program = SupervisedProgram {
             timer_slack: Some(Duration::from_millis(50)),
-            ..SupervisedProgram::new("sh", "/bin/sh".into(), arguments, dir.path().join("log"))
+            ..SupervisedProgram::new("sh", "/bin/sh".into(), arguments, log, zone)
         };
         assert!(program.run_until_success(&CancellationToken::new()).await);
         assert_eq!(fs::read_to_string(&program.log).unwrap(), "50000000\n");

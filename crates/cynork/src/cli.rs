@@ -11,7 +11,7 @@ use cynode_core::trace::TraceId;
 use secrecy::SecretString;
 
 use crate::{
-    client::ApiClient,
+    client::{ApiClient, ClientTransport},
     commands, complete,
     config::{CliEnvironment, ConfigFile, DEFAULT_URL},
     context::CliContext,
@@ -46,6 +46,13 @@ pub(crate) struct GlobalArgs {
     /// URL of the installation; defaults to `CYNORK_URL`, then to the one you logged in to, then to `http://127.0.0.1:12080`.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
+    /// Certificate authority (PEM) of the installation, if your machine does not trust it; defaults to `CYNORK_CA_FILE`, then to the one that
+    /// you logged in with.
+    #[arg(long, global = true, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// Allow clear text beyond this machine: everybody on the way can read your password and session.
+    #[arg(long, global = true)]
+    insecure: bool,
     /// Configuration file; defaults to `cynork/config.toml` in your configuration directory.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -116,9 +123,15 @@ pub(crate) enum CynorkCommand {
     /// Manage policy rules.
     #[command(subcommand)]
     Rule(commands::rule::RuleCommand),
+    /// Manage your second factor: one-time passwords for your logins.
+    #[command(subcommand)]
+    SecondFactor(commands::second_factor::SecondFactorCommand),
     /// Manage your API keys.
     #[command(subcommand)]
     ApiKey(commands::api_key::ApiKeyCommand),
+    /// Manage the tokens with which a directory provisions users and groups by SCIM.
+    #[command(subcommand)]
+    ScimToken(commands::scim_token::ScimTokenCommand),
     /// Manage the tokens of agents.
     #[command(subcommand)]
     AgentToken(commands::agent_token::AgentTokenCommand),
@@ -128,6 +141,9 @@ pub(crate) enum CynorkCommand {
     /// Manage nodes, the machines that run jobs.
     #[command(subcommand)]
     Node(commands::node::NodeCommand),
+    /// Show the certificates of the installation.
+    #[command(subcommand)]
+    Certificate(commands::certificate::CertificateCommand),
     /// Manage the images allowed for sandboxes.
     #[command(subcommand)]
     Image(commands::image::ImageCommand),
@@ -152,6 +168,18 @@ pub(crate) enum CynorkCommand {
     /// Manage groups of users.
     #[command(subcommand)]
     Group(commands::group::GroupCommand),
+    /// Manage identity providers, by which people log in.
+    #[command(subcommand)]
+    IdentityProvider(commands::identity_provider::IdentityProviderCommand),
+    /// Manage your accounts at identity providers.
+    #[command(subcommand)]
+    Identity(commands::identity::IdentityCommand),
+    /// List and end sessions.
+    #[command(subcommand)]
+    Session(commands::session::SessionCommand),
+    /// Confirm the login of a device without a browser.
+    #[command(subcommand)]
+    Device(commands::device::DeviceCommand),
     /// Manage notification channels.
     #[command(subcommand)]
     Channel(commands::channel::ChannelCommand),
@@ -247,16 +275,33 @@ fn suggest_command(error: &clap::Error, arguments: &[OsString]) -> Option<&'stat
     suggestions::find_command_hint(&words)
 }
 
+/// What the command line says about the connection.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionArgs {
+    pub(crate) url: Option<String>,
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) ca_file: Option<PathBuf>,
+    pub(crate) insecure: bool,
+}
+
 /// Builds a client of the selected installation, with its stored session.
 pub(crate) fn connect_client(
-    url: Option<String>,
-    config: Option<PathBuf>,
+    named: ConnectionArgs,
     environment: &CliEnvironment,
 ) -> Result<(ApiClient, ConfigFile)> {
-    let file = ConfigFile::load_config(config, environment)?;
+    let ConnectionArgs { url, config, ca_file, insecure } = named;
+    let mut file = ConfigFile::load_config(config, environment)?;
+    if let Some(path) = ca_file.or_else(|| environment.ca_file.clone()) {
+        // A login stores it with the address. It is found from any directory.
+        file.kept.ca_file = Some(std::path::absolute(&path).unwrap_or(path));
+    }
     let url = url.or_else(|| environment.url.clone());
     let url = url.or_else(|| file.kept.url.clone()).unwrap_or_else(|| DEFAULT_URL.to_owned());
-    let mut client = ApiClient::new(&validate_base_url(&url)?)?;
+    let transport = ClientTransport {
+        ca_file: file.kept.ca_file.clone(),
+        insecure: insecure || file.kept.insecure.unwrap_or(false),
+    };
+    let mut client = ApiClient::with_transport(&validate_base_url(&url)?, transport)?;
     // A session is sent only to the installation that issued it.
     let ours =
         file.kept.url.as_deref().is_none_or(|kept| kept.trim_end_matches('/') == client.base_url());
@@ -272,7 +317,13 @@ pub(crate) fn connect_client(
 }
 
 fn run_cli(cli: CynorkCli, environment: CliEnvironment, out: CliOutput) -> Result<()> {
-    let (client, file) = connect_client(cli.globals.url, cli.globals.config, &environment)?;
+    let named = ConnectionArgs {
+        url: cli.globals.url,
+        config: cli.globals.config,
+        ca_file: cli.globals.ca_file,
+        insecure: cli.globals.insecure,
+    };
+    let (client, file) = connect_client(named, &environment)?;
     let mut client = client.with_call_log(cli.globals.verbose);
     if let Some(trace) = cli.globals.trace_id {
         client = client.with_trace(trace);
@@ -298,7 +349,7 @@ fn run_cli(cli: CynorkCli, environment: CliEnvironment, out: CliOutput) -> Resul
     })
 }
 
-/// Validates an address and adds its scheme. Plain HTTP is allowed only on this machine, because the session would be readable.
+/// Validates the form of an address. Whether clear text may go there is decided by the client.
 pub(crate) fn validate_base_url(given: &str) -> Result<String> {
     let url = url::Url::parse(given).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let url = url.ok_or_else(|| {
@@ -332,10 +383,13 @@ impl CynorkCommand {
             Self::Usage(usage) => usage.run(context).await,
             Self::Tool(tool) => tool.run(context).await,
             Self::Rule(rule) => rule.run(context).await,
+            Self::SecondFactor(second_factor) => second_factor.run(context).await,
             Self::ApiKey(api_key) => api_key.run(context).await,
+            Self::ScimToken(scim_token) => scim_token.run(context).await,
             Self::AgentToken(agent_token) => agent_token.run(context).await,
             Self::Audit(audit) => audit.run(context).await,
             Self::Node(node) => node.run(context).await,
+            Self::Certificate(certificate) => certificate.run(context).await,
             Self::Image(image) => image.run(context).await,
             Self::Schedule(schedule) => schedule.run(context).await,
             Self::Skill(skill) => skill.run(context).await,
@@ -344,6 +398,10 @@ impl CynorkCommand {
             Self::Settings(settings) => settings.run(context).await,
             Self::User(user) => user.run(context).await,
             Self::Group(group) => group.run(context).await,
+            Self::IdentityProvider(provider) => provider.run(context).await,
+            Self::Identity(identity) => identity.run(context).await,
+            Self::Session(session) => session.run(context).await,
+            Self::Device(device) => device.run(context).await,
             Self::Channel(channel) => channel.run(context).await,
             Self::Notification(notification) => notification.run(context).await,
             Self::Handoff(handoff) => handoff.run(context).await,

@@ -1,9 +1,21 @@
 //! The client of the public HTTP API.
 
-use std::{collections::VecDeque, fmt::Write as _, time::Duration};
+use std::{
+    collections::VecDeque,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use cynode_core::trace::{TraceId, TraceParent};
-use cynode_net::sse::{RawSseEvent, SseEventParser};
+use cynode_core::{
+    releases::{RELEASE_HEADER, Release, ReleaseSkew},
+    trace::{TraceId, TraceParent},
+};
+use cynode_net::{
+    sse::{RawSseEvent, SseEventParser},
+    tls::ClientTls,
+    transport::{Transport, check_transport},
+};
 use cynode_wire::{platform::problem::ProblemDetails, tasks::events::STREAM_FAILED_KIND};
 use reqwest::{Method, Response};
 use secrecy::{ExposeSecret, SecretString};
@@ -51,6 +63,16 @@ pub struct ApiClient {
     trace: TraceId,
     /// Whether each request is logged to standard error.
     told: bool,
+    transport: ClientTransport,
+}
+
+/// How a client may reach an installation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientTransport {
+    /// Certificate authority to trust instead of those of the machine.
+    pub ca_file: Option<PathBuf>,
+    /// Whether clear text may go beyond this machine.
+    pub insecure: bool,
 }
 
 /// A request that has not been sent yet.
@@ -167,19 +189,49 @@ fn percent_encode(text: &str) -> String {
 }
 
 impl ApiClient {
-    /// Builds a client of the installation at an address.
+    /// Builds a client of the installation at an address, which trusts the roots of the machine. Clear text beyond this machine is refused.
     pub fn new(base: &str) -> Result<Self> {
-        let mut http = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
-        // Without TLS no certificates are loaded, and there is no proxy on this machine.
-        if base.starts_with("http://") {
-            http = http.tls_certs_only([]).no_proxy();
+        Self::with_transport(base, ClientTransport::default())
+    }
+
+    /// Builds a client of the installation at an address.
+    pub fn with_transport(base: &str, transport: ClientTransport) -> Result<Self> {
+        let reached = check_transport(base, transport.insecure).map_err(|error| {
+            CliError::new(CliErrorKind::Refused, error.to_string())
+                .with_fix("use the https address of the installation, or --insecure if nobody else is on the way")
+        })?;
+        // A redirect would carry a password or a session to another address.
+        let mut http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(10))
+            .redirect(reqwest::redirect::Policy::none());
+        match reached {
+            Transport::Encrypted => {
+                let tls = ClientTls::from_files(transport.ca_file.as_deref(), None);
+                let configured = tls.and_then(|tls| tls.configure_client(http));
+                http = configured.map_err(|error| {
+                    CliError::new(CliErrorKind::Usage, format!("--ca-file: {error}"))
+                })?;
+            }
+            // Without TLS no certificates are loaded, and there is no proxy on this machine.
+            Transport::Loopback => http = http.tls_certs_only([]).no_proxy(),
+            Transport::Insecure => {
+                http = http.tls_certs_only([]).no_proxy();
+                crate::output::print_stderr_line(&format!(
+                    "warning: {base} is not encrypted: everybody on the way can read and change what is sent"
+                ));
+            }
         }
         let http = http.build().map_err(|error| {
             CliError::internal_error(format!("no HTTP client could be made: {error}"))
         })?;
         let base = base.trim_end_matches('/').to_owned();
         let trace = TraceId::from_random(rand::random);
-        Ok(Self { http, base, token: None, trace, told: false })
+        Ok(Self { http, base, token: None, trace, told: false, transport })
+    }
+
+    /// Returns the certificate authority that other programs have to trust, if the machine does not.
+    pub fn ca_file(&self) -> Option<&Path> {
+        self.transport.ca_file.as_deref()
     }
 
     /// Sets the session token.
@@ -206,7 +258,8 @@ impl ApiClient {
     /// Returns a client of another installation with the same settings. It has no session token: that belongs to the
     /// installation that issued it.
     pub fn for_base_url(&self, base: &str) -> Result<Self> {
-        Ok(Self::new(base)?.with_call_log(self.told).with_trace(self.trace))
+        let other = Self::with_transport(base, self.transport.clone())?;
+        Ok(other.with_call_log(self.told).with_trace(self.trace))
     }
 
     /// Returns whether there is a session token.
@@ -337,6 +390,7 @@ impl ApiClient {
         }
         let place = TraceParent { trace: self.trace, span: rand::random::<u64>().max(1), flags: 1 };
         request = request.header("traceparent", place.to_string());
+        request = request.header(RELEASE_HEADER, Release::CURRENT.to_string());
         if method != Method::GET {
             let key =
                 call.key.clone().unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
@@ -354,7 +408,9 @@ impl ApiClient {
                 call.operation.id
             ));
         }
-        answer
+        let answer = answer?;
+        ensure_release_fits(answer.headers())?;
+        Ok(answer)
     }
 
     /// Sends a request and parses its response with any status, such as that of a server that is not ready.
@@ -386,6 +442,29 @@ impl ApiClient {
             failure: None,
         })
     }
+}
+
+/// Refuses the answer of a server that is more than one release away. A server that names no release is not refused.
+fn ensure_release_fits(headers: &reqwest::header::HeaderMap) -> Result<()> {
+    let Some(named) = headers.get(RELEASE_HEADER) else { return Ok(()) };
+    let own = Release::CURRENT;
+    let server = named.to_str().ok().and_then(|text| text.parse::<Release>().ok());
+    let (detail, fix) = match server.map(|server| (server, own.skew_of(server))) {
+        Some((_, ReleaseSkew::Compatible)) => return Ok(()),
+        Some((server, ReleaseSkew::TooOld)) => (
+            format!("the server is {server} and this `cynork` is {own}: the server is too old"),
+            format!("install `cynork` {server}, or ask an admin to upgrade the server"),
+        ),
+        Some((server, ReleaseSkew::TooNew)) => (
+            format!("the server is {server} and this `cynork` is {own}: it is too old"),
+            format!("install `cynork` {server}"),
+        ),
+        None => (
+            "the server names a release that this `cynork` does not understand".to_owned(),
+            "install the `cynork` of the server".to_owned(),
+        ),
+    };
+    Err(CliError::new(CliErrorKind::Conflict, detail).with_fix(fix))
 }
 
 /// Returns the error for an installation that does not respond, or not in a known protocol.

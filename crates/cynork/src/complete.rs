@@ -118,7 +118,12 @@ impl CompletionLine {
 /// Fetches the names from the installation, each with a description.
 fn look_up_names(kind: CompletionKind, line: CompletionLine) -> Result<Vec<(String, String)>> {
     let environment = CliEnvironment::from_process();
-    let (client, file) = cli::connect_client(line.url, line.config, &environment)?;
+    let named = cli::ConnectionArgs {
+        url: line.url,
+        config: line.config,
+        ..cli::ConnectionArgs::default()
+    };
+    let (client, file) = cli::connect_client(named, &environment)?;
     if !client.has_token() {
         return Ok(Vec::new());
     }

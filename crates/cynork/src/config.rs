@@ -23,6 +23,8 @@ pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:12080";
 pub(crate) struct CliEnvironment {
     pub(crate) url: Option<String>,
     pub(crate) token: Option<SecretString>,
+    /// Certificate authority of the installation.
+    pub(crate) ca_file: Option<PathBuf>,
     pub(crate) no_colour: bool,
     /// Whether the terminal only supports plain lines.
     pub(crate) dumb: bool,
@@ -46,6 +48,7 @@ impl CliEnvironment {
         Self {
             url: text("CYNORK_URL"),
             token: text("CYNORK_TOKEN").map(SecretString::from),
+            ca_file: given("CYNORK_CA_FILE").map(PathBuf::from),
             no_colour: given("NO_COLOR").is_some() || dumb,
             dumb,
             editor: text("VISUAL").or_else(|| text("EDITOR")),
@@ -68,6 +71,12 @@ pub(crate) struct StoredConfig {
     /// The credential helper: a program and its arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credential_helper: Option<Vec<String>>,
+    /// Certificate authority of the installation, if the machine does not trust it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Whether clear text may go beyond this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) insecure: Option<bool>,
     /// The default project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) project: Option<String>,

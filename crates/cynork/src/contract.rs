@@ -52,11 +52,19 @@ use JsonAnswer::{Anything, Document, Lines, Nothing, Own};
 
 promises! {
     "setup" calls [LOGIN BOOTSTRAP] gives Document("UserView");
-    "login" calls [LOGIN ME] gives Document("MeView");
+    "login" calls [LOGIN BEGIN_DEVICE_LOGIN REDEEM_DEVICE_CODE ME] gives Document("MeView");
     "logout" calls [LOGOUT] gives Nothing;
     "whoami" calls [ME] gives Document("MeView");
+    "password" calls [CHANGE_PASSWORD] gives Nothing;
+    "break-glass" calls [REDEEM_BREAK_GLASS ME] gives Document("MeView");
+    "second-factor show" calls [GET_SECOND_FACTOR] gives Document("SecondFactorView");
+    "second-factor enrol" calls [BEGIN_SECOND_FACTOR CONFIRM_SECOND_FACTOR] gives Document("RecoveryCodes");
+    "second-factor verify" calls [VERIFY_SECOND_FACTOR] gives Document("SecondFactorView");
+    "second-factor recovery-codes" calls [ISSUE_RECOVERY_CODES] gives Document("RecoveryCodes");
+    "second-factor delete" calls [DELETE_SECOND_FACTOR] gives Nothing;
     "status" calls [HEALTHZ READYZ READINESS GET_PROJECT] gives Own(forms::status_schema);
     "doctor" calls [DIAGNOSE] gives Document("Diagnosis");
+    "keyring" calls [GET_KEYRING] gives Document("KeyringView");
     "run" calls [ME READINESS GET_PROJECT CREATE_PROJECT GET_REPOSITORY IMPORT_REPOSITORY CREATE_TASK LIST_TASKS GET_TASK
         FOLLOW_EVENTS TASK_TIMELINE LIST_HANDOFFS GET_HANDOFF LIST_REPORTS SUM_USAGE JOB_EVENTS LIST_APPROVALS
         GET_APPROVAL DECIDE_APPROVAL EXPLAIN_MODELS EFFECTIVE_PREFERENCES APPROVE_TASK ANSWER_TASK TASK_EVIDENCE PULL_REQUEST_FILES
@@ -79,6 +87,9 @@ promises! {
     "audit head" calls [AUDIT_HEADS] gives Document("AuditHeads");
     "audit consistency" calls [AUDIT_CONSISTENCY] gives Document("AuditConsistency");
     "audit bundle" calls [GET_PROJECT ME LIST_TASKS GET_TASK EXPORT_AUDIT] gives Lines("AuditBundleLine");
+    "audit sink list" calls [LIST_AUDIT_SINKS] gives Document("UnpagedList_AuditSinkView");
+    "audit sink set" calls [SET_AUDIT_SINK] gives Document("AuditSinkView");
+    "audit sink delete" calls [DELETE_AUDIT_SINK] gives Nothing;
     "sample" calls [ME SET_PROVIDER SET_MODEL CREATE_PROJECT IMPORT_REPOSITORY SET_PREFERENCE] gives Own(forms::sample_schema);
     "project pull" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::pull_schema);
     "project clone" calls [GET_REPOSITORY PROJECT_REFS PROJECT_PACK] gives Own(forms::clone_schema);
@@ -199,8 +210,11 @@ promises! {
     "rule history" calls [RULE_HISTORY] gives Document("UnpagedList_RuleVersionView");
     "rule vocabulary" calls [RULE_VOCABULARY] gives Document("RuleVocabulary");
     "api-key list" calls [LIST_USERS ME LIST_API_KEYS] gives Document("Page_ApiKeyView");
-    "api-key create" calls [CREATE_API_KEY] gives Document("CreatedApiKey");
+    "api-key create" calls [GET_PROJECT CREATE_API_KEY] gives Document("CreatedApiKey");
     "api-key revoke" calls [LIST_API_KEYS REVOKE_API_KEY] gives Document("ApiKeyView");
+    "scim-token list" calls [LIST_SCIM_TOKENS] gives Document("UnpagedList_ScimTokenView");
+    "scim-token create" calls [CREATE_SCIM_TOKEN] gives Document("CreatedScimToken");
+    "scim-token revoke" calls [LIST_SCIM_TOKENS REVOKE_SCIM_TOKEN] gives Document("ScimTokenView");
     "agent-token list" calls [GET_PROJECT LIST_AGENT_TOKENS] gives Document("Page_AgentTokenView");
     "agent-token issue" calls [GET_PROJECT ME LIST_TASKS GET_TASK ISSUE_AGENT_TOKEN] gives Document("IssuedAgentToken");
     "agent-token revoke" calls [REVOKE_AGENT_TOKEN] gives Nothing;
@@ -213,6 +227,7 @@ promises! {
     "node undrain" calls [LIST_NODES UPDATE_NODE] gives Document("NodeView");
     "node label" calls [LIST_NODES UPDATE_NODE] gives Document("NodeView");
     "node delete" calls [LIST_NODES DELETE_NODE] gives Nothing;
+    "certificate list" calls [LIST_CERTIFICATES] gives Document("UnpagedList_CertificateView");
     "image list" calls [LIST_IMAGES] gives Document("UnpagedList_String");
     "image allow" calls [ALLOW_IMAGE] gives Nothing;
     "image disallow" calls [DISALLOW_IMAGE] gives Nothing;
@@ -236,6 +251,17 @@ promises! {
     "user create" calls [CREATE_USER] gives Document("UserView");
     "user show" calls [LIST_USERS ME GET_USER] gives Document("UserView");
     "user update" calls [LIST_USERS ME UPDATE_USER] gives Document("UserView");
+    "identity-provider list" calls [LIST_IDENTITY_PROVIDERS] gives Document("IdentityProviderList");
+    "identity-provider set" calls [LIST_IDENTITY_PROVIDERS LIST_GROUPS SET_IDENTITY_PROVIDER] gives Document("IdentityProviderView");
+    "identity-provider test" calls [TEST_IDENTITY_PROVIDER] gives Document("DiscoveryView");
+    "identity-provider delete" calls [DELETE_IDENTITY_PROVIDER] gives Nothing;
+    "identity list" calls [LIST_IDENTITIES] gives Document("IdentityList");
+    "identity unlink" calls [UNLINK_IDENTITY] gives Nothing;
+    "session list" calls [LIST_USERS ME LIST_SESSIONS] gives Document("Page_OpenSessionView");
+    "session end" calls [END_SESSION] gives Nothing;
+    "device show" calls [GET_DEVICE_LOGIN] gives Document("DeviceLoginView");
+    "device approve" calls [GET_DEVICE_LOGIN DECIDE_DEVICE_LOGIN] gives Document("DeviceLoginView");
+    "device deny" calls [DECIDE_DEVICE_LOGIN] gives Document("DeviceLoginView");
     "group list" calls [LIST_GROUPS] gives Document("Page_GroupView");
     "group create" calls [CREATE_GROUP] gives Document("GroupView");
     "group update" calls [LIST_GROUPS LIST_USERS ME UPDATE_GROUP] gives Document("GroupView");
@@ -255,7 +281,8 @@ promises! {
     "link show" calls [LOOK] gives Own(forms::link_schema);
     "link answer" calls [ANSWER] gives Own(forms::link_answer_schema);
     "metrics" calls [METRICS] gives Own(forms::metrics_schema);
-    "api" calls [HOME RECEIVE_HOOK SUBSCRIBE_BROWSER VIEW_INBOX_ITEM WEB_PUSH_KEY] gives Anything;
+    "api" calls [HOME RECEIVE_HOOK SUBSCRIBE_BROWSER VIEW_INBOX_ITEM WEB_PUSH_KEY LOGIN_OPTIONS START_PROVIDER_LOGIN
+        FINISH_PROVIDER_LOGIN BACKCHANNEL_LOGOUT LINK_IDENTITY PROVIDER_LOGOUT] gives Anything;
     "completions" calls [] gives Own(forms::completions_schema);
     "man" calls [] gives Own(forms::man_pages_schema);
     "config show" calls [] gives Own(forms::config_schema);

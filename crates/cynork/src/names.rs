@@ -100,6 +100,16 @@ pub(crate) const API_KEY: NamedResource = NamedResource {
     paged: true,
 };
 
+/// A token of a directory.
+pub(crate) const SCIM_TOKEN: NamedResource = NamedResource {
+    what: "token of a directory",
+    prefix: "sct_",
+    list: operations::LIST_SCIM_TOKENS,
+    name: "name",
+    id: "id",
+    paged: false,
+};
+
 impl NamedResource {
     /// Resolves a name to an id; an id is returned unchanged.
     pub(crate) async fn resolve_id(self, context: &CliContext, named: &str) -> Result<String> {

@@ -45,9 +45,9 @@ pub(crate) async fn audit_heads(
     if !(1..=500).contains(&limit) {
         return Err(ApiError::Malformed("`limit` is 1 to 500".into()));
     }
-    let key = call.app.gateway_parts()?.keys.verifying_key();
+    let keys = call.app.gateway_parts()?.keys.public_keys();
     let found = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { audit::list_audit_heads(ctx, &key, query.chain, limit).await })
+        Box::pin(async move { audit::list_audit_heads(ctx, &keys, query.chain, limit).await })
     });
     Ok(Json(found.await?))
 }
@@ -75,9 +75,9 @@ pub(crate) async fn audit_consistency(
     Query(query): Query<ConsistencyQuery>,
 ) -> Result<Json<AuditConsistency>, ApiError> {
     let ConsistencyQuery { chain, from, to } = query;
-    let key = call.app.gateway_parts()?.keys.verifying_key();
+    let keys = call.app.gateway_parts()?.keys.public_keys();
     let proof = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { audit::prove_append_only(ctx, &key, chain, from, to).await })
+        Box::pin(async move { audit::prove_append_only(ctx, &keys, chain, from, to).await })
     });
     Ok(Json(proof.await?))
 }
@@ -165,9 +165,9 @@ pub(crate) async fn prove_call(
     call: AuthenticatedCall,
     Path(id): Path<CallId>,
 ) -> Result<Json<UnpagedList<AuditProof>>, ApiError> {
-    let key = call.app.gateway_parts()?.keys.verifying_key();
+    let keys = call.app.gateway_parts()?.keys.public_keys();
     let found = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { audit::prove_call_for_caller(ctx, id, &key).await })
+        Box::pin(async move { audit::prove_call_for_caller(ctx, id, &keys).await })
     });
     Ok(Json(UnpagedList::new(found.await?)))
 }
@@ -195,9 +195,9 @@ pub(crate) async fn export_audit(
         return Err(ApiError::Malformed("`limit` is 1 to 5000".into()));
     }
     let wanted = filter.into_search(None, limit);
-    let key = call.app.gateway_parts()?.keys.verifying_key();
+    let keys = call.app.gateway_parts()?.keys.public_keys();
     let text = call.app.read(&call.request, |ctx| {
-        Box::pin(async move { audit::export_records(ctx, &key, wanted).await })
+        Box::pin(async move { audit::export_records(ctx, &keys, wanted).await })
     });
     let headers = [
         (header::CONTENT_TYPE, "application/x-ndjson"),

@@ -18,10 +18,11 @@ use cynode_core::{
 };
 use cynode_wire::{
     nodes::{
-        AskChallenge, AskNodeToken, AskPermission, ChangeNode, ClaimAssignments, EventsReceipt,
-        HeartbeatAnswer, IssueJoinToken, IssuedJoinToken, JobAssignments, JobEventView, JobEvents,
-        JoinNode, JoinedNode, NodeChallenge, NodeHeartbeat, NodeResult, NodeToken, NodeView,
-        PermissionAnswer, StoredBlob, VerifiedNode, VerifyNode,
+        AskCertificate, AskChallenge, AskNodeToken, AskPermission, ChangeNode, ClaimAssignments,
+        EventsReceipt, HeartbeatAnswer, IssueJoinToken, IssuedJoinToken, JobAssignments,
+        JobEventView, JobEvents, JoinNode, JoinedNode, NodeCertificate, NodeChallenge,
+        NodeHeartbeat, NodeResult, NodeToken, NodeView, PermissionAnswer, StoredBlob, VerifiedNode,
+        VerifyNode,
     },
     tasks::events::{JOB_ENDED_KIND, JOB_EVENT_KIND, STREAM_FAILED_KIND},
     workflow::jobs::JobStatusView,
@@ -49,8 +50,9 @@ pub(crate) async fn issue_join_token(
     call: MutationCall<IssueJoinToken>,
 ) -> Result<MutationResponse, ApiError> {
     let MutationCall { app, request, body } = call;
+    let own = app.clone();
     let issued = app.run_secret_mutation(&request, |ctx| {
-        Box::pin(async move { nodes::issue_join_token(ctx, body).await })
+        Box::pin(async move { nodes::issue_join_token(&own, ctx, body).await })
     });
     Ok(MutationResponse(StatusCode::CREATED, issued.await?))
 }
@@ -234,6 +236,15 @@ pub(crate) async fn verify(
     call: AnonymousCall<VerifyNode>,
 ) -> Result<Json<VerifiedNode>, ApiError> {
     Ok(Json(nodes::verify_node(&call.app, &call.request, &call.body).await?))
+}
+
+/// Issues a client certificate for a signed challenge. It needs no certificate, so that a node whose certificate has expired gets another.
+#[utoipa::path(post, path = "/v1/nodes/certificate", tag = "nodes", request_body = AskCertificate,
+    responses((status = OK, body = NodeCertificate)))]
+pub(crate) async fn certificate(
+    call: AnonymousCall<AskCertificate>,
+) -> Result<Json<NodeCertificate>, ApiError> {
+    Ok(Json(nodes::renew_certificate(&call.app, &call.request, &call.body).await?))
 }
 
 /// Reports the measured capabilities of the node.

@@ -6,12 +6,17 @@ use axum::{
 use cynode_app::{
     Error,
     background::{doctor, health},
+    platform::certificates,
 };
 use cynode_core::{ids::ProjectId, roles::UserRole};
-use cynode_wire::platform::health::{Diagnosis, HealthStatus, Readiness};
+use cynode_wire::platform::{
+    certificates::CertificateView,
+    health::{Diagnosis, HealthStatus, Readiness},
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use super::tools::UnpagedList;
 use crate::{
     AppState,
     error::ApiError,
@@ -62,6 +67,20 @@ pub(crate) async fn readiness(
 #[utoipa::path(get, path = "/v1/doctor", tag = "operation", responses((status = OK, body = Diagnosis)))]
 pub(crate) async fn diagnose(call: AuthenticatedCall) -> Result<Json<Diagnosis>, ApiError> {
     Ok(Json(doctor::diagnose_installation(&call.app, &call.request).await?))
+}
+
+/// Lists the certificates of the ports, of the certificate authority and of its clients, each with what is wrong with it. For admins.
+#[utoipa::path(
+    get,
+    path = "/v1/certificates",
+    tag = "operation",
+    responses((status = OK, body = UnpagedList<CertificateView>)),
+)]
+pub(crate) async fn list_certificates(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<CertificateView>>, ApiError> {
+    let found = certificates::list_certificates(&call.app, &call.request).await?;
+    Ok(Json(UnpagedList::new(found)))
 }
 
 /// Subject of the readiness check.

@@ -288,6 +288,10 @@ async fn a_key_cannot_make_keys_and_no_key_lives_zero_days() {
     let admin = app.admin().await;
     let token = admin.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
     let program = app.anonymous().with_token(&token);
+    program.post("/v1/api-keys", json!({ "name": "more" })).await.expect(403);
+    let body = json!({ "name": "accounts", "scopes": ["accounts"] });
+    let token = admin.post("/v1/api-keys", body).await.expect(201).text("token");
+    let program = app.anonymous().with_token(&token);
     program.post("/v1/api-keys", json!({ "name": "more" })).await.expect(409);
     for days in [0, 3651] {
         let body = json!({ "name": "ci", "expires_in_days": days });
@@ -361,21 +365,63 @@ async fn a_password_that_an_admin_sets_puts_out_whoever_else_got_in_as_that_user
 async fn whoever_changes_their_own_password_stays_logged_in_and_keeps_their_keys_unless_asked() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
-    let key = admin.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
+    let user = json!({ "handle": "bob", "display_name": "Bob", "password": PASSWORD });
+    admin.post("/v1/users", user).await.expect(201);
+    let log_in = async |password: &str| {
+        let body = json!({ "handle": "bob", "password": password });
+        app.anonymous().post("/v1/sessions", body).await
+    };
+    let here = app.anonymous().with_token(&log_in(PASSWORD).await.expect(201).text("token"));
+    let elsewhere = app.anonymous().with_token(&log_in(PASSWORD).await.expect(201).text("token"));
+    let key = here.post("/v1/api-keys", json!({ "name": "ci" })).await.expect(201).text("token");
     let program = app.anonymous().with_token(&key);
-    let path = format!("/v1/users/{}", admin.user.unwrap());
-    admin.patch(&path, json!({ "password": PASSWORD })).await.expect(200);
-    let login = json!({ "handle": "admin", "password": PASSWORD });
-    let session = app.anonymous().post("/v1/sessions", login).await.expect(201).text("token");
-    let elsewhere = app.anonymous().with_token(&session);
 
-    admin.patch(&path, json!({ "password": "another password" })).await.expect(200);
+    let change = json!({ "old_password": PASSWORD, "new_password": "another password" });
+    here.put("/v1/me/password", change).await.expect(204);
     elsewhere.get("/v1/me").await.expect(401);
-    admin.get("/v1/me").await.expect(200);
+    here.get("/v1/me").await.expect(200);
     program.get("/v1/me").await.expect(200);
-    admin.patch(&path, json!({ "revoke_keys": true })).await.expect(200);
+    log_in(PASSWORD).await.expect(401);
+    log_in("another password").await.expect(201);
+    let change = json!({
+        "old_password": "another password", "new_password": PASSWORD, "revoke_keys": true,
+    });
+    here.put("/v1/me/password", change).await.expect(204);
     program.get("/v1/me").await.expect(401);
-    admin.get("/v1/me").await.expect(200);
+    here.get("/v1/me").await.expect(200);
+}
+
+#[tokio::test]
+async fn the_own_password_is_changed_with_the_old_one_in_a_session_and_in_no_other_way() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let user =
+        json!({ "handle": "bob", "display_name": "Bob", "password": PASSWORD, "role": "admin" });
+    let id = admin.post("/v1/users", user).await.expect(201).text("id");
+    let login = json!({ "handle": "bob", "password": PASSWORD });
+    let bob = app.anonymous().post("/v1/sessions", login).await.expect(201).text("token");
+    let bob = app.anonymous().with_token(&bob);
+    let change = |old: &str, new: &str| json!({ "old_password": old, "new_password": new });
+    let refused = bob.put("/v1/me/password", change("wrong password!", "a longer one")).await;
+    assert_eq!(refused.expect(422).text("detail"), "your present password is another one");
+    let refused = bob.put("/v1/me/password", change(PASSWORD, "short")).await.expect(422);
+    assert_eq!(refused.text("detail"), "a password has 12 to 256 characters");
+    let refused = bob.put("/v1/me/password", change(PASSWORD, PASSWORD)).await.expect(422);
+    assert_eq!(refused.text("detail"), "the new password is the old one");
+    // An admin cannot pass by the old password.
+    bob.patch(&format!("/v1/users/{id}"), json!({ "password": "a longer one" })).await.expect(409);
+    // A key that may change accounts is no session.
+    let body = json!({ "name": "ci", "scopes": ["accounts"] });
+    let key = bob.post("/v1/api-keys", body).await.expect(201).text("token");
+    let program = app.anonymous().with_token(&key);
+    let refused =
+        program.put("/v1/me/password", change(PASSWORD, "a longer one")).await.expect(403);
+    assert_eq!(refused.text("code"), "key_denied");
+    // Guesses in a session are throttled like those at the login.
+    for _ in 0..10 {
+        bob.put("/v1/me/password", change("wrong password!", "a longer one")).await;
+    }
+    bob.put("/v1/me/password", change(PASSWORD, "a longer one")).await.expect(429);
 }
 
 #[tokio::test]

@@ -98,6 +98,29 @@ async fn the_trace_of_a_request_is_in_the_answer_and_in_the_event() {
 }
 
 #[tokio::test]
+async fn a_program_more_than_one_release_away_is_refused_with_what_to_do() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let own = env!("CARGO_PKG_VERSION");
+    let answer = admin.get("/v1/me").await.expect(200);
+    assert_eq!(answer.headers["cynode-release"], own);
+    let minor: u32 = env!("CARGO_PKG_VERSION_MINOR").parse().unwrap();
+    let major = env!("CARGO_PKG_VERSION_MAJOR");
+    let with = |release: String| admin.with_header("cynode-release", &release);
+    with(own.to_owned()).get("/v1/me").await.expect(200);
+    with(format!("{major}.{}.0", minor + 1)).get("/v1/me").await.expect(200);
+    let later = format!("{major}.{}.0", minor + 2);
+    let refused = with(later.clone()).get("/v1/me").await.expect(426);
+    assert_eq!(refused.text("code"), "release_skew");
+    let detail = format!("the program is {later} and the server is {own}: the server is too old");
+    assert_eq!(refused.text("detail"), detail);
+    // Nothing is done before it is refused.
+    let body = json!({ "slug": "web", "title": "Web" });
+    with("next".to_owned()).post("/v1/projects", body).await.expect(426);
+    assert_eq!(app.db.number("SELECT count(*) FROM projects").await, 0);
+}
+
+#[tokio::test]
 async fn a_ready_installation_says_so_and_names_what_is_left_to_do() {
     let app = TestApp::new().await;
     let ready = app.anonymous().get("/readyz").await.expect(200).json();

@@ -646,6 +646,48 @@ async fn a_branch_that_the_forge_refuses_is_a_failure_in_words() {
     assert_eq!((shown, forge.pulls().len()), (vec!["failed".to_owned()], 0));
 }
 
+/// What a restore writes down.
+const RESTORED: &str =
+    "INSERT INTO installation_epochs (epoch, reason, began_at, backup_id, backup_taken_at)
+    VALUES (2, 'restored', now(), gen_random_uuid(), now())";
+
+#[tokio::test]
+async fn a_restored_installation_builds_upon_what_the_lost_one_pushed_for_the_task() {
+    let (desk, forge) = at_forge(ForgeKind::Gitea).await;
+    desk.worked(&desk.drive.task, TWO).await;
+    let task = &desk.drive.task;
+    let branch = format!("cynode/mend-it-{}", &task[task.len() - 8..]);
+    let message = format!("Say two\n\nCyNode-Task: {task}\n");
+    let there = forge.directory();
+    let lost = git(&there, &["commit-tree", "main^{tree}", "-p", "main", "-m", &message]);
+    forge.force(&branch, &lost);
+    desk.drive.app.db.execute(RESTORED).await;
+    let opened = desk.open(task).await.unwrap().unwrap();
+    let head = opened.head_commit.clone().unwrap();
+    assert_eq!((opened.branch.as_str(), forge.tip(&branch)), (branch.as_str(), Some(head.clone())));
+    let parents = git(&there, &["log", "-1", "--format=%P", &head]);
+    assert_eq!(parents, format!("{} {lost}", desk.base), "nothing is forced");
+    assert_eq!(git(&there, &["show", &format!("{head}:a.txt")]), "one\ntwo");
+    // Stopped before that was written down, the repetition takes what it pushed itself.
+    desk.drive.app.db.execute(OPENING).await;
+    let again = desk.open(task).await.unwrap().unwrap();
+    assert_eq!((again.head_commit, forge.tip(&branch)), (Some(head.clone()), Some(head)));
+    assert_eq!(forge.pulls().len(), 1);
+}
+
+#[tokio::test]
+async fn a_restored_installation_takes_nobody_elses_commit_for_its_own() {
+    let (desk, forge) = at_forge(ForgeKind::Github).await;
+    desk.worked(&desk.drive.task, TWO).await;
+    let task = &desk.drive.task;
+    let branch = format!("cynode/mend-it-{}", &task[task.len() - 8..]);
+    let other = forge.commit(&branch, "b.txt", "somebody else's\n");
+    desk.drive.app.db.execute(RESTORED).await;
+    let refused = desk.open(task).await.unwrap_err();
+    assert!(matches!(refused, Error::UpstreamRejected(_)), "{refused:?}");
+    assert_eq!(forge.tip(&branch), Some(other));
+}
+
 #[tokio::test]
 async fn where_only_a_branch_is_wanted_no_pull_request_is_opened_there() {
     let (desk, forge) = at_forge(ForgeKind::Github).await;

@@ -60,9 +60,10 @@ impl Scene {
     }
 }
 
-/// The same person with a key that does not end.
+/// The same person with a key that lives for years.
 async fn lasting(client: &Client) -> Client {
-    let key = client.post("/v1/api-keys", json!({ "name": "test" })).await.expect(201);
+    let body = json!({ "name": "test", "expires_in_days": 3650 });
+    let key = client.post("/v1/api-keys", body).await.expect(201);
     client.with_token(&key.text("token"))
 }
 
@@ -173,6 +174,28 @@ async fn a_process_that_dies_while_it_fires_leaves_nothing_behind_and_another_do
     scene.app.db.execute("ALTER TABLE schedules DROP CONSTRAINT dies").await;
     assert_eq!(schedules::fire_due_schedules(&replica(&scene.app, 9)).await.unwrap(), 1);
     assert_eq!(scene.tasks().await, ["nightly-20261102-0900"]);
+}
+
+#[tokio::test]
+async fn what_was_due_before_a_restore_is_left_to_a_person_and_later_times_are_done() {
+    let scene = Scene::new().await;
+    let daily = scene.daily(json!({})).await;
+    let restored =
+        "INSERT INTO installation_epochs (epoch, reason, began_at, backup_id, backup_taken_at)
+        VALUES (2, 'restored', '2026-11-02 10:00Z', gen_random_uuid(), '2026-11-02 08:00Z')";
+    scene.app.db.execute(restored).await;
+    scene.at(datetime!(2026-11-02 10:01 UTC));
+    assert_eq!(scene.turn().await, 1);
+    let held = scene.read(&daily).await;
+    assert_eq!(
+        (&held["last_firing"]["outcome"], &held["last_firing"]["missed_count"]),
+        (&json!("skipped"), &json!(1))
+    );
+    assert!(held["last_firing"]["note"].as_str().unwrap().contains("restored"), "{held}");
+    assert_eq!(scene.tasks().await, Vec::<String>::new());
+    scene.at(datetime!(2026-11-03 09:00 UTC));
+    assert_eq!(scene.turn().await, 1);
+    assert_eq!(scene.tasks().await, ["nightly-20261103-0900"]);
 }
 
 #[tokio::test]
@@ -342,9 +365,13 @@ async fn a_schedule_of_somebody_who_may_no_longer_ask_is_switched_off() {
     let scene = Scene::new().await;
     let path = scene.daily(json!({})).await;
     let read = async |path: &str| scene.admin.get(path).await.expect(200).json();
-    // The account is switched off.
+    // The account is switched off. A key changes accounts only if it was made for that.
+    let chief = json!({ "name": "accounts", "expires_in_days": 365, "scopes": ["accounts"] });
+    let session = scene.app.user("chief", Some(UserRole::Admin)).await;
+    let key = session.post("/v1/api-keys", chief).await.expect(201).text("token");
+    let chief = session.with_token(&key);
     let user = format!("/v1/users/{}", scene.ada.user.unwrap());
-    scene.admin.patch(&user, json!({ "active": false })).await.expect(200);
+    chief.patch(&user, json!({ "active": false })).await.expect(200);
     scene.at(NINE);
     assert_eq!(scene.turn().await, 1);
     let refused = read(&path).await;
@@ -361,7 +388,7 @@ async fn a_schedule_of_somebody_who_may_no_longer_ask_is_switched_off() {
     assert_eq!(scene.tasks().await, ["nightly-20261103-0900"]);
 
     // The role in the project is taken away.
-    scene.admin.patch(&user, json!({ "active": true })).await.expect(200);
+    chief.patch(&user, json!({ "active": true })).await.expect(200);
     let other = scene.daily(json!({ "name": "other" })).await;
     let member = format!("/v1/projects/web/members/{}", scene.ada.user.unwrap());
     scene.admin.delete(&member).await.expect(204);

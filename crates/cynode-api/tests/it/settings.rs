@@ -114,7 +114,7 @@ async fn what_would_be_ignored_is_refused_with_what_is_right() {
     );
     let told = refused("nope", json!(true)).await;
     assert!(
-        told.starts_with("there is no setting `nope`; there are `artifacts.max_bytes_per_task`, "),
+        told.starts_with("there is no setting `nope`; there are `approvals.four_eyes`, "),
         "{told}"
     );
     let listed = admin.get("/v1/settings").await.expect(200).json();

@@ -57,9 +57,9 @@ async fn the_key_of_an_installation_is_made_once_and_stored_sealed() {
     let first = futures::future::join_all((0..4).map(|_| public_key(&ada))).await;
     let key = public_key(&admin).await;
     assert_eq!(first, vec![key; 4]);
-    // A nonce, the 32 bytes of the key and a tag.
+    // The name of the key that seals it, a nonce, the 32 bytes of the key and a tag.
     let stored = "SELECT octet_length(sealed_private_key)::bigint FROM web_push_keys";
-    assert_eq!(app.db.number(stored).await, 24 + 32 + 16);
+    assert_eq!(app.db.number(stored).await, 24 + 24 + 32 + 16);
 }
 
 #[tokio::test]
@@ -267,15 +267,19 @@ async fn a_subscription_ends_with_the_session_that_made_it() {
     ada.delete("/v1/sessions/current").await.expect(204);
     assert_eq!(app.db.texts(CHANGES).await, ["added", "removed"]);
     // Somebody who changes their own password keeps this browser and loses the others.
-    let own = format!("/v1/users/{}", admin.user.unwrap());
-    admin.patch(&own, json!({ "password": PASSWORD })).await.expect(200);
-    let login = json!({ "handle": "admin", "password": PASSWORD });
-    let session = app.anonymous().post("/v1/sessions", login).await.expect(201).text("token");
-    let elsewhere = app.anonymous().with_token(&session);
-    subscribe(&admin, &service.subscribe()).await;
+    let carol = json!({ "handle": "carol", "display_name": "Carol", "password": PASSWORD });
+    admin.post("/v1/users", carol).await.expect(201);
+    let log_in = async || {
+        let login = json!({ "handle": "carol", "password": PASSWORD });
+        let session = app.anonymous().post("/v1/sessions", login).await.expect(201);
+        app.anonymous().with_token(&session.text("token"))
+    };
+    let (here, elsewhere) = (log_in().await, log_in().await);
+    subscribe(&here, &service.subscribe()).await;
     subscribe(&elsewhere, &service.subscribe()).await;
-    admin.patch(&own, json!({ "password": "another horse battery" })).await.expect(200);
-    assert_eq!(browsers(&admin).await, ["browser 2"]);
+    let change = json!({ "old_password": PASSWORD, "new_password": "another horse battery" });
+    here.put("/v1/me/password", change).await.expect(204);
+    assert_eq!(browsers(&here).await, ["browser 2"]);
     // Somebody who is switched off is told nowhere.
     let bob = app.user("bob", Some(UserRole::Viewer)).await;
     subscribe(&bob, &service.subscribe()).await;

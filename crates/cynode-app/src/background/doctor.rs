@@ -7,16 +7,24 @@ use cynode_core::{nodes::NodeState, roles::UserRole};
 use cynode_db::{
     models::registry::{self, ProviderKey, ProviderRecord},
     nodes::{self, NodeRecord},
-    platform::health::{self as database, ProviderHealth},
+    platform::{
+        backup::{self, BackupRecord},
+        database_roles::{self, RolePrivileges},
+        health::{self as database, ProviderHealth},
+    },
+    tools::audit_export,
 };
-use cynode_wire::platform::health::{Diagnosis, DiagnosisCheck, ReadinessCheck, ReadinessStatus};
+use cynode_wire::platform::{
+    health::{Diagnosis, DiagnosisCheck, ReadinessCheck, ReadinessStatus},
+    keys::KeyringView,
+};
 use object_store::{ObjectStoreExt, PutPayload, path::Path};
 use time::OffsetDateTime;
 
-use super::health;
+use super::{health, key_rotation};
 use crate::{
     App, Error, OperationRequest,
-    platform::operation,
+    platform::{certificates, operation},
     workflow::placement::{is_alive, takes_jobs},
 };
 
@@ -27,6 +35,10 @@ const SERVER_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// early or too late.
 const MAX_CLOCK_SKEW: time::Duration = time::Duration::seconds(2);
 const MAX_USABLE_CLOCK_SKEW: time::Duration = time::Duration::seconds(30);
+
+/// Age of the last backup from which on the check warns, and from which on it fails: a day with some time to make it, and a week.
+const MAX_BACKUP_AGE: time::Duration = time::Duration::hours(26);
+const MAX_USABLE_BACKUP_AGE: time::Duration = time::Duration::days(7);
 
 /// How far back calls of models are looked at.
 const PROVIDER_HEALTH_PERIOD: time::Duration = time::Duration::hours(1);
@@ -59,8 +71,13 @@ pub async fn diagnose_installation(
     let keys = registry::list_provider_keys(&mut conn).await?;
     let calls = database::list_provider_health(&mut conn, now - PROVIDER_HEALTH_PERIOD).await?;
     let nodes = nodes::list_nodes(&mut conn).await?;
+    let backups = backup::list_backups(&mut conn, 1).await?;
+    let role = database_roles::get_role_privileges(&mut conn).await?;
     drop(conn);
     checks.push(check_clock(now, facts.now).into());
+    checks.push(check_database_role(&role).into());
+    checks.push(check_keys(&key_rotation::describe_keyring(app).await?, now).into());
+    checks.extend(check_audit_sinks(app, now).await?.into_iter().map(DiagnosisCheck::from));
     checks.push(check_storage(app).await.into());
     for provider in &providers {
         let own = calls.iter().find(|calls| calls.provider == provider.name);
@@ -68,12 +85,63 @@ pub async fn diagnose_installation(
     }
     checks.extend(nodes.iter().filter_map(check_node).map(DiagnosisCheck::from));
     checks.push(check_versions(&nodes, &facts.version).into());
-    checks.push(DiagnosisCheck::unknown_check(
-        "backups",
-        "the server does not know whether PostgreSQL, the stored files and the master key are backed up",
-        "back up the database, `storage.directory` and the master key together, and try to restore them",
-    ));
+    checks.extend(certificates::check_certificates(app, now));
+    checks.push(match backups.first() {
+        Some(last) => check_last_backup(last, now).into(),
+        None => DiagnosisCheck::unknown_check(
+            "backups",
+            "the server does not know whether PostgreSQL, the stored files and the master key are backed up",
+            "back up the database, `storage.directory` and the master key together, and try to restore them",
+        ),
+    });
     Ok(checks.into())
+}
+
+/// Checks the age of the last backup and whether it was restored for a trial.
+pub fn check_last_backup(last: &BackupRecord, now: OffsetDateTime) -> ReadinessCheck {
+    const NAME: &str = "backups";
+    let age = now - last.taken_at;
+    let detail = format!("the last backup is {} hours old", age.whole_hours());
+    let command = "cynode backup DIRECTORY --verify --recipient AGE1… --identity FILE";
+    match (&last.verified_at, last.problems.first()) {
+        (_, Some(problem)) => {
+            let detail = format!("{detail}, and cannot be relied on: {problem}");
+            ReadinessCheck::failed_check(NAME, detail, "make another backup")
+                .with_commands([command])
+        }
+        _ if age > MAX_USABLE_BACKUP_AGE => {
+            ReadinessCheck::failed_check(NAME, detail, "make a backup").with_commands([command])
+        }
+        (None, None) => {
+            let detail = format!("{detail}, and was never restored for a trial");
+            let fix = "verify it on a machine that has the key";
+            let check = format!(
+                "cynode restore --check {} --identity FILE --public-key HEX",
+                last.location
+            );
+            ReadinessCheck::warning_check(NAME, detail, fix).with_commands([check])
+        }
+        (Some(_), None) if age > MAX_BACKUP_AGE => {
+            ReadinessCheck::warning_check(NAME, detail, "make backups every day")
+                .with_commands([command])
+        }
+        (Some(_), None) => {
+            ReadinessCheck::passed_check(NAME, format!("{detail} and was restored for a trial"))
+        }
+    }
+}
+
+/// Checks that the role of the running server reads and writes rows only.
+fn check_database_role(role: &RolePrivileges) -> ReadinessCheck {
+    const NAME: &str = "database role";
+    let name = &role.role;
+    if role.is_restricted() {
+        let detail = format!("`{name}` reads and writes rows and creates nothing");
+        return ReadinessCheck::passed_check(NAME, detail);
+    }
+    let detail = format!("the server's role `{name}` may change and drop tables");
+    let fix = "create the role `cynode_runtime`, migrate as the owner of the schema, and serve as `cynode_runtime`";
+    ReadinessCheck::warning_check(NAME, detail, fix)
 }
 
 /// Checks that the clocks of server and database agree.
@@ -90,6 +158,79 @@ fn check_clock(here: OffsetDateTime, there: OffsetDateTime) -> ReadinessCheck {
     } else {
         ReadinessCheck::failed_check(NAME, detail, fix)
     }
+}
+
+/// Age of a key from which on the check warns.
+const MAX_KEY_AGE: time::Duration = time::Duration::days(365);
+
+/// Age of a rotation from which on the check warns: it should have ended.
+const MAX_ROTATION_AGE: time::Duration = time::Duration::hours(26);
+
+/// Lag of an audit sink from which on the check warns.
+const MAX_SINK_LAG: time::Duration = time::Duration::minutes(5);
+
+/// Checks the age of the keys of the installation, and the progress of a rotation.
+fn check_keys(keyring: &KeyringView, now: OffsetDateTime) -> ReadinessCheck {
+    const NAME: &str = "keys";
+    let mut active = keyring.keys.iter().filter(|key| key.state == "active");
+    if keyring.rotating {
+        let detail = format!(
+            "a rotation is under way; {} secrets and tokens name an old key",
+            keyring.remaining
+        );
+        let began =
+            keyring.keys.iter().filter(|key| key.retired_at.is_none()).map(|key| key.created_at);
+        let is_late = began.max().is_some_and(|began| now - began > MAX_ROTATION_AGE);
+        return if is_late {
+            ReadinessCheck::warning_check(NAME, detail, "see what keeps the old key")
+                .with_commands(["cynode admin keys  # on the server"])
+        } else {
+            ReadinessCheck::passed_check(NAME, detail)
+        };
+    }
+    let old: Vec<_> = active
+        .clone()
+        .filter(|key| now - key.created_at > MAX_KEY_AGE)
+        .map(|key| key.purpose.as_str())
+        .collect();
+    if !old.is_empty() {
+        let detail = format!("keys are older than a year: {}", old.join(", "));
+        let commands =
+            old.iter().map(|purpose| format!("cynode admin rotate-key {purpose}  # on the server"));
+        return ReadinessCheck::warning_check(NAME, detail, "rotate them").with_commands(commands);
+    }
+    if active.any(|key| key.unkeyed) {
+        let detail = "tokens are stored without a key, as the first version did";
+        return ReadinessCheck::passed_check(NAME, detail);
+    }
+    ReadinessCheck::passed_check(NAME, "every key is younger than a year")
+}
+
+/// Checks that every sink of audit records receives them.
+async fn check_audit_sinks(app: &App, now: OffsetDateTime) -> Result<Vec<ReadinessCheck>, Error> {
+    const NAME: &str = "audit sink";
+    let mut conn = app.conn().await?;
+    let mut checks = Vec::new();
+    for sink in audit_export::list_sinks(&mut conn).await? {
+        let name = &sink.name;
+        if !sink.enabled {
+            checks.push(ReadinessCheck::passed_check(NAME, format!("`{name}` is disabled")));
+            continue;
+        }
+        let lag = audit_export::measure_sink_lag(&mut conn, sink.id).await?;
+        let is_late = lag.oldest_at.is_some_and(|oldest| now - oldest > MAX_SINK_LAG);
+        checks.push(if is_late || sink.failures > 0 {
+            let cause = sink.last_error.as_deref().unwrap_or("it is behind");
+            let detail = format!("`{name}` has not received {} records: {cause}", lag.records);
+            ReadinessCheck::warning_check(NAME, detail, "check the receiver; nothing is lost")
+                .with_commands(["cynork audit sink list"])
+        } else {
+            let detail =
+                format!("`{name}` receives audit records; {} are on their way", lag.records);
+            ReadinessCheck::passed_check(NAME, detail)
+        });
+    }
+    Ok(checks)
 }
 
 /// Checks that the object store takes bytes and gives them back.
@@ -240,5 +381,29 @@ mod tests {
         assert_eq!(status(-30_001), ReadinessStatus::Failed);
         let check = check_clock(here, here - time::Duration::milliseconds(250));
         assert_eq!(check.detail, "the clocks of server and database differ by 250 ms");
+    }
+
+    #[test]
+    fn a_backup_that_is_old_or_was_never_restored_is_told() {
+        let now = datetime!(2026-11-18 12:00 UTC);
+        let status = |hours: i64, verified: bool, problems: &[&str]| {
+            let taken_at = now - time::Duration::hours(hours);
+            let last = BackupRecord {
+                id: uuid::Uuid::nil(),
+                taken_at,
+                completed_at: taken_at,
+                location: "/backups/one".to_owned(),
+                program_version: "0.1.0".to_owned(),
+                bytes: 1,
+                verified_at: verified.then_some(taken_at),
+                problems: problems.iter().map(|problem| (*problem).to_owned()).collect(),
+            };
+            check_last_backup(&last, now).status
+        };
+        assert_eq!(status(1, true, &[]), ReadinessStatus::Ok);
+        assert_eq!(status(27, true, &[]), ReadinessStatus::Warning);
+        assert_eq!(status(1, false, &[]), ReadinessStatus::Warning);
+        assert_eq!(status(24 * 8, true, &[]), ReadinessStatus::Failed);
+        assert_eq!(status(1, true, &["2 tasks are missing"]), ReadinessStatus::Failed);
     }
 }

@@ -10,6 +10,7 @@ use cynode_core::{
     names::DottedKey,
     nodes::NodeState,
     placement::{self, PlacementError, PlacementRequirements},
+    releases::Release,
     roles::UserRole,
     sync::lock_unpoisoned,
     workflow::{
@@ -78,16 +79,33 @@ fn unreachable_database(cause: &str) -> Readiness {
     .into()
 }
 
+fn to_db_error(error: schema::MigrationError) -> DbError {
+    match error {
+        schema::MigrationError::Db(error) => error,
+        schema::MigrationError::Migrate(_)
+        | schema::MigrationError::Foreign { .. }
+        | schema::MigrationError::TooNew { .. } => {
+            DbError::Corrupt { table: "_sqlx_migrations", column: "version" }
+        }
+    }
+}
+
 async fn run_readiness_checks(app: &App) -> Result<Vec<ReadinessCheck>, DbError> {
     let mut conn = app.conn().await?;
     health::ping_database(&mut conn).await?;
     let mut checks = vec![ReadinessCheck::passed_check("database", "PostgreSQL answers")];
-    let pending = schema::pending_migrations(&mut conn).await.map_err(|error| match error {
-        schema::MigrationError::Db(error) => error,
-        schema::MigrationError::Migrate(_) | schema::MigrationError::Foreign { .. } => {
-            DbError::Corrupt { table: "_sqlx_migrations", column: "version" }
-        }
-    })?;
+    let present = Release::CURRENT;
+    if let Err(error) = schema::ensure_release_fits(&mut conn, present).await {
+        let schema::MigrationError::TooNew { needed, .. } = error else {
+            return Err(to_db_error(error));
+        };
+        let detail = format!("the schema needs {needed} or newer, and this server is {present}");
+        let fix =
+            format!("install {needed} or newer, or restore the backup from before the upgrade");
+        checks.push(ReadinessCheck::failed_check("schema", detail, fix));
+        return Ok(checks);
+    }
+    let pending = schema::pending_migrations(&mut conn).await.map_err(to_db_error)?;
     if !pending.is_empty() {
         let detail = format!("{} migrations are missing: {}", pending.len(), pending.join(", "));
         checks.push(ReadinessCheck::failed_check("schema", detail, "run `cynode migrate`"));

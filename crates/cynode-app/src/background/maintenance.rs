@@ -10,10 +10,10 @@ use cynode_core::{
 use cynode_db::{
     DbError, PooledConn,
     delivery::environments,
-    identity::accounts,
+    identity::{accounts, device_authorizations, identity_providers, provider_grants},
     manager::{handoffs, replays},
     nodes, notifications,
-    platform::{idempotency, schema},
+    platform::{backup, idempotency, schema},
     tasks::projects,
     tools::{agent_tokens, approvals, artifacts as blobs},
     workflow::schedules,
@@ -83,7 +83,9 @@ pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
     finish_step("notifications.prune_failed", prune_notifications(app, now).await);
     finish_step("schedule_firings.prune_failed", prune_firings(app, now).await);
     finish_step("sessions.prune_failed", prune_sessions(app, now).await);
+    finish_step("logins.prune_failed", prune_logins(app, now).await);
     finish_step("agent_tokens.prune_failed", prune_agent_tokens(app, now).await);
+    finish_step("certificates.prune_failed", prune_certificates(app, now).await);
     if let Ok(parts) = app.gateway_parts() {
         let before = now - parts.transcript_retention;
         finish_step("transcripts.prune_failed", prune_transcripts(app, before).await);
@@ -94,11 +96,35 @@ pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
             remove_orphaned_files(parts, (now - orphan_cleanup::ORPHAN_MIN_AGE).into()).await;
         let removed = removed.map_err(|error| Error::Internal(error.into()));
         finish_step("orphans.remove_failed", removed);
-        finish_step("task_files.expire_failed", expire_task_files(app, now).await);
-        let bytes = remove_expired_blobs(app, now - orphan_cleanup::ORPHAN_MIN_AGE).await;
-        finish_step("blobs.remove_failed", bytes);
-        let files = remove_deleted_project_files(app, now - orphan_cleanup::ORPHAN_MIN_AGE).await;
-        finish_step("project.files_remove_failed", files);
+        // Each of its failures was already logged.
+        first = first.and(remove_stored_files(app, now).await);
+    }
+    first
+}
+
+/// Removes files that rows named until lately, unless a backup runs: it would have the rows and not the files. The next round does it.
+async fn remove_stored_files(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let permit = backup::permit_removal(app.pool()).await.inspect_err(|error| {
+        log_background_error("stored_files.permit_failed", error, "it is retried");
+    });
+    let Some(_permit) = permit? else {
+        tracing::info!(event = "stored_files.removal_postponed", "a backup runs");
+        return Ok(());
+    };
+    let before = now - orphan_cleanup::ORPHAN_MIN_AGE;
+    let expired = expire_task_files(app, now).await;
+    let blobs = remove_expired_blobs(app, before).await;
+    let deleted = remove_deleted_project_files(app, before).await;
+    let mut first = Ok(());
+    for (event, step) in [
+        ("task_files.expire_failed", expired),
+        ("blobs.remove_failed", blobs),
+        ("project.files_remove_failed", deleted),
+    ] {
+        if let Err(error) = step {
+            log_background_error(event, &error, "a maintenance step failed; it is retried");
+            first = first.and(Err(error));
+        }
     }
     first
 }
@@ -139,6 +165,14 @@ async fn prune_notifications(app: &App, now: OffsetDateTime) -> Result<(), Error
     Ok(())
 }
 
+/// Removes client certificates that expired a month ago.
+async fn prune_certificates(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = app.conn().await?;
+    let before = now - time::Duration::days(30);
+    cynode_db::identity::certificates::prune_certificates(&mut conn, before).await?;
+    Ok(())
+}
+
 async fn prune_firings(app: &App, now: OffsetDateTime) -> Result<(), Error> {
     let mut conn = acquire_connection(app).await?;
     while schedules::prune_firings(&mut conn, now - FIRING_RETENTION, PRUNE_BATCH_SIZE).await? > 0 {
@@ -175,6 +209,19 @@ async fn prune_audit_records(app: &App, parts: &GatewayParts) -> Result<(), Erro
             "removed records past their retention"
         );
     }
+    Ok(())
+}
+
+/// Prunes what logins leave: grants without a session, used states, and codes of devices.
+async fn prune_logins(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    let before = now - SESSION_RETENTION;
+    while provider_grants::prune_grants(&mut conn, before, PRUNE_BATCH_SIZE).await? > 0 {}
+    while identity_providers::prune_login_values(&mut conn, before, PRUNE_BATCH_SIZE).await? > 0 {}
+    while device_authorizations::prune_device_authorizations(&mut conn, before, PRUNE_BATCH_SIZE)
+        .await?
+        > 0
+    {}
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use cynode_core::{
     evidence::EvidenceCheck,
     ids::{ProjectId, TaskId, UserId},
     names::{Prose, TaskName},
-    policies::PolicyKey,
+    policies::{ApprovalKind, PolicyKey, PolicySet},
     roles::UserRole,
     settings::registry::{
         ENVIRONMENT_SECRETS_SETTING, FORBIDDEN_LICENCES_SETTING, FORBIDDEN_PACKAGES_SETTING,
@@ -99,7 +99,7 @@ pub fn spec_digest(spec: &EnvironmentSpec) -> Result<String, Error> {
 }
 
 /// Returns the associated data of a sealed secret: it belongs to one name of one project.
-fn secret_associated_data(project: ProjectId, name: &str) -> Vec<u8> {
+pub(crate) fn secret_associated_data(project: ProjectId, name: &str) -> Vec<u8> {
     format!("project/secret/{project}\n{name}").into_bytes()
 }
 
@@ -421,7 +421,12 @@ async fn decide_environment(
         return Err(Error::Invalid(format!("`note` has at most {MAX_NOTE_CHARS} characters")));
     }
     environments::lock_environments(ctx.conn(), project).await?;
-    require_version(ctx.conn(), project, version).await?;
+    let there = require_version(ctx.conn(), project, version).await?;
+    if accepted {
+        let authors: Vec<UserId> = there.proposed_by.into_iter().collect();
+        let (held, kind) = (PolicySet::default(), ApprovalKind::Environment);
+        crate::tasks::policies::require_second_person(ctx, &held, &authors, user, kind).await?;
+    }
     let decision = EnvironmentDecision { accepted, decided_by: user, note: note.as_deref() };
     let now = ctx.now;
     if !environments::decide_environment(ctx.conn(), project, version, &decision, now).await? {

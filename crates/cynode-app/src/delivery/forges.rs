@@ -137,13 +137,13 @@ async fn open_forge(
 
 /// Returns the associated data of the sealed credential of a remote: it belongs to one repository and to the person who
 /// gave it. No part contains a line break.
-fn credential_associated_data(remote: &ProjectRemote) -> Vec<u8> {
+pub(crate) fn credential_associated_data(remote: &ProjectRemote) -> Vec<u8> {
     let ProjectRemote { project, set_by, url, api, repository, .. } = remote;
     format!("remote/credential/{project}/{set_by}\n{url}\n{api}\n{repository}").into_bytes()
 }
 
 /// Returns the associated data of the sealed webhook secret of a remote.
-fn webhook_associated_data(project: ProjectId) -> Vec<u8> {
+pub(crate) fn webhook_associated_data(project: ProjectId) -> Vec<u8> {
     [b"remote/webhook/".as_slice(), project.as_uuid().as_bytes()].concat()
 }
 

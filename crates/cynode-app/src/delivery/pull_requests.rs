@@ -17,7 +17,7 @@ use cynode_core::{
     events::EventKind,
     ids::{DeliveryId, ProjectId, PullRequestId, TaskId, UserId},
     paging::{Page, PageRequest},
-    policies::{PolicyKey, PolicySet},
+    policies::{ApprovalKind, PolicySet},
     roles::UserRole,
     tasks::{Task, TaskStateName},
 };
@@ -49,7 +49,7 @@ use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::repositories::{BranchMove, CommitDiff, NewCommit},
     platform::{context::EventDraft, operation, settings},
-    tasks::policies::policies_of_task,
+    tasks::policies::{is_second_person_demanded, policies_of_task},
 };
 
 /// Maximum number of rounds of a delivery when something changes meanwhile.
@@ -387,6 +387,29 @@ async fn commit_author(ctx: &mut Ctx) -> Result<CommitAuthor, Error> {
     Ok(set.as_ref().and_then(|value| value.as_str()?.parse().ok()).unwrap_or_default())
 }
 
+/// Creates the commit of a delivery. What a lost installation pushed for the same task is taken if it is the same, and built upon otherwise.
+async fn create_delivery_commit(
+    app: &App,
+    project: ProjectId,
+    delivery: &DeliveryRecord,
+    lost: Option<String>,
+) -> Result<String, Error> {
+    let git = &app.gateway_parts()?.repositories;
+    let DeliveryRecord { tree, parent, title, body, author, created_at, .. } = delivery;
+    let mut parents = vec![parent.as_str()];
+    if let Some(lost) = &lost {
+        let is_same = git.tree_of_commit(project, lost).await? == *tree
+            && git.contains_commit(project, lost, parent).await?;
+        if is_same {
+            return Ok(lost.clone());
+        }
+        parents.push(lost);
+    }
+    let message = commit_message(title, body, delivery.task, author);
+    let new = NewCommit { tree, parents: &parents, message: &message, author, at: *created_at };
+    Ok(git.create_commit(project, &new).await?)
+}
+
 /// Creates the commit, moves the branch and publishes the pull request. Each step is idempotent.
 async fn execute_delivery(
     app: &App,
@@ -395,11 +418,9 @@ async fn execute_delivery(
     delivery: &DeliveryRecord,
     mode: DeliveryMode,
 ) -> Result<(), Error> {
-    let (git, project) = (&app.gateway_parts()?.repositories, found.project);
-    let DeliveryRecord { tree, parent, title, body, author, created_at, .. } = delivery;
-    let message = commit_message(title, body, delivery.task, author);
-    let new = NewCommit { tree, parents: &[parent], message: &message, author, at: *created_at };
-    let commit = git.create_commit(project, &new).await?;
+    let (git, project, tree) = (&app.gateway_parts()?.repositories, found.project, &delivery.tree);
+    let lost = forges::find_lost_head(app, found, delivery.task).await?;
+    let commit = create_delivery_commit(app, project, delivery, lost).await?;
     let from = found.head_commit.as_deref();
     match git.move_branch(project, &found.branch, from, &commit).await? {
         BranchMove::There => {}
@@ -581,7 +602,8 @@ async fn barred_authors(
 ) -> Result<(PolicySet, Vec<UserId>), Error> {
     let task = task_of_pull_request(ctx, found).await?;
     let held = policies_of_task(ctx, &task).await?;
-    if held.find_demand(PolicyKey::FourEyes).is_none() {
+    let kinds = [ApprovalKind::Merge, ApprovalKind::Review];
+    if !is_second_person_demanded(ctx, &held, &kinds).await? {
         return Ok((held, Vec::new()));
     }
     let mut authors = tasks::policies::list_task_authors(ctx.conn(), task.id).await?;

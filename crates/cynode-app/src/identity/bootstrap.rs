@@ -30,7 +30,7 @@ pub async fn issue_bootstrap_token(app: &App) -> Result<Option<SecretText>, Erro
     if health::has_admin(ctx.conn()).await? {
         return Ok(None);
     }
-    let (token, hash) = tokens::issue_token(TokenKind::Bootstrap, app.environment());
+    let (token, hash) = app.issue_token(TokenKind::Bootstrap);
     let (now, expires_at) = (ctx.now, ctx.now + ctx.policy.bootstrap_lifetime);
     accounts::insert_bootstrap_token(ctx.conn(), &hash, now, expires_at).await?;
     ctx.commit().await?;
@@ -53,7 +53,8 @@ pub async fn hash_admin_password(
 ) -> Result<HashedPassword, Error> {
     let shown = tokens::parse_token(&body.token.0).map_err(|_| Error::Unauthenticated)?;
     let mut conn = app.conn().await?;
-    let known = accounts::has_bootstrap_token(&mut conn, &shown.hash).await?;
+    let hashes = app.token_keys().token_hashes(&shown.hash);
+    let known = accounts::has_bootstrap_token(&mut conn, &hashes).await?;
     drop(conn);
     if !known {
         return Err(Error::Unauthenticated);
@@ -71,9 +72,10 @@ pub async fn redeem_bootstrap_token(
 ) -> Result<User, Error> {
     let shown = tokens::parse_token(&body.token.0).map_err(|_| Error::Unauthenticated)?;
     let now = ctx.now;
+    let hashes = ctx.token_keys().token_hashes(&shown.hash);
     accounts::lock_bootstrap(ctx.conn()).await?;
     let good = shown.kind == TokenKind::Bootstrap
-        && accounts::use_bootstrap_token(ctx.conn(), &shown.hash, now).await?;
+        && accounts::use_bootstrap_token(ctx.conn(), &hashes, now).await?;
     if !good {
         return Err(Error::Unauthenticated);
     }
@@ -86,6 +88,7 @@ pub async fn redeem_bootstrap_token(
         display_name: body.display_name,
         email: None,
         role: Some(UserRole::Admin),
+        can_create_projects: false,
         state: UserState::Active,
         created_at: now,
     };

@@ -32,7 +32,14 @@ pub async fn create_group(ctx: &mut Ctx, body: CreateGroup) -> Result<Group, Err
         result => result?,
     }
     ctx.record_event(EventDraft::new(EventKind::GroupCreated, json!({ "group_id": id }))).await?;
-    Ok(Group { id, name: body.name, role: None, members: Vec::new(), created_at: now })
+    Ok(Group {
+        id,
+        name: body.name,
+        role: None,
+        can_create_projects: false,
+        members: Vec::new(),
+        created_at: now,
+    })
 }
 
 /// Lists all groups.
@@ -62,8 +69,15 @@ pub async fn update_group(ctx: &mut Ctx, id: GroupId, body: UpdateGroup) -> Resu
     if let Some(role) = body.role {
         groups::set_group_role(ctx.conn(), id, None, role.into(), now).await?;
     }
+    if let Some(allowed) = body.can_create_projects {
+        groups::set_project_creation(ctx.conn(), id, allowed).await?;
+    }
     let data = json!({
-        "group_id": id, "role": body.role, "added": body.add, "removed": body.remove,
+        "group_id": id,
+        "role": body.role,
+        "can_create_projects": body.can_create_projects,
+        "added": body.add,
+        "removed": body.remove,
     });
     // The preferences of its members may have changed, and whether they are admins.
     ctx.invalidate_policy().await?;

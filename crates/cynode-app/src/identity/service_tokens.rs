@@ -15,26 +15,31 @@ use crate::{
         batch::{Batcher, LaneConnection},
         context::EventDraft,
         operation,
-        tokens::{self, PresentedToken, TokenKind},
+        tokens::{PresentedToken, TokenKeys, TokenKind},
     },
 };
 
 /// Batches the token lookups of several requests.
 pub(crate) type ServiceBatcher = Batcher<PresentedToken, Option<ServiceIdentity>>;
 
-pub(crate) fn spawn_service_batcher(lanes: &TaskTracker, pool: &Pool) -> ServiceBatcher {
-    let own = LaneConnection::new(pool);
+pub(crate) fn spawn_service_batcher(
+    lanes: &TaskTracker,
+    pool: &Pool,
+    tokens: &TokenKeys,
+) -> ServiceBatcher {
+    let (own, tokens) = (LaneConnection::new(pool), tokens.clone());
     Batcher::spawn_lane(lanes, move |shown: Vec<PresentedToken>| {
-        let own = own.clone();
+        let (own, tokens) = (own.clone(), tokens.clone());
         async move {
-            let mut hashes: Vec<_> = shown.iter().map(|shown| shown.hash).collect();
-            hashes.sort_unstable();
-            hashes.dedup();
+            let digests: Vec<_> = shown.iter().map(|shown| shown.hash).collect();
+            let stored = tokens.expand_digests(&digests);
+            let hashes = stored.lookup_hashes();
             let mut conn = own.take_connection().await.ok()?;
             let found = service_tokens::find_services(&mut conn, &hashes).await.ok()?;
             own.return_connection(conn).await;
-            let service = |hash| {
-                found.iter().find(|(known, _)| *known == hash).map(|(_, service)| service.clone())
+            let service = |digest: [u8; 32]| {
+                let is_own = |hash: &[u8; 32]| stored.digest_of(hash) == Some(digest);
+                found.iter().find(|(hash, _)| is_own(hash)).map(|(_, service)| service.clone())
             };
             Some(shown.iter().map(|shown| service(shown.hash)).collect())
         }
@@ -70,7 +75,8 @@ impl App {
         } else {
             // The batched lookup failed. A lookup alone returns the error.
             let mut conn = self.conn().await?;
-            let found = service_tokens::find_services(&mut conn, &[shown.hash]).await?;
+            let hashes = self.token_keys().token_hashes(&shown.hash);
+            let found = service_tokens::find_services(&mut conn, &hashes).await?;
             found.into_iter().next().map(|(_, service)| service)
         };
         service.filter(|service| service.kind == kind).ok_or(Error::Unauthenticated)
@@ -125,7 +131,7 @@ pub async fn issue_service_token(
     kind: ServiceKind,
     name: &Title,
 ) -> Result<SecretText, Error> {
-    let (token, hash) = tokens::issue_token(TokenKind::of_service(kind), app.environment());
+    let (token, hash) = app.issue_token(TokenKind::of_service(kind));
     let request =
         OperationRequest { caller: None, trace: app.environment().new_trace_id(), attempt: None };
     let mut ctx = app.begin_transaction(&request).await?;

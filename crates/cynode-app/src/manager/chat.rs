@@ -16,9 +16,9 @@ use cynode_models::{
         canonical::{self, CanonicalEvent, ContentPart, ModelError, ModelErrorKind},
     },
     relay::{ResponseMeter, StreamAssembler, StreamRelay},
-    upstream::{UpstreamEndpoint, UpstreamResponse},
+    upstream::{UpstreamClient, UpstreamEndpoint, UpstreamResponse},
 };
-use cynode_net::sse::SseEventParser;
+use cynode_net::{sse::SseEventParser, tls::ClientTls};
 use cynode_wire::manager::handoffs::HandoffAssignment;
 use futures::StreamExt;
 use secrecy::SecretString;
@@ -43,6 +43,8 @@ use crate::{
 pub struct ManagerEndpoint {
     place: UpstreamEndpoint,
     credential: SecretString,
+    /// Client with a trust of its own; `None` uses that of providers.
+    client: Option<UpstreamClient>,
 }
 
 impl ManagerEndpoint {
@@ -51,7 +53,16 @@ impl ManagerEndpoint {
         let path = format!("{}/internal", url.path().trim_end_matches('/'));
         url.set_path(&path);
         let (kind, dialect) = (ProviderKind::Compatible, Dialect::Chat);
-        Self { place: UpstreamEndpoint { kind, dialect, base_url: url }, credential }
+        let place = UpstreamEndpoint { kind, dialect, base_url: url };
+        Self { place, credential, client: None }
+    }
+
+    /// Sets the trust with which the project manager is called.
+    pub fn with_tls(mut self, tls: ClientTls) -> Result<Self, Error> {
+        let client = UpstreamClient::with_tls(PROVIDER_IDLE_TIMEOUT, tls);
+        let client = client.map_err(|error| Error::Internal(anyhow::anyhow!(error.message)))?;
+        self.client = Some(client);
+        Ok(self)
     }
 
     /// Connects the project manager to the chats of a runtime.
@@ -91,6 +102,11 @@ async fn answer_chat(
     chat: ManagerChatRequest<'_>,
 ) -> Result<InferenceAnswer, ModelError> {
     let ManagerChatRequest { app, models, registry, request, draft } = chat;
+    if !request.who.can_chat {
+        let told = "this API key does not open the project manager, which acts with all rights of its user: \
+            it takes a key with the scope `manager` and without a list of projects";
+        return Err(ModelError::new(ModelErrorKind::Forbidden, told));
+    }
     // A chat reserves no budget, so no reservation would notice that the known secrets have changed. The registry is
     // refreshed here.
     let registry =
@@ -110,14 +126,9 @@ async fn answer_chat(
         Ok(body) => body,
         Err(error) => return Err(to_model_error(&Error::Internal(error.into()))),
     };
-    let sent = models.upstream.send_request(
-        &manager.place,
-        Some(&manager.credential),
-        &[],
-        body,
-        true,
-        patience,
-    );
+    let upstream = manager.client.as_ref().unwrap_or(&models.upstream);
+    let sent =
+        upstream.send_request(&manager.place, Some(&manager.credential), &[], body, true, patience);
     let accepted = match sent.await {
         Ok(accepted) => accepted,
         Err(unasked) => {

@@ -56,6 +56,7 @@ pub use request::{ForwardedHeader, InferenceCaller, InferenceRequest, ThreadChoi
 
 use crate::{
     App, Error, OperationRequest,
+    identity::api_keys::{may_chat_with_manager, require_inference_scope},
     platform::{error::log_background_error, operation, tokens::PresentedToken},
     tasks::projects::{self, ProjectRef},
     tools::agent_tokens,
@@ -274,6 +275,7 @@ pub async fn resolve_user_caller(
             Some(found.await?)
         }
     };
+    require_inference_scope(&caller, project)?;
     if let Some(project) = project {
         app.require_project_role(request, project, UserRole::Operator).await?;
     }
@@ -285,7 +287,14 @@ pub async fn resolve_user_caller(
         }
     };
     let role_everywhere = caller.role;
-    Ok(InferenceCaller { user: caller.user, project, agent: None, role_everywhere, credential })
+    Ok(InferenceCaller {
+        user: caller.user,
+        project,
+        agent: None,
+        role_everywhere,
+        credential,
+        can_chat: may_chat_with_manager(&caller),
+    })
 }
 
 /// Resolves the agent of a token, which grants the models that it names.
@@ -309,6 +318,7 @@ pub async fn resolve_agent_caller(
         agent: Some(Arc::new(known)),
         role_everywhere: None,
         credential: "agent",
+        can_chat: true,
     })
 }
 

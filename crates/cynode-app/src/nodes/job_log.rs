@@ -124,7 +124,7 @@ impl JobLogTail {
                 "the connection to the database was lost"
             )));
         }
-        let caller = self.app.authenticate_caller(&self.shown).await?;
+        let caller = self.app.reauthenticate_caller(&self.shown).await?;
         let request = OperationRequest { caller: Some(caller), trace: self.trace, attempt: None };
         let (job, next) = (self.job, self.next);
         let page = self.app.read(&request, |ctx| read_job_log(ctx, job, next)).await?;

@@ -91,7 +91,8 @@ async fn authenticate_link(
     text: &str,
 ) -> Result<(LinkToken, [u8; 32], AuthenticatedCaller), LinkError> {
     let keys = &app.gateway_parts()?.keys;
-    let token = LinkToken::decode_token(text, keys.tag_key()).ok_or(LinkError::Forged)?;
+    let token = keys.tag_keys().iter().find_map(|key| LinkToken::decode_token(text, key));
+    let token = token.ok_or(LinkError::Forged)?;
     let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
     let mut conn = app.conn().await?;
     if notifications::is_link_used(&mut conn, &hash).await? {

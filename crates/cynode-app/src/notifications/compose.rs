@@ -128,7 +128,7 @@ async fn build_answer_link(
         return Ok(None);
     }
     let token = LinkToken { asked: question.asked, user, expires_at, made_at: now }
-        .encode_token(keys.tag_key());
+        .encode_token(&keys.tag_key());
     let mut url = base.clone();
     url.set_path(&format!("{}/answer/{token}", base.path().trim_end_matches('/')));
     Ok(Some(url))

@@ -4,6 +4,7 @@ use cynode_core::{
     events::EventKind,
     ids::{ApprovalId, PullRequestId, ServerId, TaskId, UserId, WaitId},
     notifications::InboxKind,
+    policies::ApprovalKind,
     roles::UserRole,
     tasks::Criterion,
 };
@@ -19,7 +20,7 @@ use super::question::{describe_asking_task, describe_call, describe_plan, render
 use crate::{
     Ctx, Error,
     platform::{context::EventDraft, keys::InstallationKeys, operation},
-    tasks::policies::require_four_eyes,
+    tasks::policies::require_second_person,
     tools::approvals,
 };
 
@@ -88,7 +89,7 @@ async fn may_approve(ctx: &mut Ctx, record: &InboxRecord, user: UserId) -> Resul
         (InboxKind::Plan, Some(task), _) => {
             let held = policies::load_policies(ctx.conn(), task.created_by, project).await?;
             let authors = policies::list_task_authors(ctx.conn(), task.id).await?;
-            require_four_eyes(&held, &authors, user, "approve the plan")
+            require_second_person(ctx, &held, &authors, user, ApprovalKind::Plan).await
         }
         (InboxKind::Call, task, Some(call)) => {
             let task = task.as_ref().map(|task| task.id);

@@ -3,7 +3,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use cynode_core::{
     accounts::CallerCredential,
     events::{EventKind, EventPosition},
-    ids::{NotificationId, ProjectId, TaskId, UserId},
+    ids::{NotificationId, ProjectId, SessionId, TaskId, UserId},
     notifications::is_notifiable,
     roles::UserRole,
     trace::TraceId,
@@ -26,6 +26,7 @@ use crate::{
         idempotency::{self, AnswerSecrecy},
         operation,
         rate_limits::AccountLimiter,
+        tokens::TokenKeys,
     },
 };
 
@@ -67,6 +68,7 @@ pub struct Ctx {
     conn: OperationConnection,
     environment: AppEnvironment,
     limits: Arc<AccountLimiter>,
+    tokens: TokenKeys,
     caller: Option<AuthenticatedCaller>,
     /// Trace that the operation belongs to.
     pub trace: TraceId,
@@ -209,6 +211,7 @@ impl App {
             conn,
             environment: self.environment.clone(),
             limits: self.limits.clone(),
+            tokens: self.tokens.clone(),
             caller: request.caller,
             trace: request.trace,
             now: self.environment.now(),
@@ -325,6 +328,28 @@ impl Ctx {
         self.caller.is_some_and(|caller| caller.bounds.is_some())
     }
 
+    /// Requires the session of a person. Rejects API keys, links and agents, however strong their user is.
+    pub(crate) fn require_session(
+        &mut self,
+        act: &str,
+    ) -> Result<(AuthenticatedCaller, SessionId), Error> {
+        let caller = self.caller()?;
+        if let CallerCredential::Session(session) = caller.credential {
+            return Ok((caller, session));
+        }
+        self.refused = true;
+        Err(Error::KeyDenied(format!("only a person who is logged in can {act}")))
+    }
+
+    /// Rejects an API key of some projects, for what is not about one project.
+    pub(crate) fn reject_limited_key(&mut self) -> Result<(), Error> {
+        if !is_limited_to_projects(&self.caller()?) {
+            return Ok(());
+        }
+        self.refused = true;
+        Err(Error::KeyDenied("this API key opens some projects only: name one of them".into()))
+    }
+
     /// Requires a role in the installation. Rejects a caller whose role is weaker.
     pub fn require_role(&mut self, needed: UserRole) -> Result<AuthenticatedCaller, Error> {
         let caller = self.caller()?;
@@ -347,11 +372,24 @@ impl Ctx {
             self.refused = true;
             return Err(Error::not_found("project", project));
         }
+        let limit = caller.key.and_then(|key| key.project_limit);
+        let covered = match (limit, caller.credential) {
+            (None, _) => true,
+            (Some(_), CallerCredential::ApiKey(key)) => {
+                authentication::is_project_of_key(self.conn(), key, project).await?
+            }
+            (Some(_), _) => false,
+        };
+        if !covered {
+            self.refused = true;
+            return Err(Error::not_found("project", project));
+        }
         let own = authentication::project_role(self.conn(), caller.user, project).await?;
-        let role = match caller.bounds {
+        let role = match (caller.bounds, limit) {
             // An agent never manages users, settings or policy, even when it works for an admin.
-            Some(bounds) => own.max(bounds.person).min(Some(UserRole::Operator)),
-            None => own.max(caller.role),
+            (Some(bounds), _) => own.max(bounds.person).min(Some(UserRole::Operator)),
+            (None, Some(limit)) => own.max(limit.person),
+            (None, None) => own.max(caller.role),
         };
         self.refused = role < Some(needed);
         match role {
@@ -370,6 +408,7 @@ impl Ctx {
         if caller.role >= Some(needed) {
             return Ok(caller);
         }
+        self.reject_limited_key()?;
         let role = authentication::strongest_project_role(self.conn(), caller.user).await?;
         self.refused = role < Some(needed);
         if self.refused {
@@ -383,6 +422,10 @@ impl Ctx {
         let caller = self.caller()?;
         if caller.bounds.is_some() {
             return Err(Error::Invalid("an agent asks for its project".into()));
+        }
+        if is_limited_to_projects(&caller) {
+            let told = "this API key opens some projects only: name one of them";
+            return Err(Error::KeyDenied(told.into()));
         }
         Ok(if caller.role.is_some() { None } else { Some(caller.user) })
     }
@@ -426,6 +469,11 @@ impl Ctx {
         }
     }
 
+    /// Counts the look-up of a device's code by the caller.
+    pub(crate) fn count_device_code(&self) -> Result<(), Error> {
+        self.limits.count_device_code(self.caller()?.user)
+    }
+
     /// Returns a new id.
     pub(crate) fn new_uuid(&self) -> Uuid {
         self.environment.new_uuid(self.now)
@@ -434,6 +482,11 @@ impl Ctx {
     /// Returns the sources of time and randomness.
     pub(crate) const fn environment(&self) -> &AppEnvironment {
         &self.environment
+    }
+
+    /// Returns the keys under which tokens are stored.
+    pub(crate) const fn token_keys(&self) -> &TokenKeys {
+        &self.tokens
     }
 
     /// Records an event in this transaction.
@@ -471,6 +524,11 @@ impl Ctx {
     pub(crate) const fn mark_notified(&mut self) {
         self.told = true;
     }
+}
+
+/// Returns whether the caller is an API key that opens some projects only.
+pub(crate) fn is_limited_to_projects(caller: &AuthenticatedCaller) -> bool {
+    caller.key.is_some_and(|key| key.project_limit.is_some())
 }
 
 /// Connection of an operation.

@@ -7,6 +7,12 @@ pub enum Error {
     /// The credentials are missing or invalid.
     #[error("credentials are missing, expired, revoked or wrong")]
     Unauthenticated,
+    /// The password is right, and the account has a second factor whose code is missing.
+    #[error("this account has a second factor: send its code, too")]
+    SecondFactorRequired,
+    /// The API key is not meant for this operation. The message says what it lacks.
+    #[error("{0}")]
+    KeyDenied(String),
     /// The caller's role is too weak.
     #[error("this needs the role {needed} {place}")]
     Forbidden {
@@ -156,6 +162,10 @@ impl Error {
             Self::Unauthenticated => {
                 Some("log in, or send a valid API key as `Authorization: Bearer …`")
             }
+            Self::SecondFactorRequired => {
+                Some("repeat it with `code`: what the authenticator shows, or a recovery code")
+            }
+            Self::KeyDenied(_) => Some("log in, or create a key with that scope or project"),
             Self::Forbidden { .. } => Some("ask an admin of that place for the role"),
             Self::PolicyDenied(_) => Some("ask the person who set the policy"),
             Self::VersionConflict { .. } => {

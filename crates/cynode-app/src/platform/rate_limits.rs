@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use cynode_core::ids::UserId;
+use cynode_core::ids::{ScimTokenId, UserId};
 use governor::{
     Quota, RateLimiter, clock::Clock as _, clock::DefaultClock, state::keyed::DashMapStateStore,
 };
@@ -12,6 +12,15 @@ use crate::{App, AuthenticatedCaller, Error};
 
 /// Maximum number of accounts whose requests are tracked.
 const MAX_TRACKED_ACCOUNTS: usize = 100_000;
+
+/// How many codes of devices an account may look up in a minute. Guessing one takes longer than a code lives.
+const DEVICE_CODES_PER_MINUTE: u32 = 10;
+
+/// How many codes of second factors an account may show in an hour, and how many at once. A code has six digits and three
+/// of them are right at any time: at this rate somebody with the password finds one in years. The delays of login throttling
+/// alone would give them days.
+const SECOND_FACTOR_CODES_PER_HOUR: u32 = 20;
+const SECOND_FACTOR_CODE_BURST: u32 = 30;
 
 /// Rate limits of one account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +53,8 @@ pub(crate) struct AccountLimiter {
     clock: DefaultClock,
     requests: KeyedLimiter,
     changes: KeyedLimiter,
+    device_codes: KeyedLimiter,
+    second_factor_codes: KeyedLimiter,
 }
 
 impl AccountLimiter {
@@ -55,6 +66,13 @@ impl AccountLimiter {
             clock: DefaultClock::default(),
             requests: RateLimiter::dashmap(requests),
             changes: RateLimiter::dashmap(changes),
+            device_codes: RateLimiter::dashmap(Quota::per_minute(to_non_zero(
+                DEVICE_CODES_PER_MINUTE,
+            ))),
+            second_factor_codes: RateLimiter::dashmap(
+                Quota::per_hour(to_non_zero(SECOND_FACTOR_CODES_PER_HOUR))
+                    .allow_burst(to_non_zero(SECOND_FACTOR_CODE_BURST)),
+            ),
         }
     }
 
@@ -65,6 +83,18 @@ impl AccountLimiter {
             user,
             "this account changes tools, models or channels too often: every change makes all replicas load them again (`server.policy_changes_per_minute`)",
         )
+    }
+
+    /// Counts the look-up of a device's code. Rejects an account that tries too many.
+    pub(crate) fn count_device_code(&self, user: UserId) -> Result<(), Error> {
+        let what = "this account looks up codes of devices too often";
+        self.count_in(&self.device_codes, user, what)
+    }
+
+    /// Counts a code of a second factor, right or wrong. Rejects an account that shows too many.
+    fn count_second_factor_code(&self, user: UserId) -> Result<(), Error> {
+        let what = "too many codes of the second factor of this account";
+        self.count_in(&self.second_factor_codes, user, what)
     }
 
     fn count_in(
@@ -92,6 +122,19 @@ impl App {
     pub fn count_request(&self, caller: &AuthenticatedCaller) -> Result<(), Error> {
         let what = "this account sends more requests than `server.requests_per_second` allows";
         self.limits.count_in(&self.limits.requests, caller.user, what)
+    }
+
+    /// Counts a code of a second factor, right or wrong. Rejects an account that shows too many.
+    pub(crate) fn count_second_factor_code(&self, user: UserId) -> Result<(), Error> {
+        self.limits.count_second_factor_code(user)
+    }
+
+    /// Counts a request of a directory. Its token has the limit of an account.
+    pub(crate) fn count_directory_request(&self, token: ScimTokenId) -> Result<(), Error> {
+        let what = "this directory sends more requests than `server.requests_per_second` allows";
+        // No token has the id of an account.
+        let key = UserId::from_uuid(token.as_uuid());
+        self.limits.count_in(&self.limits.requests, key, what)
     }
 }
 

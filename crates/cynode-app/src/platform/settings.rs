@@ -145,6 +145,7 @@ fn validate_setting(key: &str, value: &Value) -> Result<(), Error> {
         }
         SettingKind::TaskLimit => budget::parse_task_default(value).is_ok(),
         SettingKind::Names => is_name_list(value),
+        SettingKind::Choices(words) => is_choice_list(value, words),
     };
     if fits {
         return Ok(());
@@ -163,6 +164,12 @@ fn is_name_list(value: &Value) -> bool {
     value
         .as_array()
         .is_some_and(|names| names.len() <= MAX_SETTING_NAMES && names.iter().all(is_name))
+}
+
+/// Returns whether the value is a list of some of these words.
+fn is_choice_list(value: &Value, words: &[&str]) -> bool {
+    let is_known = |item: &Value| item.as_str().is_some_and(|word| words.contains(&word));
+    value.as_array().is_some_and(|items| items.iter().all(is_known))
 }
 
 fn invalidated_cache(key: &DottedKey) -> Option<InvalidatedCache> {

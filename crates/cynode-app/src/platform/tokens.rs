@@ -1,11 +1,15 @@
 //! Bearer tokens: 256 random bits with a prefix for the kind and a checksum. A leaked or mistyped token is recognized
-//! without the database. Only a hash is stored.
+//! without the database. Only a hash is stored, under a key of the installation.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use cynode_db::platform::keyring::{FIRST_TOKEN_KEY, TokenHash};
 use cynode_wire::identity::accounts::SecretText;
 use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha256};
 
-use crate::AppEnvironment;
+use crate::{App, AppEnvironment, Ctx, platform::keys::InstallationKeys};
 
 /// Kind of credential that a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +36,12 @@ pub enum TokenKind {
     Join,
     /// Token of a node.
     Node,
+    /// Token of a directory that provisions users and groups by SCIM.
+    Scim,
+    /// One-time token that somebody with the master key makes for an admin.
+    BreakGlass,
+    /// Secret of a device that waits for its login to be confirmed.
+    Device,
 }
 
 /// A token that a caller presented: well-formed, but not yet authenticated.
@@ -39,7 +49,7 @@ pub enum TokenKind {
 pub struct PresentedToken {
     /// Kind of the token.
     pub kind: TokenKind,
-    /// Hash under which the database stores the token.
+    /// SHA-256 of the token. The database stores it under a key of tokens.
     pub hash: [u8; 32],
 }
 
@@ -49,7 +59,7 @@ pub struct PresentedToken {
 pub struct TokenError;
 
 impl TokenKind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 14] = [
         Self::Session,
         Self::ApiKey,
         Self::Bootstrap,
@@ -61,6 +71,9 @@ impl TokenKind {
         Self::Host,
         Self::Join,
         Self::Node,
+        Self::Scim,
+        Self::BreakGlass,
+        Self::Device,
     ];
 
     /// Returns the prefix of tokens of this kind. Secret scanners look for it.
@@ -77,11 +90,94 @@ impl TokenKind {
             Self::Host => "cyn_pma_",
             Self::Join => "cyn_join_",
             Self::Node => "cyn_nod_",
+            Self::Scim => "cyn_scim_",
+            Self::BreakGlass => "cyn_brk_",
+            Self::Device => "cyn_dev_",
         }
     }
 }
 
-/// Issues a new token. Returns it with the hash for the database.
+/// Keys under which a process stores tokens. A process without the master key stores them without a key, which the database refuses once
+/// the first key is retired.
+#[derive(Clone, Default)]
+pub(crate) struct TokenKeys(Arc<ArcSwapOption<InstallationKeys>>);
+
+impl TokenKeys {
+    /// Uses the keys of the installation from now on.
+    pub(crate) fn connect_keys(&self, keys: InstallationKeys) {
+        self.0.store(Some(Arc::new(keys)));
+    }
+
+    /// Returns the keys of the installation, if this process has them.
+    pub(crate) fn installation_keys(&self) -> Option<InstallationKeys> {
+        self.0.load().as_deref().cloned()
+    }
+
+    /// Issues a new token. Returns it with what the database stores.
+    pub(crate) fn issue_token(
+        &self,
+        kind: TokenKind,
+        environment: &AppEnvironment,
+    ) -> (SecretText, TokenHash) {
+        let (token, digest) = issue_token(kind, environment);
+        let stored = match &*self.0.load() {
+            Some(keys) => keys.hash_token(&digest),
+            None => TokenHash { key: FIRST_TOKEN_KEY, hash: digest },
+        };
+        (token, stored)
+    }
+
+    /// Returns everything that the token with this digest may be stored under.
+    pub(crate) fn token_hashes(&self, digest: &[u8; 32]) -> Vec<[u8; 32]> {
+        match &*self.0.load() {
+            Some(keys) => keys.token_hashes(digest),
+            None => vec![*digest],
+        }
+    }
+
+    /// Returns everything that tokens with these digests may be stored under, each with its digest.
+    pub(crate) fn expand_digests(&self, digests: &[[u8; 32]]) -> StoredHashes {
+        let hashes = |digest: &[u8; 32]| {
+            let digest = *digest;
+            self.token_hashes(&digest).into_iter().map(move |hash| (hash, digest))
+        };
+        StoredHashes(digests.iter().flat_map(hashes).collect())
+    }
+}
+
+/// What some tokens may be stored under, each with the digest of its token.
+pub(crate) struct StoredHashes(Vec<([u8; 32], [u8; 32])>);
+
+impl StoredHashes {
+    /// Returns the hashes to look for.
+    pub(crate) fn lookup_hashes(&self) -> Vec<[u8; 32]> {
+        let mut hashes: Vec<_> = self.0.iter().map(|(hash, _)| *hash).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        hashes
+    }
+
+    /// Returns the digest of the token that is stored under this.
+    pub(crate) fn digest_of(&self, hash: &[u8; 32]) -> Option<[u8; 32]> {
+        self.0.iter().find(|(known, _)| known == hash).map(|(_, digest)| *digest)
+    }
+}
+
+impl App {
+    /// Issues a new token. Returns it with what the database stores.
+    pub fn issue_token(&self, kind: TokenKind) -> (SecretText, TokenHash) {
+        self.token_keys().issue_token(kind, self.environment())
+    }
+}
+
+impl Ctx {
+    /// Issues a new token. Returns it with what the database stores.
+    pub(crate) fn issue_token(&self, kind: TokenKind) -> (SecretText, TokenHash) {
+        self.token_keys().issue_token(kind, self.environment())
+    }
+}
+
+/// Creates a new token. Returns it with its SHA-256.
 pub fn issue_token(kind: TokenKind, environment: &AppEnvironment) -> (SecretText, [u8; 32]) {
     let secret = BASE64URL_NOPAD.encode(&environment.random_bytes::<32>());
     let text = format!("{}{secret}{}", kind.token_prefix(), compute_checksum(kind, &secret));

@@ -35,7 +35,8 @@ const MAX_KEPT_EVENTS: usize = 1024;
 const MAX_CONCURRENT_CATCH_UPS: usize = 4;
 
 /// Kinds of event after which an account may see more or less, by the beginning of their names.
-const ACCESS_KIND_PREFIXES: [&str; 5] = ["session.", "api_key.", "user.", "group.", "project."];
+const ACCESS_KIND_PREFIXES: [&str; 7] =
+    ["session.", "api_key.", "user.", "group.", "identity.", "identity_provider.", "project."];
 
 /// The newest part of the event log, shared by all streams of a process.
 pub(crate) struct EventFeed {

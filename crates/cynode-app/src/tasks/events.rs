@@ -60,6 +60,9 @@ pub async fn authorize_stream(
     start: StreamStart,
 ) -> Result<EventPosition, Error> {
     ctx.caller()?;
+    if wanted.project.is_none() && wanted.task.is_none() {
+        ctx.reject_limited_key()?;
+    }
     if let Some(project) = wanted.project {
         ctx.require_project_role(project, UserRole::Viewer).await?;
     }
@@ -192,7 +195,7 @@ impl EventTail {
 
     /// Checks the credential. A revoked, ended, expired or disabled one is rejected.
     async fn authenticate_reader(&self) -> Result<EventReader, Error> {
-        let caller = self.app.authenticate_caller(&self.shown).await?;
+        let caller = self.app.reauthenticate_caller(&self.shown).await?;
         Ok(match caller.role {
             Some(_) => EventReader::Installation,
             None => EventReader::Member(caller.user),

@@ -3,9 +3,12 @@
 use cynode_core::{
     events::EventKind,
     ids::UserId,
-    policies::{PolicyEntry, PolicyKey, PolicyScope, PolicySet, PolicyValue, parse_policy_key},
+    policies::{
+        ApprovalKind, PolicyEntry, PolicyKey, PolicyScope, PolicySet, PolicyValue, parse_policy_key,
+    },
     preferences::PreferenceScope,
     roles::UserRole,
+    settings::registry::FOUR_EYES_SETTING,
     tasks::Task,
 };
 use cynode_db::{identity::groups, tasks::policies};
@@ -13,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Ctx, Error,
-    platform::{context::EventDraft, operation},
+    platform::{context::EventDraft, operation, settings},
     tasks::preferences::{PreferenceSubject, authorize_subject},
 };
 
@@ -36,20 +39,42 @@ pub(crate) fn deny_by_policy(what: &str, entry: &PolicyEntry) -> Error {
     Error::PolicyDenied(format!("{what}: {}", entry.describe_policy()))
 }
 
-/// Rejects an approval by a person who asked for the work, where four eyes are demanded.
-pub(crate) fn require_four_eyes(
+/// Rejects an approval by a person who asked for the work, where the policy or the setting demands four eyes.
+pub(crate) async fn require_second_person(
+    ctx: &mut Ctx,
     policies: &PolicySet,
     authors: &[UserId],
     user: UserId,
-    what: &str,
+    kind: ApprovalKind,
 ) -> Result<(), Error> {
-    match policies.find_demand(PolicyKey::FourEyes) {
-        Some(entry) if authors.contains(&user) => Err(deny_by_policy(
-            &format!("you asked for this work, so another person must {what}"),
-            entry,
-        )),
-        Some(_) | None => Ok(()),
+    if !authors.contains(&user) {
+        return Ok(());
     }
+    let what = format!("you asked for this work, so another person must {}", kind.describe_act());
+    match policies.find_demand(PolicyKey::FourEyes).filter(|_| kind.is_of_policy()) {
+        Some(entry) => Err(deny_by_policy(&what, entry)),
+        None if names_four_eyes(ctx, &[kind]).await? => Err(Error::PolicyDenied(format!(
+            "{what}: the setting `{FOUR_EYES_SETTING}` names `{}`",
+            kind.as_str()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Returns whether the policy, or the setting with one of these kinds, demands four eyes.
+pub(crate) async fn is_second_person_demanded(
+    ctx: &mut Ctx,
+    policies: &PolicySet,
+    kinds: &[ApprovalKind],
+) -> Result<bool, Error> {
+    let is_policy = policies.find_demand(PolicyKey::FourEyes).is_some();
+    Ok(is_policy || names_four_eyes(ctx, kinds).await?)
+}
+
+/// Returns whether the setting names one of these kinds.
+async fn names_four_eyes(ctx: &mut Ctx, kinds: &[ApprovalKind]) -> Result<bool, Error> {
+    let named = settings::setting_names(ctx.conn(), FOUR_EYES_SETTING).await?;
+    Ok(kinds.iter().any(|kind| named.iter().any(|name| name == kind.as_str())))
 }
 
 /// Authorizes access to the policies of a scope, by viewers for reading and by admins for writing.

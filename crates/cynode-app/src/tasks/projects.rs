@@ -10,13 +10,16 @@ use cynode_core::{
     projects::{Project, ProjectMember},
     roles::UserRole,
 };
-use cynode_db::{Conn, tasks::projects};
+use cynode_db::{Conn, identity::authentication, tasks::projects};
 use cynode_wire::tasks::projects::{CreateProject, UpdateProject};
 use serde_json::json;
 
 use crate::{
-    Ctx, Error,
-    platform::{context::EventDraft, operation},
+    AuthenticatedCaller, Ctx, Error,
+    platform::{
+        context::{EventDraft, is_limited_to_projects},
+        operation,
+    },
 };
 
 /// Reference to a project: by id or by slug.
@@ -114,11 +117,27 @@ impl VisibleProjects {
     }
 }
 
+/// Requires the permission to create projects, which operators of the installation have. Rejects agents and API keys of
+/// some projects, whose user may have it.
+async fn require_project_creation(ctx: &mut Ctx) -> Result<AuthenticatedCaller, Error> {
+    let caller = ctx.caller()?;
+    let bounded = caller.bounds.is_some() || is_limited_to_projects(&caller);
+    let allowed = caller.role >= Some(UserRole::Operator)
+        || (!bounded && authentication::can_create_projects(ctx.conn(), caller.user).await?);
+    if allowed {
+        return Ok(caller);
+    }
+    ctx.require_role(UserRole::Operator).map_err(|_| {
+        let place = "in the installation, or the permission to create projects";
+        Error::forbidden(UserRole::Operator, place)
+    })
+}
+
 /// Creates a project. The caller becomes its first admin.
 #[tracing::instrument(name = "app.projects.create_project", skip_all)]
 #[operation]
 pub async fn create_project(ctx: &mut Ctx, body: CreateProject) -> Result<Project, Error> {
-    let caller = ctx.require_role(UserRole::Operator)?;
+    let caller = require_project_creation(ctx).await?;
     let project = Project {
         id: ProjectId::from_uuid(ctx.new_uuid()),
         slug: body.slug,

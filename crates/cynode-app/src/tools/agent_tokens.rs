@@ -32,10 +32,11 @@ pub use cynode_db::tools::agent_tokens::{AgentToken, TokenState};
 
 use crate::{
     AgentRestrictions, App, AuthenticatedCaller, Ctx, Error,
+    identity::api_keys::require_agent_scope,
     platform::{
         context::EventDraft,
         operation,
-        tokens::{self, PresentedToken, TokenKind},
+        tokens::{PresentedToken, StoredHashes, TokenKind},
     },
     tasks::preferences,
 };
@@ -92,17 +93,20 @@ pub async fn resolve_agent_tokens(
     app: &App,
     shown: &[PresentedToken],
 ) -> Result<Vec<(PresentedToken, ResolvedAgentToken)>, Error> {
-    let hashes = |programs: bool| -> Vec<[u8; 32]> {
+    let stored = |programs: bool| -> StoredHashes {
         let is_program = |kind| matches!(kind, TokenKind::Runner | TokenKind::Host);
         let wanted = shown.iter().filter(|shown| is_program(shown.kind) == programs);
-        wanted.map(|shown| shown.hash).collect()
+        let digests: Vec<_> = wanted.map(|shown| shown.hash).collect();
+        app.token_keys().expand_digests(&digests)
     };
-    let (agents, programs) = (hashes(false), hashes(true));
+    let (agents, programs) = (stored(false), stored(true));
     let mut conn = app.conn().await?;
     let mut known = Vec::new();
-    if !agents.is_empty() {
+    let hashes = agents.lookup_hashes();
+    if !hashes.is_empty() {
         let now = app.environment().now();
-        for (hash, found) in agent_tokens::find_agent_tokens(&mut conn, &agents, now).await? {
+        for (hash, found) in agent_tokens::find_agent_tokens(&mut conn, &hashes, now).await? {
+            let Some(hash) = agents.digest_of(&hash) else { continue };
             let kind = TokenKind::of_agent(found.agent.agent_kind());
             let caller = found.agent.user.zip(found.agent.project).map(|(user, project)| {
                 AuthenticatedCaller {
@@ -110,6 +114,7 @@ pub async fn resolve_agent_tokens(
                     credential: CallerCredential::Agent(found.agent.token),
                     role: None,
                     bounds: Some(AgentRestrictions { project, person: found.person }),
+                    key: None,
                 }
             });
             let agent = Arc::new(found.agent);
@@ -125,8 +130,10 @@ pub async fn resolve_agent_tokens(
             ));
         }
     }
-    if !programs.is_empty() {
-        for (hash, service) in service_tokens::find_services(&mut conn, &programs).await? {
+    let hashes = programs.lookup_hashes();
+    if !hashes.is_empty() {
+        for (hash, service) in service_tokens::find_services(&mut conn, &hashes).await? {
+            let Some(hash) = programs.digest_of(&hash) else { continue };
             let role = match service.kind {
                 ServiceKind::Runner => AgentRole::WorkflowRunner,
                 ServiceKind::Manager => AgentRole::ManagerHost,
@@ -178,6 +185,7 @@ pub async fn issue_agent_token(
     if caller.bounds.is_some() {
         return Err(Error::forbidden(UserRole::Operator, "as a person: agents issue no tokens"));
     }
+    require_agent_scope(&caller)?;
     let kind = body.role.agent_kind();
     if kind.is_service_program() {
         let how =
@@ -226,7 +234,7 @@ pub async fn issue_agent_token(
         operates: true,
         expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
     };
-    let (token, hash) = tokens::issue_token(TokenKind::of_agent(kind), ctx.environment());
+    let (token, hash) = ctx.issue_token(TokenKind::of_agent(kind));
     let issued = AgentToken {
         agent,
         models: validate_model_ids(body.models)?,
@@ -283,7 +291,7 @@ pub(crate) async fn issue_for_job(
         operates: true,
         expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
     };
-    let (token, hash) = tokens::issue_token(TokenKind::Sandbox, ctx.environment());
+    let (token, hash) = ctx.issue_token(TokenKind::Sandbox);
     let (id, now) = (agent.token, ctx.now);
     let models = validate_model_ids(job.models.to_vec())?;
     let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
@@ -324,7 +332,7 @@ pub(crate) async fn issue_for_handoff(
         operates: true,
         expires_at: Some(ctx.now + Duration::seconds(DEFAULT_TOKEN_TTL_SECONDS.into())),
     };
-    let (token, hash) = tokens::issue_token(TokenKind::of_agent(kind), ctx.environment());
+    let (token, hash) = ctx.issue_token(TokenKind::of_agent(kind));
     let (id, now) = (agent.token, ctx.now);
     let models = validate_model_ids(handoff.models.to_vec())?;
     let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };

@@ -4,6 +4,7 @@
 use cynode_core::{
     events::EventKind,
     ids::{AgentTokenId, ApprovalId, CallId, ProjectId, TaskId, UserId},
+    policies::ApprovalKind,
     roles::UserRole,
 };
 use cynode_db::{
@@ -19,7 +20,7 @@ pub use cynode_db::tools::approvals::{Approval, ApprovalRequest, ApprovalState};
 use crate::{
     App, Ctx, Error, OperationRequest,
     platform::{context::EventDraft, keys::InstallationKeys, operation},
-    tasks::policies::require_four_eyes,
+    tasks::policies::require_second_person,
 };
 
 /// Lifetime of a request and of its answer.
@@ -93,7 +94,11 @@ pub async fn obtain_approval(
 }
 
 /// Returns the associated data of sealed arguments.
-fn approval_associated_data(agent: AgentTokenId, digest: &[u8; 32], tool: &str) -> Vec<u8> {
+pub(crate) fn approval_associated_data(
+    agent: AgentTokenId,
+    digest: &[u8; 32],
+    tool: &str,
+) -> Vec<u8> {
     [agent.as_uuid().as_bytes().as_slice(), digest, tool.as_bytes()].concat()
 }
 
@@ -179,7 +184,7 @@ pub(crate) async fn require_other_approver(
     }
     for author in &authors {
         let held = policies::load_policies(ctx.conn(), *author, project).await?;
-        require_four_eyes(&held, &authors, user, "approve the call")?;
+        require_second_person(ctx, &held, &authors, user, ApprovalKind::Call).await?;
     }
     Ok(())
 }

@@ -1,15 +1,17 @@
-//! Audit log of tool calls: ship, search, verify, prove and prune records.
+//! Audit log of tool calls and privileged events: ship, search, verify, prove, export and prune records.
 
 mod export;
 mod heads;
+mod privileged;
 mod rows;
+pub mod sinks;
 mod stats;
 
 use std::{path::Path, sync::Arc};
 
 use cynode_audit::{
-    AuditStore, AuditStoreError, ChainCheck, ChainRegistryHead, LinkCheck, MerkleTree, NewChain,
-    StoreFuture,
+    AuditSigner, AuditStore, AuditStoreError, BadSignature, ChainCheck, ChainRegistryHead,
+    LinkCheck, MerkleTree, NewChain, StoreFuture,
 };
 use cynode_core::{
     ids::{CallId, ChainId, ProjectId, TaskId},
@@ -31,13 +33,15 @@ use uuid::Uuid;
 
 pub use export::export_records;
 pub use heads::{list_audit_heads, prove_append_only};
+pub use privileged::{PRIVILEGED_METHOD, chain_privileged_events, run_privileged_chain};
 pub(crate) use rows::to_audit_view;
 pub use stats::{ToolStatsRequest, count_tool_calls};
 
 pub use cynode_audit::{
     AgentFacts, AppendError, AuditCheckpoint, AuditEntry, AuditRecord, AuditWriter,
-    AuditWriterOptions, DigestKey, KeyedDigest, Outcome, Phase, RecordInclusionProof,
-    RecoveryReport, Verdict,
+    AuditWriterOptions, BadPublicKeys, DigestKey, KeyedDigest, MalformedBundle, Outcome, Phase,
+    PublicAuditKey, PublicKeyring, RecordInclusionProof, RecoveryReport, Verdict, VerifiedBundle,
+    verify_bundle,
 };
 
 use crate::{
@@ -58,10 +62,11 @@ pub fn open_audit_writer(
 ) -> Result<Arc<AuditWriter>, Error> {
     let (clock, ids) = (app.environment().clone(), app.environment().clone());
     let keys = app.gateway_parts()?.keys.clone();
+    let signer = keys.clone();
     let (writer, recovered) = AuditWriter::open_in_directory(
         directory,
         options,
-        keys.signing_key().clone(),
+        AuditSigner::new(move || signer.signing_key()),
         Arc::new(move || clock.now()),
         Arc::new(move || ids.new_uuid(ids.now())),
     )
@@ -138,17 +143,26 @@ fn spawn_to_completion(
 impl DatabaseAuditStore {
     async fn begin_chain(&self, chain: &NewChain) -> Result<(), DbError> {
         let mut tx = self.app.begin().await?;
-        audit::lock_chains(&mut tx).await?;
-        if audit::get_chain(&mut tx, chain.chain).await?.is_none() {
-            let last = audit::last_chain(&mut tx).await?;
-            let tip = last.map_or(ChainRegistryHead::ORIGIN, |row| {
-                rows::to_chain_start(&row).registry_head()
-            });
-            let start = chain.sign_start(tip, self.keys.signing_key());
-            audit::insert_chain(&mut tx, &rows::chain_row(&start)).await?;
-        }
+        register_chain(&mut tx, chain, &self.keys).await?;
         Ok(tx.commit().await?)
     }
+}
+
+/// Assigns a chain its position among the chains of the installation. Does nothing if it has one.
+async fn register_chain(
+    conn: &mut cynode_db::Conn,
+    chain: &NewChain,
+    keys: &InstallationKeys,
+) -> Result<(), DbError> {
+    audit::lock_chains(conn).await?;
+    if audit::get_chain(conn, chain.chain).await?.is_none() {
+        let last = audit::last_chain(conn).await?;
+        let tip = last
+            .map_or(ChainRegistryHead::ORIGIN, |row| rows::to_chain_start(&row).registry_head());
+        let start = chain.sign_named_start(tip, &keys.signing_key());
+        audit::insert_chain(conn, &rows::chain_row(&start)).await?;
+    }
+    Ok(())
 }
 
 fn to_store_error(error: DbError) -> AuditStoreError {
@@ -158,7 +172,7 @@ fn to_store_error(error: DbError) -> AuditStoreError {
 /// Verifies every record, chain and signature. It reads all records in order.
 #[tracing::instrument(name = "app.audit.verify_audit_log", skip_all)]
 #[operation]
-pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, Error> {
+pub async fn verify_audit_log(app: &App, keys: &PublicKeyring) -> Result<Report, Error> {
     // One snapshot is read: records pruned meanwhile do not count as missing.
     let mut conn = app.begin().await?;
     audit::set_repeatable_read(&mut conn).await?;
@@ -177,7 +191,7 @@ pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, E
     }
     // A new process closes the chains that it takes over within a minute.
     let settled = app.environment().now() - Duration::minutes(1);
-    let mut links = LinkCheck::new(std::slice::from_ref(key));
+    let mut links = LinkCheck::new(keys);
     for row in &chains {
         let name = ChainId::from_uuid(row.chain);
         if let Err(problem) = links.verify_next_start(&rows::to_chain_start(row)) {
@@ -185,21 +199,22 @@ pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, E
         }
         let checkpoints = audit::list_audit_checkpoints(&mut conn, row.chain).await?;
         let checkpoints = checkpoints.iter().map(rows::to_checkpoint).collect::<Vec<_>>();
-        if let Some((at, signature)) = row.pruned {
+        if let Some((at, signature, signed_by)) = row.pruned {
             report.pruned += 1;
-            for head in checkpoints.iter().filter(|head| head.verify_signature(key).is_err()) {
+            for head in checkpoints.iter().filter(|head| keys.verify_checkpoint(head).is_err()) {
                 report
                     .problems
                     .push(format!("{name}: the signed head of {} was changed", head.size));
             }
             let left = audit::list_chain_records(&mut conn, row.chain, 0, 1).await?;
-            let signed = ed25519_dalek::Signature::from_bytes(&signature);
-            if !left.is_empty() || key.verify(&pruning_payload(row.chain, at), &signed).is_err() {
+            let payload = pruning_payload(row.chain, at);
+            let signed = verify_signed_pruning(keys, signed_by, at, &payload, &signature);
+            if !left.is_empty() || !signed {
                 report.problems.push(format!("{name}: its records were removed, and not by us"));
             }
             continue;
         }
-        match check_chain(&mut conn, row.chain, key, checkpoints).await? {
+        match check_chain(&mut conn, row.chain, keys, checkpoints).await? {
             Ok(verified) => {
                 if verified.records == 0 {
                     // A chain is started only for a record.
@@ -229,6 +244,19 @@ pub async fn verify_audit_log(app: &App, key: &VerifyingKey) -> Result<Report, E
     Ok(report)
 }
 
+/// Returns whether the key that a pruning names signed it.
+fn verify_signed_pruning(
+    keys: &PublicKeyring,
+    named: Uuid,
+    at: OffsetDateTime,
+    payload: &[u8],
+    signature: &[u8; 64],
+) -> bool {
+    let signature = ed25519_dalek::Signature::from_bytes(signature);
+    let verify = |key: &VerifyingKey| key.verify(payload, &signature).map_err(|_| BadSignature);
+    keys.find_signer(named, at, verify).is_ok()
+}
+
 /// Verifies the audit log for an admin of the installation. One verification runs at a time per process, because it
 /// reads all records.
 #[operation]
@@ -237,20 +265,20 @@ pub async fn verify_audit_log_as_admin(
     request: &OperationRequest,
 ) -> Result<Report, Error> {
     app.read(request, |ctx| Box::pin(async { ctx.require_role(UserRole::Admin) })).await?;
-    let key = app.gateway_parts()?.keys.verifying_key();
+    let keys = app.gateway_parts()?.keys.public_keys();
     let _alone = app.shared_state().checking.try_lock().map_err(|_| {
         Error::Conflict("the records are being checked already: ask again when that is done")
     })?;
-    verify_audit_log(app, &key).await
+    verify_audit_log(app, &keys).await
 }
 
 async fn check_chain(
     conn: &mut cynode_db::Conn,
     chain: Uuid,
-    key: &VerifyingKey,
+    keys: &PublicKeyring,
     checkpoints: Vec<AuditCheckpoint>,
 ) -> Result<Result<cynode_audit::VerifiedChain, String>, DbError> {
-    let mut check = match ChainCheck::new(chain, std::slice::from_ref(key), checkpoints) {
+    let mut check = match ChainCheck::new(chain, keys, checkpoints) {
         Ok(check) => check,
         Err(problem) => return Ok(Err(problem.to_string())),
     };
@@ -258,6 +286,9 @@ async fn check_chain(
     loop {
         let page = audit::list_chain_records(conn, chain, from, RECORD_PAGE_SIZE).await?;
         let Some(last) = page.last().map(|row| row.seq) else { break };
+        if let Some(problem) = privileged::find_changed_event(conn, &page).await? {
+            return Ok(Err(problem));
+        }
         for row in page {
             let seq = row.seq;
             let taken = match rows::to_record(row) {
@@ -294,11 +325,11 @@ pub struct RecordProof {
 pub async fn prove_call(
     app: &App,
     call: CallId,
-    key: &VerifyingKey,
+    keys: &PublicKeyring,
 ) -> Result<Vec<RecordProof>, Error> {
     let mut conn = app.conn().await?;
     let found = records_of_call(&mut conn, call).await?;
-    build_record_proofs(&mut conn, found, key).await
+    build_record_proofs(&mut conn, found, keys).await
 }
 
 /// Proves a call for a caller who may see its records.
@@ -307,10 +338,10 @@ pub async fn prove_call(
 pub async fn prove_call_for_caller(
     ctx: &mut Ctx,
     call: CallId,
-    key: &VerifyingKey,
+    keys: &PublicKeyring,
 ) -> Result<Vec<AuditProof>, Error> {
     let found = load_visible_records(ctx, call).await?;
-    let proofs = build_record_proofs(ctx.conn(), found, key).await?;
+    let proofs = build_record_proofs(ctx.conn(), found, keys).await?;
     let written = proofs.into_iter().map(to_audit_proof).collect::<Result<_, _>>();
     written.map_err(|error| Error::Internal(error.into()))
 }
@@ -357,7 +388,7 @@ async fn records_of_call(
 async fn build_record_proofs(
     conn: &mut cynode_db::Conn,
     found: Vec<audit::AuditRow>,
-    key: &VerifyingKey,
+    keys: &PublicKeyring,
 ) -> Result<Vec<RecordProof>, Error> {
     let mut proofs = Vec::new();
     for row in found {
@@ -370,6 +401,7 @@ async fn build_record_proofs(
         let tree = load_tree(conn, record.chain, head.size).await?;
         let inclusion = RecordInclusionProof::prove_record(record.chain, &tree, record.seq)
             .map_err(|error| Error::Internal(error.into()))?;
+        let key = keys.verify_checkpoint(&head).map_err(|error| Error::Internal(error.into()))?;
         inclusion
             .verify_record(&record, &head, key)
             .map_err(|error| Error::Internal(error.into()))?;
@@ -496,8 +528,9 @@ pub async fn prune_records(app: &App, keep: Duration) -> Result<u64, Error> {
     let mut removed = 0;
     for (chain, records) in old {
         let mut tx = app.begin().await?;
-        let signature = keys.signing_key().sign(&pruning_payload(chain, now)).to_bytes();
-        audit::prune_chain(&mut tx, chain, now, &signature).await?;
+        let key = keys.signing_key();
+        let signature = key.key.sign(&pruning_payload(chain, now)).to_bytes();
+        audit::prune_chain(&mut tx, chain, now, &signature, key.id).await?;
         tx.commit().await.map_err(DbError::from)?;
         removed += records.unsigned_abs();
     }

@@ -15,6 +15,7 @@ use std::{
 use cynode_core::{
     events::EventKind,
     ids::ServerId,
+    policies::{ApprovalKind, PolicySet},
     roles::UserRole,
     settings::registry::{
         DEFAULT_SERVERS_PER_PROJECT, DEFAULT_SERVERS_PER_USER, SERVERS_PER_PROJECT_SETTING,
@@ -49,6 +50,7 @@ use serde_json::{Value, json};
 use crate::{
     App, Ctx, Error, GatewayParts, OperationRequest,
     platform::{context::EventDraft, keys::InstallationKeys, operation, settings},
+    tasks::policies::require_second_person,
     tools::catalogue::{is_visible_to_caller, require_valid_rules},
 };
 
@@ -575,6 +577,12 @@ pub async fn accept_tools(
 ) -> Result<ServerView, Error> {
     let server = require_owned_server(ctx, id).await?;
     let (caller, now) = (ctx.caller()?, ctx.now);
+    // Tools for one's own agents alone concern nobody else.
+    if !matches!(server.audience, ToolAudience::User(_)) {
+        let (owner, kind) = ([server.owner], ApprovalKind::Tools);
+        let held = PolicySet::default();
+        require_second_person(ctx, &held, &owner, caller.user, kind).await?;
+    }
     policy::lock_policy(ctx.conn()).await?;
     let offered = tool_servers::list_server_tools(ctx.conn(), id).await?;
     let mut changed = false;

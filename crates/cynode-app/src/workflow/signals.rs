@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use cynode_core::{
     events::EventKind,
     ids::{AgentTokenId, InstructionId, JobId, TaskId, WaitId},
+    policies::ApprovalKind,
     roles::UserRole,
     tasks::Task,
     workflow::{
@@ -31,7 +32,7 @@ use crate::{
     platform::{context::EventDraft, environment::derive_uuid, operation},
     tasks::{
         has_ended,
-        policies::{policies_of_task, require_four_eyes},
+        policies::{policies_of_task, require_second_person},
         record_instruction,
     },
 };
@@ -226,7 +227,7 @@ pub async fn approve_plan(ctx: &mut Ctx, id: TaskId, body: &ApprovePlan) -> Resu
         let held = policies_of_task(ctx, &task).await?;
         let authors = tasks::policies::list_task_authors(ctx.conn(), id).await?;
         let user = ctx.caller()?.user;
-        require_four_eyes(&held, &authors, user, "approve the plan")?;
+        require_second_person(ctx, &held, &authors, user, ApprovalKind::Plan).await?;
     }
     resolve_wait(ctx, id, (body.wait_id, WaitReason::Approval), resolution, note).await
 }

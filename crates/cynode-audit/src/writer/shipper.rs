@@ -236,8 +236,9 @@ impl CurrentChain {
     ) -> Result<(), AuditStoreError> {
         let closed = matches!(is, ChainContinuation::IsClosed);
         let (chain, at) = (self.chain.chain, (inner.now)());
+        let key = inner.signer.current_key();
         let checkpoint =
-            AuditCheckpoint::sign_tree(chain, &self.tree, self.head, at, closed, &inner.signer);
+            AuditCheckpoint::sign_named(chain, &self.tree, self.head, at, closed, &key);
         store.store_checkpoint(&checkpoint).await?;
         self.checkpointed = checkpoint.size;
         self.checkpointed_at = Instant::now();

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 
+use ed25519_dalek::SigningKey;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use tempfile::TempDir;
 use time::macros::datetime;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod encoding;
+mod keys;
 mod proofs;
 mod recovery;
 mod shipping;

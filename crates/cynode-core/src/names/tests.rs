@@ -50,7 +50,24 @@ fn a_name_is_made_from_the_first_words_of_a_brief() {
     assert_eq!(TaskName::derive_name("deploy docs").with_number(2).as_str(), "deploy-docs-2");
 }
 
+#[test]
+fn a_handle_is_made_from_the_name_that_a_directory_gives() {
+    let handle = |text: &str| Handle::derive_handle(text).to_string();
+    assert_eq!(handle("Ada.Lovelace@example.com"), "ada-lovelace");
+    assert_eq!(handle("7of9@example.com"), "user-7of9");
+    assert_eq!(handle("žluť"), "lu");
+    assert_eq!(handle("@"), "user");
+    assert_eq!(Handle::derive_handle("ada").with_number(2).as_str(), "ada-2");
+    assert_eq!(GroupName::derive_name("Platform Engineers").as_str(), "platform-engineers");
+}
+
 proptest! {
+    #[test]
+    fn a_derived_handle_is_always_a_legal_one(text in ".{0,300}|[0-9a-z.@-]{0,90}", number in 0_u32..100_000) {
+        let handle = Handle::derive_handle(&text).with_number(number);
+        prop_assert_eq!(handle.as_str().parse::<Handle>(), Ok(handle.clone()));
+    }
+
     #[test]
     fn a_derived_name_is_always_a_legal_name(brief in ".{0,300}|[0-9a-z ]{50,90}|[a-z0-9]{40,70}", number in 0_u32..100_000) {
         let name = TaskName::derive_name(&brief).with_number(number);

@@ -5,10 +5,23 @@ use std::ops::RangeInclusive;
 use crate::{
     budget::{CURRENCY_SETTING, TASK_DEFAULT_SETTING, USER_DEFAULT_SETTING},
     delivery::AUTHOR_SETTING,
+    policies::ApprovalKind,
 };
 
+/// Approvals that need a second person in the whole installation.
+pub const FOUR_EYES_SETTING: &str = "approvals.four_eyes";
 /// Maximum bytes of the artifacts of one task.
 pub const ARTIFACT_BYTES_SETTING: &str = "artifacts.max_bytes_per_task";
+/// Whether admins have their role only with a second factor.
+pub const ADMIN_SECOND_FACTOR_SETTING: &str = "auth.admins_need_second_factor";
+/// Hours for which API keys of a person work whom an identity provider confirmed last.
+pub const KEY_CONFIRMATION_SETTING: &str = "auth.api_key_confirmation_hours";
+/// Days until a new API key expires that says nothing about it.
+pub const API_KEY_DAYS_SETTING: &str = "auth.api_key_days";
+/// Most days that a new API key may ask for.
+pub const MAX_API_KEY_DAYS_SETTING: &str = "auth.api_key_max_days";
+/// Minutes without a request after which a session ends.
+pub const SESSION_IDLE_SETTING: &str = "auth.session_idle_minutes";
 /// Whether set-up of environments gets the secrets of projects.
 pub const ENVIRONMENT_SECRETS_SETTING: &str = "environments.allow_secrets";
 /// Packages that the package proxies of nodes refuse.
@@ -25,6 +38,10 @@ pub const GATEWAY_CALLS_PER_TASK_HOUR_SETTING: &str = "gateway.calls_per_task_ho
 pub const GATEWAY_MAX_IDENTICAL_CALLS_SETTING: &str = "gateway.max_identical_calls";
 /// Whether the project manager may change the allowed images.
 pub const GATEWAY_PM_ALLOWED_IMAGES_SETTING: &str = "gateway.pm_allowed_images";
+/// Whether nobody can log in with a password of this installation.
+pub const DISABLE_LOCAL_LOGIN_SETTING: &str = "login.disable_local";
+/// For how many minutes sessions of an identity provider go on while it cannot be reached.
+pub const PROVIDER_GRACE_SETTING: &str = "login.provider_grace_minutes";
 /// How many analysts work at once.
 pub const MAX_CONCURRENT_ANALYSTS_SETTING: &str = "manager.max_concurrent_analysts";
 /// How many seconds a model may take for one decision. A model's own value overrides it.
@@ -59,6 +76,14 @@ pub const FORCE_RECLAIM_SETTING: &str = "workflow.force_reclaim";
 
 /// The default of [`ARTIFACT_BYTES_SETTING`].
 pub const DEFAULT_TASK_ARTIFACT_BYTES: i64 = 1024 * 1024 * 1024;
+/// The default of [`KEY_CONFIRMATION_SETTING`].
+pub const DEFAULT_KEY_CONFIRMATION_HOURS: i64 = 24;
+/// The default of [`API_KEY_DAYS_SETTING`].
+pub const DEFAULT_API_KEY_DAYS: i64 = 90;
+/// The default of [`MAX_API_KEY_DAYS_SETTING`].
+pub const DEFAULT_MAX_API_KEY_DAYS: i64 = 3650;
+/// The default of [`SESSION_IDLE_SETTING`].
+pub const DEFAULT_SESSION_IDLE_MINUTES: i64 = 720;
 /// The default of [`PROJECT_BLOB_BYTES_SETTING`].
 pub const DEFAULT_PROJECT_BLOB_BYTES: i64 = 20 * 1024 * 1024 * 1024;
 /// The default of [`PROJECT_REPOSITORY_BYTES_SETTING`].
@@ -71,6 +96,8 @@ pub const DEFAULT_CALLS_PER_SECOND: u32 = 50;
 pub const DEFAULT_CALLS_PER_TASK_HOUR: u32 = 20_000;
 /// The default of [`GATEWAY_MAX_IDENTICAL_CALLS_SETTING`].
 pub const DEFAULT_IDENTICAL_CALLS: u32 = 20;
+/// The default of [`PROVIDER_GRACE_SETTING`].
+pub const DEFAULT_PROVIDER_GRACE_MINUTES: i64 = 10;
 /// The default of [`MAX_CONCURRENT_ANALYSTS_SETTING`].
 pub const DEFAULT_CONCURRENT_ANALYSTS: i64 = 4;
 /// The default of [`BUDGET_WAIT_SETTING`].
@@ -106,6 +133,8 @@ pub enum SettingKind {
     TaskLimit,
     /// A list of names.
     Names,
+    /// A list of some of these words.
+    Choices(&'static [&'static str]),
 }
 
 /// Maximum number of names of a setting.
@@ -131,6 +160,10 @@ impl SettingKind {
             Self::Names => format!(
                 "a list of at most {MAX_SETTING_NAMES} names, each of 1 to {MAX_SETTING_NAME_BYTES} visible characters without spaces"
             ),
+            Self::Choices(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                format!("a list of some of {}", words.join(", "))
+            }
         }
     }
 }
@@ -183,7 +216,7 @@ pub struct SettingSpec {
 const fn spec(key: &'static str, kind: SettingKind, summary: &'static str) -> SettingSpec {
     let default = match kind {
         SettingKind::Switch => SettingDefault::Value("false"),
-        SettingKind::Names => SettingDefault::Value("[]"),
+        SettingKind::Names | SettingKind::Choices(_) => SettingDefault::Value("[]"),
         SettingKind::Number(..)
         | SettingKind::Model
         | SettingKind::Author
@@ -212,13 +245,47 @@ impl SettingSpec {
 }
 
 /// Every setting, ordered by key.
-pub static SETTINGS: [SettingSpec; 28] = [
+pub static SETTINGS: [SettingSpec; 36] = [
+    spec(
+        FOUR_EYES_SETTING,
+        SettingKind::Choices(&ApprovalKind::NAMES),
+        "Approvals that need another person than the one who asked for the work, in the whole installation.",
+    ),
     spec(
         ARTIFACT_BYTES_SETTING,
         SettingKind::Number(1, 1 << 50),
         "Maximum bytes of the artifacts of one task.",
     )
     .with_number(DEFAULT_TASK_ARTIFACT_BYTES),
+    spec(
+        ADMIN_SECOND_FACTOR_SETTING,
+        SettingKind::Switch,
+        "Whether an admin of the installation has the role only in sessions and keys that a second factor stands behind.",
+    ),
+    spec(
+        KEY_CONFIRMATION_SETTING,
+        SettingKind::Number(1, 2160),
+        "Hours after the last word of the identity provider for which API keys work of a person who logs in by it alone, where the server has no token to ask it again.",
+    )
+    .with_number(DEFAULT_KEY_CONFIRMATION_HOURS),
+    spec(
+        API_KEY_DAYS_SETTING,
+        SettingKind::Number(1, 3650),
+        "Days until a new API key expires that names no expiry.",
+    )
+    .with_number(DEFAULT_API_KEY_DAYS),
+    spec(
+        MAX_API_KEY_DAYS_SETTING,
+        SettingKind::Number(1, 3650),
+        "Maximum days until a new API key expires.",
+    )
+    .with_number(DEFAULT_MAX_API_KEY_DAYS),
+    spec(
+        SESSION_IDLE_SETTING,
+        SettingKind::Number(5, 43_200),
+        "Minutes without a request after which a session ends. An open event stream is no request, and what a page loads by itself is none either.",
+    )
+    .with_number(DEFAULT_SESSION_IDLE_MINUTES),
     spec(CURRENCY_SETTING, SettingKind::Currency, "The currency of all prices and limits.")
         .with_value("USD"),
     spec(
@@ -268,6 +335,17 @@ pub static SETTINGS: [SettingSpec; 28] = [
         "Whether the project manager may change the images that sandboxes may use.",
     )
     .of_policy(),
+    spec(
+        DISABLE_LOCAL_LOGIN_SETTING,
+        SettingKind::Switch,
+        "Whether nobody can log in with a password: people use an identity provider, and the command on the host stays for emergencies.",
+    ),
+    spec(
+        PROVIDER_GRACE_SETTING,
+        SettingKind::Number(0, 1440),
+        "For how many minutes sessions of an identity provider go on while it cannot be reached.",
+    )
+    .with_number(DEFAULT_PROVIDER_GRACE_MINUTES),
     spec(
         MAX_CONCURRENT_ANALYSTS_SETTING,
         SettingKind::Number(0, 1000),

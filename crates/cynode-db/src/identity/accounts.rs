@@ -1,8 +1,8 @@
 //! Users, their passwords, sessions and API keys, and the one-time token of the first admin.
 
 use cynode_core::{
-    accounts::{ApiKey, User, UserState},
-    ids::{ApiKeyId, SessionId, UserId},
+    accounts::{ApiKey, ApiScope, ScopeSet, User, UserState},
+    ids::{ApiKeyId, ProjectId, SessionId, UserId},
     names::Handle,
     paging::PageRequest,
     roles::UserRole,
@@ -12,7 +12,10 @@ use uuid::Uuid;
 
 use crate::{
     Conn, DbError,
-    platform::error::{corrupt_column, parse_role},
+    platform::{
+        error::{corrupt_column, parse_role},
+        keyring::TokenHash,
+    },
 };
 
 struct UserRow {
@@ -22,6 +25,7 @@ struct UserRow {
     email: Option<String>,
     disabled_at: Option<OffsetDateTime>,
     created_at: OffsetDateTime,
+    can_create_projects: bool,
     role: Option<String>,
 }
 
@@ -42,6 +46,7 @@ impl TryFrom<UserRow> for User {
                 .transpose()
                 .map_err(corrupt_column("users", "email"))?,
             role: row.role.map(|name| parse_role("role_bindings", &name)).transpose()?,
+            can_create_projects: row.can_create_projects,
             state: row.disabled_at.map_or(UserState::Active, |at| UserState::Disabled { at }),
             created_at: row.created_at,
         })
@@ -53,14 +58,15 @@ impl TryFrom<UserRow> for User {
 pub async fn insert_user(conn: &mut Conn, user: &User) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO users (user_id, handle, display_name, email, state, created_at, updated_at)
-        VALUES ($1, $2, $3, $4, 'active', $5, $5)
+        INSERT INTO users (user_id, handle, display_name, email, state, created_at, updated_at, can_create_projects)
+        VALUES ($1, $2, $3, $4, 'active', $5, $5, $6)
         ",
         user.id.as_uuid(),
         user.handle.as_str(),
         user.display_name.as_str(),
         user.email.as_ref().map(|email| email.as_str()),
         user.created_at,
+        user.can_create_projects,
     )
     .execute(&mut *conn)
     .await?;
@@ -124,13 +130,31 @@ pub async fn set_user_state(
     Ok(done.rows_affected() == 1)
 }
 
+/// Gives a user the permission to create projects, or takes it away.
+pub async fn set_project_creation(
+    conn: &mut Conn,
+    user: UserId,
+    is_allowed: bool,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE users SET can_create_projects = $2, updated_at = $3 WHERE user_id = $1",
+        user.as_uuid(),
+        is_allowed,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// One user.
 #[tracing::instrument(name = "db.accounts.get_user", skip_all, fields(user.id = %id))]
 pub async fn get_user(conn: &mut Conn, id: UserId) -> Result<Option<User>, DbError> {
     sqlx::query_as!(
         UserRow,
         r#"
-        SELECT u.user_id, handle, display_name, email, disabled_at, created_at, b.role AS "role?"
+        SELECT u.user_id, handle, display_name, email, disabled_at, created_at, can_create_projects, b.role AS "role?"
         FROM users u
         LEFT JOIN role_bindings b ON b.user_id = u.user_id AND b.project_id IS NULL
         WHERE u.user_id = $1
@@ -149,7 +173,7 @@ pub async fn list_users(conn: &mut Conn, page: PageRequest) -> Result<Vec<User>,
     sqlx::query_as!(
         UserRow,
         r#"
-        SELECT u.user_id, handle, display_name, email, disabled_at, created_at, b.role AS "role?"
+        SELECT u.user_id, handle, display_name, email, disabled_at, created_at, can_create_projects, b.role AS "role?"
         FROM users u
         LEFT JOIN role_bindings b ON b.user_id = u.user_id AND b.project_id IS NULL
         WHERE $1::uuid IS NULL OR u.user_id > $1
@@ -264,20 +288,76 @@ pub async fn insert_session(
     conn: &mut Conn,
     id: SessionId,
     user: UserId,
-    token_hash: &[u8; 32],
+    token: &TokenHash,
     created_at: OffsetDateTime,
     expires_at: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO user_sessions (session_id, user_id, token_hash, created_at, expires_at)
-        VALUES ($1, $2, $3, $4, $5)
+        INSERT INTO user_sessions (session_id, user_id, token_hash, created_at, expires_at, last_used_at, hash_key_id)
+        VALUES ($1, $2, $3, $4, $5, $4, $6)
         ",
         id.as_uuid(),
         user.as_uuid(),
-        token_hash,
+        &token.hash as &[u8],
         created_at,
         expires_at,
+        token.key,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Notes that the person behind a session has shown a second factor.
+pub async fn mark_second_factor(conn: &mut Conn, id: SessionId) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE user_sessions SET second_factor = true WHERE session_id = $1",
+        id.as_uuid()
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Whether the person behind a session has shown a second factor.
+pub async fn has_second_factor(conn: &mut Conn, id: SessionId) -> Result<bool, DbError> {
+    let shown = sqlx::query_scalar!(
+        "SELECT second_factor FROM user_sessions WHERE session_id = $1",
+        id.as_uuid(),
+    );
+    Ok(shown.fetch_optional(conn).await?.unwrap_or(false))
+}
+
+/// Notes that a session was used.
+pub async fn touch_session(
+    conn: &mut Conn,
+    id: SessionId,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE user_sessions SET last_used_at = $2 WHERE session_id = $1 AND last_used_at < $2",
+        id.as_uuid(),
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Notes that an API key was used.
+pub async fn touch_api_key(
+    conn: &mut Conn,
+    id: ApiKeyId,
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        UPDATE api_keys SET last_used_at = $2
+        WHERE api_key_id = $1 AND (last_used_at IS NULL OR last_used_at < $2)
+        ",
+        id.as_uuid(),
+        now,
     )
     .execute(conn)
     .await?;
@@ -300,14 +380,14 @@ pub async fn end_session(
     Ok(())
 }
 
-/// Ends every session of a user, but for `kept`.
+/// Ends every session of a user, but for `kept`. Gives how many.
 pub async fn end_sessions(
     conn: &mut Conn,
     user: UserId,
     kept: Option<SessionId>,
     now: OffsetDateTime,
-) -> Result<(), DbError> {
-    sqlx::query!(
+) -> Result<u64, DbError> {
+    let done = sqlx::query!(
         "
         UPDATE user_sessions SET ended_at = $2
         WHERE user_id = $1 AND ended_at IS NULL AND ($3::uuid IS NULL OR session_id <> $3)
@@ -318,7 +398,7 @@ pub async fn end_sessions(
     )
     .execute(conn)
     .await?;
-    Ok(())
+    Ok(done.rows_affected())
 }
 
 /// Removes sessions that were over before then, up to a number of them. Gives how many.
@@ -348,6 +428,12 @@ struct ApiKeyRow {
     created_at: OffsetDateTime,
     expires_at: Option<OffsetDateTime>,
     revoked_at: Option<OffsetDateTime>,
+    last_used_at: Option<OffsetDateTime>,
+    scopes: Option<Vec<String>>,
+    read_only: bool,
+    limited_to_projects: bool,
+    second_factor: bool,
+    projects: Vec<Uuid>,
 }
 
 impl TryFrom<ApiKeyRow> for ApiKey {
@@ -361,27 +447,65 @@ impl TryFrom<ApiKeyRow> for ApiKey {
             created_at: row.created_at,
             expires_at: row.expires_at,
             revoked_at: row.revoked_at,
+            last_used_at: row.last_used_at,
+            scopes: parse_scopes(row.scopes)?,
+            read_only: row.read_only,
+            projects: row
+                .limited_to_projects
+                .then(|| row.projects.into_iter().map(ProjectId::from_uuid).collect()),
+            second_factor: row.second_factor,
         })
     }
+}
+
+/// Reads the scopes of a key. A name that this version does not know is an error: read as none, the key would open more.
+pub(crate) fn parse_scopes(names: Option<Vec<String>>) -> Result<Option<ScopeSet>, DbError> {
+    let unknown = || DbError::Corrupt { table: "api_keys", column: "scopes" };
+    let Some(names) = names else { return Ok(None) };
+    let scopes: Result<ScopeSet, DbError> =
+        names.iter().map(|name| ApiScope::from_name(name).ok_or_else(unknown)).collect();
+    scopes.map(Some)
 }
 
 /// Stores an API key.
 pub async fn insert_api_key(
     conn: &mut Conn,
     key: &ApiKey,
-    token_hash: &[u8; 32],
+    token: &TokenHash,
 ) -> Result<(), DbError> {
+    let scopes: Option<Vec<String>> = key.scopes.map(|scopes| {
+        scopes.list_scopes().into_iter().map(|scope| scope.as_str().to_owned()).collect()
+    });
     sqlx::query!(
         "
-        INSERT INTO api_keys (api_key_id, user_id, name, token_hash, created_at, expires_at)
-        VALUES ($1, $2, $3, $4, $5, $6)
+        INSERT INTO api_keys (api_key_id, user_id, name, token_hash, created_at, expires_at, scopes, read_only,
+            limited_to_projects, second_factor, hash_key_id)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
         ",
         key.id.as_uuid(),
         key.user.as_uuid(),
         key.name.as_str(),
-        token_hash,
+        &token.hash as &[u8],
         key.created_at,
         key.expires_at,
+        scopes.as_deref(),
+        key.read_only,
+        key.projects.is_some(),
+        key.second_factor,
+        token.key,
+    )
+    .execute(&mut *conn)
+    .await?;
+    let projects: Vec<Uuid> =
+        key.projects.iter().flatten().map(|project| project.as_uuid()).collect();
+    sqlx::query!(
+        "
+        INSERT INTO api_key_projects (api_key_id, project_id)
+        SELECT $1, project_id FROM unnest($2::uuid[]) AS project_id
+        ON CONFLICT DO NOTHING
+        ",
+        key.id.as_uuid(),
+        &projects,
     )
     .execute(conn)
     .await?;
@@ -396,13 +520,15 @@ pub async fn list_api_keys(
 ) -> Result<Vec<ApiKey>, DbError> {
     sqlx::query_as!(
         ApiKeyRow,
-        "
-        SELECT api_key_id, user_id, name, created_at, expires_at, revoked_at
-        FROM api_keys
+        r#"
+        SELECT api_key_id, user_id, name, created_at, expires_at, revoked_at, last_used_at, scopes, read_only,
+            limited_to_projects, second_factor,
+            ARRAY(SELECT p.project_id FROM api_key_projects p WHERE p.api_key_id = k.api_key_id ORDER BY 1) AS "projects!"
+        FROM api_keys k
         WHERE user_id = $1 AND ($2::uuid IS NULL OR api_key_id > $2)
         ORDER BY api_key_id
         LIMIT $3
-        ",
+        "#,
         user.as_uuid(),
         page.after.map(|cursor| cursor.0),
         page.row_limit(),
@@ -422,12 +548,14 @@ pub async fn revoke_api_key(
 ) -> Result<Option<ApiKey>, DbError> {
     sqlx::query_as!(
         ApiKeyRow,
-        "
-        UPDATE api_keys
+        r#"
+        UPDATE api_keys k
         SET revoked_at = coalesce(revoked_at, $2)
         WHERE api_key_id = $1
-        RETURNING api_key_id, user_id, name, created_at, expires_at, revoked_at
-        ",
+        RETURNING api_key_id, user_id, name, created_at, expires_at, revoked_at, last_used_at, scopes, read_only,
+            limited_to_projects, second_factor,
+            ARRAY(SELECT p.project_id FROM api_key_projects p WHERE p.api_key_id = k.api_key_id ORDER BY 1) AS "projects!"
+        "#,
         id.as_uuid(),
         now,
     )
@@ -477,27 +605,31 @@ pub async fn lock_bootstrap(conn: &mut Conn) -> Result<(), DbError> {
 /// Stores the hash of a one-time token for the first admin; tokens made before stop working.
 pub async fn insert_bootstrap_token(
     conn: &mut Conn,
-    token_hash: &[u8; 32],
+    token: &TokenHash,
     now: OffsetDateTime,
     expires_at: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!("DELETE FROM bootstrap_tokens WHERE used_at IS NULL").execute(&mut *conn).await?;
     sqlx::query!(
-        "INSERT INTO bootstrap_tokens (token_hash, created_at, expires_at) VALUES ($1, $2, $3)",
-        token_hash,
+        "INSERT INTO bootstrap_tokens (token_hash, created_at, expires_at, hash_key_id) VALUES ($1, $2, $3, $4)",
+        &token.hash as &[u8],
         now,
         expires_at,
+        token.key,
     )
     .execute(conn)
     .await?;
     Ok(())
 }
 
-/// Whether that token was ever given out and not replaced.
-pub async fn has_bootstrap_token(conn: &mut Conn, token_hash: &[u8; 32]) -> Result<bool, DbError> {
+/// Whether a token with one of these hashes was ever given out and not replaced.
+pub async fn has_bootstrap_token(
+    conn: &mut Conn,
+    token_hashes: &[[u8; 32]],
+) -> Result<bool, DbError> {
     let known = sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM bootstrap_tokens WHERE token_hash = $1) AS "known!""#,
-        token_hash,
+        r#"SELECT EXISTS (SELECT FROM bootstrap_tokens WHERE token_hash = ANY ($1)) AS "known!""#,
+        token_hashes as &[[u8; 32]],
     )
     .fetch_one(conn)
     .await?;
@@ -507,16 +639,16 @@ pub async fn has_bootstrap_token(conn: &mut Conn, token_hash: &[u8; 32]) -> Resu
 /// Uses up the one-time token. Of two callers at once, one gets `true`.
 pub async fn use_bootstrap_token(
     conn: &mut Conn,
-    token_hash: &[u8; 32],
+    token_hashes: &[[u8; 32]],
     now: OffsetDateTime,
 ) -> Result<bool, DbError> {
     let done = sqlx::query!(
         "
         UPDATE bootstrap_tokens
         SET used_at = $2
-        WHERE token_hash = $1 AND used_at IS NULL AND expires_at > $2
+        WHERE token_hash = ANY ($1) AND used_at IS NULL AND expires_at > $2
         ",
-        token_hash,
+        token_hashes as &[[u8; 32]],
         now,
     )
     .execute(conn)

@@ -1,15 +1,20 @@
 //! Authentication: finds the caller of a token on every request, so that a revocation takes effect at once.
 
 use cynode_core::{
-    accounts::CallerCredential,
+    accounts::{CallerCredential, KeyRestrictions, ProjectLimit},
     ids::{ApiKeyId, ProjectId, SessionId, UserId},
     roles::UserRole,
+    settings::registry::{
+        ADMIN_SECOND_FACTOR_SETTING, DEFAULT_KEY_CONFIRMATION_HOURS, DEFAULT_SESSION_IDLE_MINUTES,
+        DISABLE_LOCAL_LOGIN_SETTING, KEY_CONFIRMATION_SETTING, SESSION_IDLE_SETTING,
+    },
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
     Conn, DbError,
+    identity::accounts::parse_scopes,
     platform::error::{corrupt_column, parse_role},
 };
 
@@ -24,6 +29,8 @@ pub struct AuthenticatedCaller {
     pub role: Option<UserRole>,
     /// What an agent is held to; `None` for people.
     pub bounds: Option<AgentRestrictions>,
+    /// What an API key is held to; `None` for every other credential.
+    pub key: Option<KeyRestrictions>,
 }
 
 /// What an agent is held to, beside what the person it works for may do.
@@ -35,7 +42,8 @@ pub struct AgentRestrictions {
     pub person: Option<UserRole>,
 }
 
-/// The callers behind those of the session tokens that work at `now`.
+/// The callers behind those of the session tokens that work at `now`. A session of an identity provider works until its
+/// next check is due.
 #[tracing::instrument(name = "db.authentication.find_session_callers", skip_all)]
 pub async fn find_session_callers(
     conn: &mut Conn,
@@ -44,30 +52,43 @@ pub async fn find_session_callers(
 ) -> Result<Vec<([u8; 32], AuthenticatedCaller)>, DbError> {
     let rows = sqlx::query!(
         r#"
-        SELECT s.token_hash, s.session_id, s.user_id, ARRAY(
+        SELECT s.token_hash, s.session_id, s.user_id, s.second_factor, ARRAY(
             SELECT b.role FROM role_bindings b WHERE b.user_id = s.user_id AND b.project_id IS NULL
             UNION ALL
             SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
             WHERE m.user_id = s.user_id AND b.project_id IS NULL
-        ) AS "roles!"
+        ) AS "roles!",
+        coalesce((SELECT value = 'true' FROM system_settings WHERE key = $3), false) AS "factor_needed!"
         FROM user_sessions s
         JOIN users u USING (user_id)
+        LEFT JOIN provider_grants g USING (provider_grant_id)
         WHERE s.token_hash = ANY($1) AND s.ended_at IS NULL AND s.expires_at > $2 AND u.state = 'active'
+          AND s.last_used_at > $2::timestamptz - interval '1 minute'
+              * coalesce((SELECT (value #>> '{}')::bigint FROM system_settings WHERE key = $4), $5::bigint)
+          AND (s.provider_grant_id IS NULL OR (g.ended_at IS NULL AND g.valid_until > $2))
         "#,
         token_hashes as &[[u8; 32]],
         now,
+        ADMIN_SECOND_FACTOR_SETTING,
+        SESSION_IDLE_SETTING,
+        DEFAULT_SESSION_IDLE_MINUTES,
     )
     .fetch_all(conn)
     .await?;
     rows.into_iter()
         .map(|row| {
             let credential = CallerCredential::Session(SessionId::from_uuid(row.session_id));
-            to_caller("user_sessions", row.token_hash, row.user_id, credential, &row.roles)
+            let role = effective_role(&row.roles, row.factor_needed, row.second_factor)?;
+            to_caller("user_sessions", row.token_hash, row.user_id, credential, role)
         })
         .collect()
 }
 
 /// The callers behind those of the API keys that work at `now`.
+///
+/// A person whom only an identity provider vouches for has an account there, no password that could be used, and is in no directory. Their
+/// keys work while the provider confirms one of their grants. Without a grant that could be checked, the provider's last word counts for
+/// the hours of a setting.
 #[tracing::instrument(name = "db.authentication.find_api_key_callers", skip_all)]
 pub async fn find_api_key_callers(
     conn: &mut Conn,
@@ -76,26 +97,58 @@ pub async fn find_api_key_callers(
 ) -> Result<Vec<([u8; 32], AuthenticatedCaller)>, DbError> {
     let rows = sqlx::query!(
         r#"
-        SELECT k.token_hash, k.api_key_id, k.user_id, ARRAY(
+        SELECT k.token_hash, k.api_key_id, k.user_id, k.scopes, k.read_only, k.limited_to_projects, k.second_factor, ARRAY(
             SELECT b.role FROM role_bindings b WHERE b.user_id = k.user_id AND b.project_id IS NULL
             UNION ALL
             SELECT b.role FROM group_members m JOIN role_bindings b USING (group_id)
             WHERE m.user_id = k.user_id AND b.project_id IS NULL
-        ) AS "roles!"
+        ) AS "roles!",
+        coalesce((SELECT value = 'true' FROM system_settings WHERE key = $3), false) AS "factor_needed!"
         FROM api_keys k
-        JOIN users u USING (user_id)
+        CROSS JOIN LATERAL (SELECT FROM users o WHERE o.user_id = k.user_id AND o.state = 'active' OFFSET 0) u
         WHERE k.token_hash = ANY($1) AND k.revoked_at IS NULL
-          AND (k.expires_at IS NULL OR k.expires_at > $2) AND u.state = 'active'
+          AND (k.expires_at IS NULL OR k.expires_at > $2)
+          AND (
+            (SELECT count(*) FROM external_identities e WHERE e.user_id = k.user_id) = 0
+            OR (SELECT count(*) FROM scim_users d WHERE d.user_id = k.user_id) > 0
+            OR ((SELECT count(*) FROM password_credentials p WHERE p.user_id = k.user_id) > 0
+                AND NOT coalesce((SELECT value = 'true' FROM system_settings WHERE key = $4), false))
+            OR coalesce(
+                -- Whether one of their grants counts, if there is any.
+                (SELECT bool_or(g.valid_until > $2)
+                    FROM external_identities e CROSS JOIN LATERAL (
+                        SELECT o.valid_until FROM provider_grants o
+                        WHERE o.external_identity_id = e.external_identity_id AND o.ended_at IS NULL
+                        OFFSET 0
+                    ) g WHERE e.user_id = k.user_id),
+                (SELECT count(*) FROM external_identities e
+                    WHERE e.user_id = k.user_id AND e.confirmed_at > $2::timestamptz - interval '1 hour'
+                        * coalesce((SELECT (value #>> '{}')::bigint FROM system_settings WHERE key = $5), $6::bigint)) > 0)
+          )
         "#,
         token_hashes as &[[u8; 32]],
         now,
+        ADMIN_SECOND_FACTOR_SETTING,
+        DISABLE_LOCAL_LOGIN_SETTING,
+        KEY_CONFIRMATION_SETTING,
+        DEFAULT_KEY_CONFIRMATION_HOURS,
     )
     .fetch_all(conn)
     .await?;
     rows.into_iter()
         .map(|row| {
             let credential = CallerCredential::ApiKey(ApiKeyId::from_uuid(row.api_key_id));
-            to_caller("api_keys", row.token_hash, row.user_id, credential, &row.roles)
+            let person = effective_role(&row.roles, row.factor_needed, row.second_factor)?;
+            // A key of some projects has no role in the installation: what its user has there counts in those projects only.
+            let role = if row.limited_to_projects { None } else { person };
+            let (hash, caller) =
+                to_caller("api_keys", row.token_hash, row.user_id, credential, role)?;
+            let key = KeyRestrictions {
+                scopes: parse_scopes(row.scopes)?,
+                read_only: row.read_only,
+                project_limit: row.limited_to_projects.then_some(ProjectLimit { person }),
+            };
+            Ok((hash, AuthenticatedCaller { key: Some(key), ..caller }))
         })
         .collect()
 }
@@ -137,6 +190,7 @@ pub async fn find_caller_on_behalf(
                 credential,
                 role: strongest_role(&roles)?,
                 bounds: None,
+                key: None,
             })
         })
         .transpose()
@@ -147,11 +201,51 @@ fn to_caller(
     token_hash: Vec<u8>,
     user: Uuid,
     credential: CallerCredential,
-    roles: &[String],
+    role: Option<UserRole>,
 ) -> Result<([u8; 32], AuthenticatedCaller), DbError> {
     let hash = token_hash.try_into().map_err(corrupt_column(table, "token_hash"))?;
-    let (user, role) = (UserId::from_uuid(user), strongest_role(roles)?);
-    Ok((hash, AuthenticatedCaller { user, credential, role, bounds: None }))
+    let user = UserId::from_uuid(user);
+    Ok((hash, AuthenticatedCaller { user, credential, role, bounds: None, key: None }))
+}
+
+/// The strongest of the roles. Where admins need a second factor, an admin who has shown none has no role.
+fn effective_role(
+    roles: &[String],
+    factor_needed: bool,
+    second_factor: bool,
+) -> Result<Option<UserRole>, DbError> {
+    let role = strongest_role(roles)?;
+    let is_withheld = factor_needed && !second_factor && role == Some(UserRole::Admin);
+    Ok(if is_withheld { None } else { role })
+}
+
+/// Whether a key that is limited to projects opens that one.
+#[tracing::instrument(name = "db.authentication.is_project_of_key", skip_all, fields(project.id = %project))]
+pub async fn is_project_of_key(
+    conn: &mut Conn,
+    key: ApiKeyId,
+    project: ProjectId,
+) -> Result<bool, DbError> {
+    let covered = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM api_key_projects WHERE api_key_id = $1 AND project_id = $2) AS "covered!""#,
+        key.as_uuid(),
+        project.as_uuid(),
+    );
+    Ok(covered.fetch_one(conn).await?)
+}
+
+/// Whether a user was given the permission to create projects, by themselves or by a group.
+#[tracing::instrument(name = "db.authentication.can_create_projects", skip_all)]
+pub async fn can_create_projects(conn: &mut Conn, user: UserId) -> Result<bool, DbError> {
+    let allowed = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (SELECT FROM users WHERE user_id = $1 AND can_create_projects)
+            OR EXISTS (SELECT FROM group_members m JOIN groups g USING (group_id)
+                WHERE m.user_id = $1 AND g.can_create_projects) AS "allowed!"
+        "#,
+        user.as_uuid(),
+    );
+    Ok(allowed.fetch_one(conn).await?)
 }
 
 /// The user's strongest role in a project by membership or group; the installation's is not counted.

@@ -19,6 +19,7 @@ struct GroupRow {
     group_id: Uuid,
     name: String,
     created_at: OffsetDateTime,
+    can_create_projects: bool,
     role: Option<String>,
     members: Vec<Uuid>,
 }
@@ -31,6 +32,7 @@ impl TryFrom<GroupRow> for Group {
             id: GroupId::from_uuid(row.group_id),
             name: row.name.try_into().map_err(corrupt_column("groups", "name"))?,
             role: row.role.map(|name| parse_role("role_bindings", &name)).transpose()?,
+            can_create_projects: row.can_create_projects,
             members: row.members.into_iter().map(UserId::from_uuid).collect(),
             created_at: row.created_at,
         })
@@ -60,7 +62,7 @@ pub async fn lock_group(conn: &mut Conn, id: GroupId) -> Result<Option<Group>, D
     sqlx::query_as!(
         GroupRow,
         r#"
-        SELECT g.group_id, g.name, g.created_at, b.role AS "role?",
+        SELECT g.group_id, g.name, g.created_at, g.can_create_projects, b.role AS "role?",
             ARRAY(SELECT user_id FROM group_members m WHERE m.group_id = g.group_id ORDER BY 1) AS "members!"
         FROM groups g
         LEFT JOIN role_bindings b ON b.group_id = g.group_id AND b.project_id IS NULL
@@ -80,7 +82,7 @@ pub async fn list_groups(conn: &mut Conn, page: PageRequest) -> Result<Vec<Group
     sqlx::query_as!(
         GroupRow,
         r#"
-        SELECT g.group_id, g.name, g.created_at, b.role AS "role?",
+        SELECT g.group_id, g.name, g.created_at, g.can_create_projects, b.role AS "role?",
             ARRAY(SELECT user_id FROM group_members m WHERE m.group_id = g.group_id ORDER BY 1) AS "members!"
         FROM groups g
         LEFT JOIN role_bindings b ON b.group_id = g.group_id AND b.project_id IS NULL
@@ -98,7 +100,8 @@ pub async fn list_groups(conn: &mut Conn, page: PageRequest) -> Result<Vec<Group
     .collect()
 }
 
-/// Puts users into a group; those who are in it stay.
+/// Puts users into a group; those who are in it stay, even if an identity provider that put them there would take them
+/// out.
 pub async fn add_members(
     conn: &mut Conn,
     id: GroupId,
@@ -109,8 +112,8 @@ pub async fn add_members(
     sqlx::query!(
         "
         INSERT INTO group_members (group_id, user_id, added_at)
-        SELECT $1, user_id, $3 FROM unnest($2::uuid[]) AS user_id
-        ON CONFLICT DO NOTHING
+        SELECT DISTINCT $1::uuid, user_id, $3::timestamptz FROM unnest($2::uuid[]) AS user_id
+        ON CONFLICT (group_id, user_id) DO UPDATE SET identity_provider_id = NULL
         ",
         id.as_uuid(),
         &users,
@@ -170,6 +173,29 @@ pub async fn set_group_role(
     Ok(())
 }
 
+/// Gives the members of a group the permission to create projects, or takes it away.
+pub async fn set_project_creation(
+    conn: &mut Conn,
+    id: GroupId,
+    is_allowed: bool,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE groups SET can_create_projects = $2 WHERE group_id = $1",
+        id.as_uuid(),
+        is_allowed,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Deletes a group with its members and roles. Returns whether it existed.
+pub async fn delete_group(conn: &mut Conn, id: GroupId) -> Result<bool, DbError> {
+    let done =
+        sqlx::query!("DELETE FROM groups WHERE group_id = $1", id.as_uuid()).execute(conn).await?;
+    Ok(done.rows_affected() == 1)
+}
+
 /// The groups of a user.
 pub async fn groups_of_user(conn: &mut Conn, user: UserId) -> Result<Vec<GroupId>, DbError> {
     let groups = sqlx::query_scalar!(
@@ -179,4 +205,16 @@ pub async fn groups_of_user(conn: &mut Conn, user: UserId) -> Result<Vec<GroupId
     .fetch_all(conn)
     .await?;
     Ok(groups.into_iter().map(GroupId::from_uuid).collect())
+}
+
+/// The names of all groups, with their ids.
+pub async fn list_group_names(conn: &mut Conn) -> Result<Vec<(GroupName, GroupId)>, DbError> {
+    let rows =
+        sqlx::query!("SELECT name, group_id FROM groups ORDER BY name").fetch_all(conn).await?;
+    rows.into_iter()
+        .map(|row| {
+            let name = row.name.try_into().map_err(corrupt_column("groups", "name"))?;
+            Ok((name, GroupId::from_uuid(row.group_id)))
+        })
+        .collect()
 }

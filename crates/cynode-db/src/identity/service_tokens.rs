@@ -3,7 +3,10 @@
 use cynode_core::ids::ServiceTokenId;
 use time::OffsetDateTime;
 
-use crate::{Conn, DbError, platform::error::corrupt_column};
+use crate::{
+    Conn, DbError,
+    platform::{error::corrupt_column, keyring::TokenHash},
+};
 
 /// What a service may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +43,8 @@ impl ServiceKind {
         }
     }
 
-    fn from_name(name: &str) -> Option<Self> {
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
         let all = [Self::Runner, Self::Worker, Self::Manager, Self::Analyst];
         all.into_iter().find(|kind| kind.as_str() == name)
     }
@@ -51,19 +55,20 @@ impl ServiceKind {
 pub async fn insert_service_token(
     conn: &mut Conn,
     service: &ServiceIdentity,
-    hash: &[u8; 32],
+    token: &TokenHash,
     now: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO service_tokens (service_token_id, kind, name, token_hash, created_at)
-        VALUES ($1, $2, $3, $4, $5)
+        INSERT INTO service_tokens (service_token_id, kind, name, token_hash, created_at, hash_key_id)
+        VALUES ($1, $2, $3, $4, $5, $6)
         ",
         service.id.as_uuid(),
         service.kind.as_str(),
         service.name,
-        hash as &[u8],
+        &token.hash as &[u8],
         now,
+        token.key,
     )
     .execute(conn)
     .await?;

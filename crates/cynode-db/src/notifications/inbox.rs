@@ -18,7 +18,7 @@ pub struct InboxRecords {
     pub items: Vec<InboxRecord>,
     /// How many items of each kind there are, beyond the limit too.
     pub counts: Vec<(InboxKind, u32)>,
-    /// Whether some policy of the installation demands four eyes.
+    /// Whether some policy or the setting of the installation demands four eyes.
     pub four_eyes: bool,
 }
 
@@ -229,7 +229,8 @@ pub async fn list_inbox(
             i.payload AS "payload?", i.notes AS "notes?", i.agent_token_id AS "agent_token_id?",
             i.arguments_digest AS "arguments_digest?", i.arguments_sealed AS "arguments_sealed?", i.since AS "since!", i.until AS "until?",
             stopped.units AS "blocked_units!", stopped.tasks AS "blocked_tasks!",
-            EXISTS (SELECT FROM mandatory_policies WHERE key = 'approvals.four_eyes') AS "four_eyes!",
+            EXISTS (SELECT FROM mandatory_policies WHERE key = 'approvals.four_eyes')
+                OR EXISTS (SELECT FROM system_settings WHERE key = 'approvals.four_eyes') AS "four_eyes!",
             (SELECT jsonb_object_agg(c.kind, c.number) FROM (SELECT kind, count(*) AS number FROM items GROUP BY kind) AS c) AS "counts!"
         FROM items i LEFT JOIN tasks t USING (task_id)
         CROSS JOIN LATERAL (

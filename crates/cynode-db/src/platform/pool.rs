@@ -1,6 +1,6 @@
-use std::{str::FromStr, time::Duration};
+use std::{net::IpAddr, str::FromStr, time::Duration};
 
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 
 use crate::{DbError, Pool, PooledConn, Tx};
 
@@ -25,6 +25,22 @@ pub enum ConnectError {
     /// The database did not let us in.
     #[error(transparent)]
     Db(#[from] DbError),
+}
+
+/// Returns whether nobody on the way can read or change what the database and we say to each other: the connection stays on this machine,
+/// or it is encrypted and the certificate and the name of the server are verified.
+pub fn is_protected_connection(url: &str) -> Result<bool, ConnectError> {
+    let options = PgConnectOptions::from_str(url).map_err(|_| ConnectError::Url)?;
+    let host = options.get_host();
+    let local = options.get_socket().is_some()
+        || host.starts_with('/')
+        || host == "localhost"
+        || host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.to_canonical().is_loopback());
+    Ok(local || matches!(options.get_ssl_mode(), PgSslMode::VerifyFull))
 }
 
 /// Makes the pool. No connection is opened before the first use, so that a server can start and say

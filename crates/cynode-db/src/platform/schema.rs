@@ -1,9 +1,15 @@
 //! Schema: embedded forward-only migrations, and monthly partitions of tables that grow.
 
+use std::borrow::Cow;
+
+use cynode_core::releases::Release;
 use sqlx::migrate::{Migrate, MigrateError, Migrator};
 use time::{Date, Month, OffsetDateTime};
 
-use crate::{Conn, DbError};
+use crate::{
+    Conn, DbError,
+    platform::{database_roles, error::corrupt_column},
+};
 
 /// Every migration, in order.
 pub static MIGRATOR: Migrator = sqlx::migrate!();
@@ -31,6 +37,17 @@ pub enum MigrationError {
         /// One of them.
         table: String,
     },
+    /// A later release migrated the database, and this program is too old for its schema.
+    #[error(
+        "a later release migrated the database: its schema needs {needed} or newer, and this program is {present}; install {needed} or \
+         newer, or restore the backup that was made before the upgrade"
+    )]
+    TooNew {
+        /// Oldest release that works with the schema.
+        needed: Release,
+        /// Release of this program.
+        present: Release,
+    },
     /// A migration failed, or the database was migrated by another version.
     #[error("the schema could not be migrated")]
     Migrate(#[from] MigrateError),
@@ -52,9 +69,61 @@ pub async fn migrate_schema(
         return Err(MigrationError::Foreign { table });
     }
     let before = pending_migrations(conn).await?.len();
-    MIGRATOR.run(&mut *conn).await?;
+    ensure_release_fits(conn, Release::CURRENT).await?;
+    let migrator = Migrator {
+        migrations: Cow::Borrowed(&MIGRATOR.migrations),
+        // What a later release added was checked above. A missing migration in between is another lineage and is refused.
+        ignore_missing: has_only_later_migrations(conn).await?,
+        ..Migrator::DEFAULT
+    };
+    migrator.run(&mut *conn).await?;
     ensure_partitions(conn, now).await?;
+    database_roles::grant_runtime_privileges(conn).await?;
     Ok(MigrationSummary { applied: before, total })
+}
+
+/// Refuses a schema that a later release made unusable for this program. One that it only added to is accepted: a downgrade within one
+/// release needs no restore.
+#[tracing::instrument(name = "db.schema.ensure_release_fits", skip_all)]
+pub async fn ensure_release_fits(conn: &mut Conn, present: Release) -> Result<(), MigrationError> {
+    let needed = min_release(conn).await?;
+    match needed {
+        Some(needed) if needed > present => Err(MigrationError::TooNew { needed, present }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether every migration that this program does not have is newer than all of its own.
+async fn has_only_later_migrations(conn: &mut Conn) -> Result<bool, MigrationError> {
+    let own = program_schema_version();
+    let applied = list_applied_versions(conn).await?;
+    Ok(applied.into_iter().all(|version| MIGRATOR.version_exists(version) || version > own))
+}
+
+/// The oldest release that works with the schema; `None` before the migration that records it.
+async fn min_release(conn: &mut Conn) -> Result<Option<Release>, DbError> {
+    let recorded = sqlx::query_scalar!(
+        r#"SELECT to_regclass('schema_requirements') IS NOT NULL AS "recorded!""#
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    if !recorded {
+        return Ok(None);
+    }
+    let text =
+        sqlx::query_scalar!("SELECT min_release FROM schema_requirements").fetch_one(conn).await?;
+    text.parse().map(Some).map_err(corrupt_column("schema_requirements", "min_release"))
+}
+
+/// The version of the newest migration that the database has seen; 0 for none.
+#[tracing::instrument(name = "db.schema.schema_version", skip_all)]
+pub async fn schema_version(conn: &mut Conn) -> Result<i64, MigrationError> {
+    Ok(list_applied_versions(conn).await?.into_iter().max().unwrap_or(0))
+}
+
+/// The version of the newest migration that this program has.
+pub fn program_schema_version() -> i64 {
+    MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0)
 }
 
 /// A table of something else, where nothing was migrated yet. Those of extensions do not count. One statement, so that what
@@ -77,16 +146,23 @@ async fn foreign_table(conn: &mut Conn) -> Result<Option<String>, DbError> {
 
 /// The migrations that the database has not seen, by their description.
 pub async fn pending_migrations(conn: &mut Conn) -> Result<Vec<String>, MigrationError> {
-    let table = &MIGRATOR.table_name;
-    let known =
-        sqlx::query_scalar!(r#"SELECT to_regclass('_sqlx_migrations') IS NOT NULL AS "known!""#)
+    let applied = list_applied_versions(conn).await?;
+    let pending = MIGRATOR.iter().filter(|migration| !applied.contains(&migration.version));
+    Ok(pending.map(|migration| migration.description.to_string()).collect())
+}
+
+/// The versions of the migrations that the database has seen.
+async fn list_applied_versions(conn: &mut Conn) -> Result<Vec<i64>, MigrationError> {
+    let recorded =
+        sqlx::query_scalar!(r#"SELECT to_regclass('_sqlx_migrations') IS NOT NULL AS "recorded!""#)
             .fetch_one(&mut *conn)
             .await
             .map_err(DbError::from)?;
-    let applied = if known { conn.list_applied_migrations(table).await? } else { Vec::new() };
-    let seen = |version| applied.iter().any(|migration| migration.version == version);
-    let pending = MIGRATOR.iter().filter(|migration| !seen(migration.version));
-    Ok(pending.map(|migration| migration.description.to_string()).collect())
+    if !recorded {
+        return Ok(Vec::new());
+    }
+    let applied = conn.list_applied_migrations(&MIGRATOR.table_name).await?;
+    Ok(applied.iter().map(|migration| migration.version).collect())
 }
 
 /// The tables that grow with time, partitioned by month.
@@ -110,16 +186,11 @@ pub async fn ensure_partitions(conn: &mut Conn, now: OffsetDateTime) -> Result<(
 async fn ensure_months(conn: &mut Conn, table: &str, month: Date) -> Result<(), DbError> {
     let mut month = previous_month(month);
     for _ in 0..=PARTITION_MONTHS_AHEAD + 1 {
-        let next = next_month(month);
-        let name = format!("{table}_{:04}_{:02}", month.year(), u8::from(month.month()));
-        // Name and bounds are numbers that we formatted; DDL takes no parameters.
-        let statement = format!(
-            "SELECT pg_advisory_xact_lock(hashtext('cynode.partitions')); \
-             CREATE TABLE IF NOT EXISTS {name} PARTITION OF {table} \
-             FOR VALUES FROM ('{month} 00:00:00+00') TO ('{next} 00:00:00+00')"
-        );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut *conn).await?;
-        month = next;
+        // The role of a running server may not create tables: the function has the rights of the owner.
+        sqlx::query!("SELECT FROM ensure_month_partition($1, $2)", table, month)
+            .execute(&mut *conn)
+            .await?;
+        month = next_month(month);
     }
     Ok(())
 }

@@ -36,11 +36,16 @@ pub async fn insert_event(
     now: OffsetDateTime,
 ) -> Result<EventPosition, DbError> {
     let row = sqlx::query!(
-        "
-        INSERT INTO events (occurred_at, kind, actor_id, subject_id, project_id, task_id, trace_id, data)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-        RETURNING xact, seq
-        ",
+        r#"
+        WITH event AS (
+            INSERT INTO events (occurred_at, kind, actor_id, subject_id, project_id, task_id, trace_id, data)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+            RETURNING xact, seq
+        ), queued AS (
+            INSERT INTO privileged_event_queue (xact, seq, occurred_at) SELECT xact, seq, $1 FROM event WHERE $9
+        )
+        SELECT xact AS "xact!", seq AS "seq!" FROM event
+        "#,
         now,
         event.kind.as_str(),
         event.actor.map(UserId::as_uuid),
@@ -49,6 +54,7 @@ pub async fn insert_event(
         event.task.map(TaskId::as_uuid),
         trace.to_string(),
         event.data,
+        event.kind.is_privileged(),
     )
     .fetch_one(conn)
     .await?;

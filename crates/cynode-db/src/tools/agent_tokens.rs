@@ -17,7 +17,9 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    Conn, DbError, identity::authentication::strongest_role, platform::error::corrupt_column,
+    Conn, DbError,
+    identity::authentication::strongest_role,
+    platform::{error::corrupt_column, keyring::TokenHash},
 };
 
 /// A token, as it is kept.
@@ -121,7 +123,7 @@ impl TryFrom<AgentTokenRow> for AgentToken {
 pub async fn insert_agent_token(
     conn: &mut Conn,
     token: &AgentToken,
-    hash: &[u8; 32],
+    stored: &TokenHash,
 ) -> Result<(), DbError> {
     let agent = &token.agent;
     let tools: Option<Vec<String>> =
@@ -129,8 +131,8 @@ pub async fn insert_agent_token(
     sqlx::query!(
         "
         INSERT INTO agent_tokens (agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network,
-            tools, token_hash, issued_by, created_at, expires_at, models)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+            tools, token_hash, issued_by, created_at, expires_at, models, hash_key_id)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
         ",
         agent.token.as_uuid(),
         agent.role.as_str(),
@@ -142,11 +144,12 @@ pub async fn insert_agent_token(
         &*agent.profile.name,
         agent.profile.network,
         tools.as_deref(),
-        hash as &[u8],
+        &stored.hash as &[u8],
         token.issued_by.map(UserId::as_uuid),
         token.created_at,
         agent.expires_at,
         &token.models,
+        stored.key,
     )
     .execute(conn)
     .await?;

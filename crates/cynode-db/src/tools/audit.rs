@@ -60,8 +60,10 @@ pub struct AuditChainRow {
     pub started_at: OffsetDateTime,
     /// Our signature.
     pub signature: [u8; 64],
-    /// When its records were removed, and our signature under that.
-    pub pruned: Option<(OffsetDateTime, [u8; 64])>,
+    /// The key that signed.
+    pub signed_by: Uuid,
+    /// When its records were removed, our signature under that, and the key that signed it.
+    pub pruned: Option<(OffsetDateTime, [u8; 64], Uuid)>,
 }
 
 /// A signed head of a chain.
@@ -81,6 +83,8 @@ pub struct AuditCheckpointRow {
     pub closed: bool,
     /// Our signature.
     pub signature: [u8; 64],
+    /// The key that signed.
+    pub signed_by: Uuid,
 }
 
 /// Lets everything that is read in a transaction be as it is now; to be called first.
@@ -122,7 +126,8 @@ async fn select_chains(
 ) -> Result<Vec<AuditChainRow>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT chain_id, number, previous_hash, writer, started_at, signature, pruned_at, prune_signature FROM audit_chains
+        SELECT chain_id, number, previous_hash, writer, started_at, signature, signed_by, pruned_at, prune_signature, prune_signed_by
+        FROM audit_chains
         WHERE ($1::uuid IS NULL OR chain_id = $1)
             AND (NOT $2::boolean OR number = (SELECT max(number) FROM audit_chains))
         ORDER BY number
@@ -136,14 +141,15 @@ async fn select_chains(
         .map(|row| {
             let signature =
                 row.signature.try_into().map_err(corrupt_column("audit_chains", "signature"));
-            let pruned = match (row.pruned_at, row.prune_signature) {
-                (Some(at), Some(signature)) => Some((
+            let pruned = match (row.pruned_at, row.prune_signature, row.prune_signed_by) {
+                (Some(at), Some(signature), Some(key)) => Some((
                     at,
                     signature
                         .try_into()
                         .map_err(corrupt_column("audit_chains", "prune_signature"))?,
+                    key,
                 )),
-                (None, None) => None,
+                (None, None, None) => None,
                 // Somebody took half of it away.
                 _ => {
                     let column = "prune_signature";
@@ -160,6 +166,7 @@ async fn select_chains(
                 writer: row.writer,
                 started_at: row.started_at,
                 signature: signature?,
+                signed_by: row.signed_by,
                 pruned,
             })
         })
@@ -170,13 +177,17 @@ async fn select_chains(
 #[tracing::instrument(name = "db.audit.insert_chain", skip_all)]
 pub async fn insert_chain(conn: &mut Conn, chain: &AuditChainRow) -> Result<(), DbError> {
     sqlx::query!(
-        "INSERT INTO audit_chains (chain_id, number, previous_hash, writer, started_at, signature) VALUES ($1, $2, $3, $4, $5, $6)",
+        "
+        INSERT INTO audit_chains (chain_id, number, previous_hash, writer, started_at, signature, signed_by)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ",
         chain.chain,
         chain.number,
         &chain.previous as &[u8],
         chain.writer,
         chain.started_at,
         &chain.signature as &[u8],
+        chain.signed_by,
     )
     .execute(conn)
     .await?;
@@ -276,8 +287,8 @@ pub async fn insert_audit_checkpoint(
 ) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO audit_checkpoints (chain_id, size, root, head, signed_at, closed, signature)
-        VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING
+        INSERT INTO audit_checkpoints (chain_id, size, root, head, signed_at, closed, signature, signed_by)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING
         ",
         row.chain,
         row.size,
@@ -286,6 +297,7 @@ pub async fn insert_audit_checkpoint(
         row.at,
         row.closed,
         &row.signature as &[u8],
+        row.signed_by,
     )
     .execute(conn)
     .await?;
@@ -300,7 +312,7 @@ pub async fn list_audit_checkpoints(
 ) -> Result<Vec<AuditCheckpointRow>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT chain_id, size, root, head, signed_at, closed, signature FROM audit_checkpoints
+        SELECT chain_id, size, root, head, signed_at, closed, signature, signed_by FROM audit_checkpoints
         WHERE chain_id = $1 ORDER BY size, closed
         ",
         chain,
@@ -318,6 +330,7 @@ pub async fn list_audit_checkpoints(
                 at: row.signed_at,
                 closed: row.closed,
                 signature: row.signature.try_into().map_err(wrong("signature"))?,
+                signed_by: row.signed_by,
             })
         })
         .collect()
@@ -331,7 +344,8 @@ pub async fn list_newest_checkpoints(
 ) -> Result<Vec<AuditCheckpointRow>, DbError> {
     let rows = sqlx::query!(
         "
-        SELECT DISTINCT ON (chain_id) chain_id, size, root, head, signed_at, closed, signature FROM audit_checkpoints
+        SELECT DISTINCT ON (chain_id) chain_id, size, root, head, signed_at, closed, signature, signed_by
+        FROM audit_checkpoints
         WHERE chain_id = ANY ($1) ORDER BY chain_id, size DESC, closed DESC
         ",
         chains,
@@ -349,6 +363,7 @@ pub async fn list_newest_checkpoints(
                 at: row.signed_at,
                 closed: row.closed,
                 signature: row.signature.try_into().map_err(wrong("signature"))?,
+                signed_by: row.signed_by,
             })
         })
         .collect()
@@ -598,7 +613,7 @@ pub async fn search_audit_records(
     .await?)
 }
 
-/// Chains that were closed before `before` and still have their records.
+/// Chains that were closed before `before` and still have their records, and that every enabled sink has received.
 #[tracing::instrument(name = "db.audit.list_prunable_chains", skip_all)]
 pub async fn list_prunable_chains(
     conn: &mut Conn,
@@ -609,7 +624,11 @@ pub async fn list_prunable_chains(
         "
         SELECT c.chain_id, k.size FROM audit_chains c
         JOIN audit_checkpoints k ON k.chain_id = c.chain_id AND k.closed
-        WHERE c.pruned_at IS NULL AND k.signed_at < $1 ORDER BY c.number LIMIT $2
+        WHERE c.pruned_at IS NULL AND k.signed_at < $1
+            AND NOT EXISTS (
+                SELECT FROM audit_sinks s LEFT JOIN audit_sink_positions p ON p.sink_id = s.sink_id AND p.chain_id = c.chain_id
+                WHERE s.enabled AND NOT coalesce(p.finished, false))
+        ORDER BY c.number LIMIT $2
         ",
         before,
         limit,
@@ -626,12 +645,14 @@ pub async fn prune_chain(
     chain: Uuid,
     at: OffsetDateTime,
     signature: &[u8; 64],
+    key: Uuid,
 ) -> Result<(), DbError> {
     sqlx::query!(
-        "UPDATE audit_chains SET pruned_at = $2, prune_signature = $3 WHERE chain_id = $1",
+        "UPDATE audit_chains SET pruned_at = $2, prune_signature = $3, prune_signed_by = $4 WHERE chain_id = $1",
         chain,
         at,
         signature as &[u8],
+        key,
     )
     .execute(&mut *conn)
     .await?;

@@ -1,4 +1,5 @@
 use cynode_core::{
+    accounts::{ApiScope, LoginMethod},
     delivery::{Destination, PullRequestState, ReviewVerdict},
     environments::{EnvironmentOrigin, EnvironmentState, PackageSource},
     events::EventKind,
@@ -15,7 +16,7 @@ use cynode_core::{
         waits::WaitReason,
     },
 };
-use cynode_db::platform::schema;
+use cynode_db::{identity::service_tokens::ServiceKind, platform::schema};
 use cynode_testkit_db::{NOW, TestDb};
 
 #[tokio::test]
@@ -65,6 +66,12 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "decided approvals",
         "web push",
         "replays takeovers and tool calls",
+        "issued certificates",
+        "identity providers",
+        "identity hardening",
+        "keyring and privileged audit",
+        "backup and roles",
+        "provider confirmations",
     ];
     assert_eq!(pending, all);
 }
@@ -122,6 +129,13 @@ async fn the_schema_and_the_types_know_the_same_states() {
         assert!(takes(&db, role, known.as_str()).await, "{known:?}");
     }
     assert!(!takes(&db, role, "owner").await);
+
+    let key = "INSERT INTO api_keys (api_key_id, user_id, name, token_hash, created_at, scopes)
+        VALUES (gen_random_uuid(), '00000000-0000-0000-0000-000000000001', 'k', decode(repeat('00', 32), 'hex'), now(), ARRAY['{}'])";
+    for known in ApiScope::ALL {
+        assert!(takes(&db, key, known.as_str()).await, "{known:?}");
+    }
+    assert!(!takes(&db, key, "everything").await);
 
     let kind = "INSERT INTO events (occurred_at, kind, trace_id, data)
         VALUES ('2026-11-01', '{}', repeat('a', 32), '{}')";
@@ -229,6 +243,8 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
     assert_eq!(admitted(&db, "task_instructions", "kind").await, kinds);
     let channels = names(&ChannelKind::ALL, ChannelKind::as_str);
     assert_eq!(admitted(&db, "notification_channels", "kind").await, channels);
+    let methods = names(&LoginMethod::ALL, LoginMethod::as_str);
+    assert_eq!(admitted(&db, "user_sessions", "login_method").await, methods);
     let sources = names(&PackageSource::ALL, PackageSource::as_str);
     assert_eq!(admitted(&db, "package_fetches", "source").await, sources);
     let states = admitted(&db, "project_environments", "state").await;
@@ -237,6 +253,10 @@ async fn the_schema_and_the_types_know_the_same_words_of_a_workflow() {
     let origins = admitted(&db, "project_environments", "origin").await;
     let read = origins.iter().filter_map(|name| EnvironmentOrigin::from_name(name));
     assert_eq!(read.map(EnvironmentOrigin::as_str).collect::<Vec<_>>(), origins);
+    let holders = admitted(&db, "issued_certificates", "kind").await;
+    let services = holders.iter().filter_map(|name| ServiceKind::from_name(name));
+    let read: Vec<_> = ["node"].into_iter().chain(services.map(ServiceKind::as_str)).collect();
+    assert_eq!(read, holders);
 }
 
 /// The tables whose exact shape the page of the contract must say.

@@ -7,20 +7,34 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 /// What stays small, whatever is done with an installation: it is read whole.
-const SMALL: [&str; 24] = [
+const SMALL: [&str; 37] = [
     "allowed_images",
     "audit_chains",
+    "audit_sinks",
     "bootstrap_tokens",
+    // Links that work for 15 minutes, made by hand.
+    "break_glass_tokens",
     // Projects whose files are not removed yet: within an hour they are.
     "deleted_project_files",
+    // Logins that wait for a person: for ten minutes, and a thousand at most.
+    "device_authorizations",
     // Blobs whose bytes are not removed yet: within an hour and ten minutes they are.
     "expired_blobs",
     "groups",
+    "identity_providers",
+    // One row for each restore.
+    "installation_epochs",
+    "installation_keys",
+    // A few of each node and program, until they expire.
+    "issued_certificates",
     "model_providers",
     // Calls under way, each as long as it lasts.
     "model_reservations",
     "model_routes",
     "models",
+    "node_join_tokens",
+    // The last token of each node.
+    "node_tokens",
     "nodes",
     "notification_channels",
     "policy_epoch",
@@ -30,6 +44,11 @@ const SMALL: [&str; 24] = [
     "project_secrets",
     "provider_keys",
     "routing_epoch",
+    "schema_requirements",
+    "scim_groups",
+    "scim_tokens",
+    // As many as the company has people; SCIM asks for the number of all with every list.
+    "scim_users",
     "server_tools",
     "service_tokens",
     "system_settings",
@@ -40,7 +59,7 @@ const SMALL: [&str; 24] = [
 ];
 
 /// Questions that read more than they give, by words of theirs, and why that is so.
-const WIDE: [(&str, &str); 5] = [
+const WIDE: [(&str, &str); 19] = [
     ("GROUP BY 1 ORDER BY 7 DESC, 1 LIMIT 1000", "sums over months of calls, by what is asked for"),
     ("GROUP BY 1, 2 ORDER BY 1, 7 DESC, 2 LIMIT $9", "the same, by day or hour"),
     (
@@ -49,6 +68,29 @@ const WIDE: [(&str, &str); 5] = [
     ),
     ("ORDER BY recorded_at DESC, seq DESC, chain_id DESC LIMIT $11", "the same"),
     ("SELECT DISTINCT chain_id FROM audit_records", "the whole record is verified"),
+    ("SELECT (SELECT count(*) FROM tasks) AS", "a backup and its verification count all rows"),
+    (
+        "SELECT DISTINCT digest FROM artifacts ORDER BY digest",
+        "a verification looks for every file",
+    ),
+    ("UNION SELECT p.base_commit FROM pull_requests p", "a verification looks for every commit"),
+    ("UPDATE workflow_leases SET fencing_token = fencing_token + $1", "a restore ends every lease"),
+    ("UPDATE jobs SET fencing_token = fencing_token + $1", "the same"),
+    ("WITH lost AS ( UPDATE jobs SET state = 'lost'", "the same"),
+    ("UPDATE handoffs SET fencing_token = fencing_token + $1", "the same"),
+    (
+        "GROUP BY key, kind ORDER BY key, kind",
+        "a rotation of keys counts everything that names one",
+    ),
+    (
+        "WHERE arguments_sealed IS NOT NULL AND sealed_by <> $1",
+        "a rotation of keys seals everything anew",
+    ),
+    ("FROM totp_credentials WHERE sealed_by <> $1", "the same"),
+    ("FROM provider_grants WHERE sealed_by <> $1", "the same"),
+    ("SELECT token_hash FROM user_sessions WHERE hash_key_id = $1", "the same with tokens"),
+    ("SELECT token_hash FROM api_keys WHERE hash_key_id = $1", "the same with tokens"),
+    ("SELECT token_hash FROM agent_tokens WHERE hash_key_id = $1", "the same with tokens"),
 ];
 
 /// A question as the macros describe it: its text, and how many values it is given.

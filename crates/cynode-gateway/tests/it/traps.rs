@@ -181,7 +181,7 @@ async fn records_wait_for_a_database_that_fails_and_calls_are_refused_before_the
     assert_eq!(bench.app.db.number("SELECT count(*) FROM audit_records").await, 8);
     assert_eq!(agent.call("help.overview", json!({})).await.verdict(), "ok");
     gate.close().await;
-    let report = audit::verify_audit_log(&bench.app.app, &bench.app.verifying_key()).await.unwrap();
+    let report = audit::verify_audit_log(&bench.app.app, &bench.app.public_keys()).await.unwrap();
     assert_eq!((report.records, report.problems), (10, Vec::new()));
 }
 

@@ -260,6 +260,9 @@ pub(super) const RULE_TABLE: &[RuleRow] = &[
             "cyn_pma_",
             "cyn_join_",
             "cyn_nod_",
+            "cyn_scim_",
+            "cyn_brk_",
+            "cyn_dev_",
         ],
         "[A-Za-z0-9_-]{16,}",
     )

@@ -1,6 +1,7 @@
 //! Where a request comes from: the peer of its connection, or the client that a trusted proxy names.
 
 use std::{
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     str::FromStr,
 };
@@ -34,6 +35,15 @@ impl ClientSource {
     /// Returns whether it is this machine itself.
     pub fn is_local(self) -> bool {
         self == Self::LOCAL
+    }
+}
+
+impl fmt::Display for ClientSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V4(address) => write!(f, "{address}"),
+            IpAddr::V6(address) => write!(f, "{address}/64"),
+        }
     }
 }
 
@@ -115,6 +125,8 @@ mod tests {
         assert_ne!(source("192.0.2.7"), source("192.0.2.8"));
         assert!(source("127.3.2.1").is_local() && source("::1").is_local());
         assert!(!source("10.0.0.1").is_local());
+        assert_eq!(source("192.0.2.7").to_string(), "192.0.2.7");
+        assert_eq!(source("2001:db8:1:2::7").to_string(), "2001:db8:1:2::/64");
     }
 
     #[test]

@@ -221,3 +221,15 @@ async fn a_server_that_is_stopped_closes_idle_connections_and_ends() {
     timeout(LONG, server.ended).await.expect("the server ends").unwrap();
     read_to_end(idle).await;
 }
+
+#[test]
+fn behind_a_proxy_only_this_machine_and_the_proxy_may_connect() {
+    let server = LimitedServer::new(ServerOptions {
+        trusted_proxies: vec!["10.0.0.1".parse().unwrap()],
+        only_trusted_peers: true,
+        ..ServerOptions::default()
+    });
+    let admitted = |peer: &str| server.shared.admit_connection(peer.parse().unwrap()).is_ok();
+    assert!(admitted("10.0.0.1:5") && admitted("127.0.0.1:5"));
+    assert!(!admitted("10.0.0.2:5") && !admitted("[2001:db8::1]:5"));
+}

@@ -305,7 +305,8 @@ async fn fetch_mirror(
         })?;
         let made = {
             let _alone = alone.lock().await;
-            let origin = MirrorOrigin { url, token };
+            let authority = Some(node.store.authority_file()).filter(|path| path.exists());
+            let origin = MirrorOrigin { url, token, authority };
             workspace::update_mirror(&node.host, &node.store, project, commits, &origin).await
         };
         tries += 1;

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use cynode_net::tls::ClientTls;
 use cynode_sandbox::{SocketBody, SocketBodyError, SocketHandler, full_body};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
@@ -56,14 +57,14 @@ pub(crate) struct AgentUpstream {
 
 impl AgentUpstream {
     /// Creates the upstream for the orchestrator at `base`.
-    pub(crate) fn new(base: &str) -> Result<Self, reqwest::Error> {
-        let http = reqwest::Client::builder()
+    pub(crate) fn new(base: &str, tls: &ClientTls) -> anyhow::Result<Self> {
+        let builder = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .tcp_nodelay(true)
             .tcp_keepalive(Duration::from_secs(30))
             .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .build()?;
+            .no_proxy();
+        let http = tls.configure_client(builder)?.build()?;
         Ok(Self { http, base: base.trim_end_matches('/').to_owned() })
     }
 }

@@ -353,7 +353,7 @@ fn of_node(shared: &Shared, words: &[&str], body: &[u8]) -> Response {
             world.keys.insert(node_id, key);
             let name = join.name.clone();
             world.joins.push(join);
-            ok(&JoinedNode { node_id, name })
+            ok(&JoinedNode { node_id, name, certificate: None })
         }
         ["challenge"] => {
             let _: AskChallenge = read(body);

@@ -202,3 +202,34 @@ async fn a_directory_to_show_that_cannot_be_read_is_named_and_left_out_and_the_n
     }
     assert!(!said.contains("namespaces") && !said.contains("install bubblewrap"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clear_text_beyond_this_machine_is_refused_before_anything_is_sent() {
+    let fake = Fake::start().await;
+    let machine = Machine::new(&fake);
+    let file = machine.dir.path().join("token");
+    std::fs::write(&file, "welcome").unwrap();
+    let mut command = machine.command();
+    command.args(["join", "--url", "http://192.0.2.7:12082", "--token-file"]).arg(&file);
+    let output = command.output().unwrap();
+    let told = stderr(&output);
+    let refused = "http://192.0.2.7:12082 is not encrypted, and not on this machine";
+    assert!(!output.status.success() && told.contains(refused), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_with_a_malformed_pin_is_refused_and_one_with_a_pin_is_sent_without_it() {
+    let fake = Fake::start().await;
+    let machine = Machine::new(&fake);
+    let cut = machine.join("welcome.sha256:00");
+    assert!(
+        stderr(&cut).contains("a pin is `sha256:` and 64 hexadecimal digits"),
+        "{}",
+        stderr(&cut)
+    );
+    let pinned = machine.join(&format!("welcome.sha256:{}", "0".repeat(64)));
+    assert!(pinned.status.success(), "{}", stderr(&pinned));
+    let joins = std::mem::take(&mut fake.world().joins);
+    let tokens: Vec<_> = joins.iter().map(|join| join.join_token.0.clone()).collect();
+    assert_eq!(tokens, ["welcome"]);
+}

@@ -108,6 +108,9 @@ fn a_process_that_is_told_its_role_and_token_has_defaults_for_everything_else() 
             role: PmaRole::ProjectManager,
             places: InstructionPaths::default(),
             orchestrator: "http://127.0.0.1:12082".into(),
+            ca_file: None,
+            identity_files: None,
+            insecure: false,
             token_file: "token".into(),
             listen: "127.0.0.1:12088".parse().unwrap(),
             credential_file: None,
@@ -206,7 +209,7 @@ fn an_address_that_cannot_be_used_stops_the_start_with_a_reason() {
 fn no_setting_can_hold_a_key_of_a_provider() {
     // Every setting there is. A new one that could hold a secret is to be seen here.
     let all = "role = 'a'\ninstructions = 'a'\nproject-manager-instructions = 'a'\nproject-analyst-instructions = 'a'\n\
-        orchestrator = 'a'\ntoken-file = 'a'\nlisten = 'a'\ncredential-file = 'a'\nconcurrency = 'a'\nthink-seconds = 'a'\nlease-seconds = 'a'\n\
+        orchestrator = 'a'\nca-file = 'a'\ncertificate-file = 'a'\nkey-file = 'a'\ninsecure = 'a'\ntoken-file = 'a'\nlisten = 'a'\ncredential-file = 'a'\nconcurrency = 'a'\nthink-seconds = 'a'\nlease-seconds = 'a'\n\
         planner-max-steps = 'a'\nmodel-temperature = 'a'\nlog = 'a'\n";
     let full = SettingsLayer::parse_file(all).unwrap();
     let a = || Some("a".to_owned());
@@ -216,6 +219,10 @@ fn no_setting_can_hold_a_key_of_a_provider() {
         project_manager_instructions: a(),
         project_analyst_instructions: a(),
         orchestrator: a(),
+        ca_file: a(),
+        certificate_file: a(),
+        key_file: a(),
+        insecure: a(),
         token_file: a(),
         listen: a(),
         credential_file: a(),
@@ -245,7 +252,11 @@ fn no_setting_can_hold_a_key_of_a_provider() {
     }
     let key = ["KEY", "SECRET", "PASSWORD", "DATABASE", "OPENAI", "ANTHROPIC"];
     assert!(
-        ENVIRONMENT_VARIABLES.iter().all(|name| key.iter().all(|word| !name.contains(word))),
+        ENVIRONMENT_VARIABLES
+            .iter()
+            // A variable that names a file holds no key itself.
+            .filter(|name| !name.ends_with("_FILE"))
+            .all(|name| key.iter().all(|word| !name.contains(word))),
         "S000-078, S000-080: no variable holds a database's address or a provider's key"
     );
 }
@@ -277,4 +288,22 @@ proptest! {
         prop_assert!((1..=50).contains(&config.tuning.max_steps));
         prop_assert!((0.0..=2.0).contains(&config.tuning.temperature));
     }
+}
+
+#[test]
+fn clear_text_leaves_the_machine_only_if_it_is_allowed() {
+    let role = SettingsLayer { role: Some("project_manager".into()), ..SettingsLayer::default() };
+    let read = |flags: SettingsLayer| {
+        let flags = SettingsLayer { token_file: Some("token".into()), ..flags };
+        PmaConfig::resolve_layers(flags, SettingsLayer::default(), &PmaEnvironment::default())
+            .map(|(config, _)| config.insecure)
+            .map_err(|error| error.to_string())
+    };
+    let far = SettingsLayer { orchestrator: Some("http://10.0.0.7:12082".into()), ..role.clone() };
+    assert!(read(far.clone()).unwrap_err().contains("is not encrypted"));
+    assert_eq!(read(SettingsLayer { insecure: Some("true".into()), ..far }), Ok(true));
+    let open = SettingsLayer { listen: Some("0.0.0.0:12088".into()), ..role.clone() };
+    assert!(read(open).unwrap_err().contains("chats are not encrypted"));
+    let half = SettingsLayer { certificate_file: Some("c.pem".into()), ..role };
+    assert_eq!(read(half), Err("`key-file` is missing".to_owned()));
 }

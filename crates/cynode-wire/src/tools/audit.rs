@@ -5,6 +5,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
+use crate::identity::accounts::SecretText;
+
 /// A signed head of a chain: the state of the chain at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CheckpointView {
@@ -23,6 +25,37 @@ pub struct CheckpointView {
     pub closed: bool,
     /// The Ed25519 signature over all of this, hex.
     pub signature: String,
+    /// The key that signed, as a UUID.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key_id: String,
+}
+
+/// A public key that verifies signatures of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PublicKeyView {
+    /// The key, as a UUID.
+    pub key_id: String,
+    /// The Ed25519 key, hex.
+    pub public_key: String,
+    /// The end of its use: it signed nothing later.
+    #[serde(
+        default,
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub retired_at: Option<OffsetDateTime>,
+    /// The key before it, as a UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub introduced_by: Option<String>,
+    /// The signature of the key before it under this one, Ed25519, hex. Whoever trusts that key can trust this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub introduction: Option<String>,
+    /// The key after it, as a UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endorsed_by: Option<String>,
+    /// The signature of the key after it under this one and its end, Ed25519, hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endorsement: Option<String>,
 }
 
 /// A chain and its newest signed head.
@@ -52,8 +85,11 @@ pub struct AuditHead {
 /// The newest signed heads of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditHeads {
-    /// The public key of the installation, Ed25519, hex.
+    /// The public key of today's signatures, Ed25519, hex.
     pub public_key: String,
+    /// Every public key of the installation, oldest first.
+    #[serde(default)]
+    pub public_keys: Vec<PublicKeyView>,
     /// Number and hash of the newest chain: keep it elsewhere, and a later list that lacks a chain is found out.
     pub registry_head: String,
     /// The chains, newest first.
@@ -75,7 +111,7 @@ pub struct AuditConsistency {
     pub path: Vec<String>,
     /// The later head, signed.
     pub checkpoint: CheckpointView,
-    /// The public key of the installation, Ed25519, hex.
+    /// The public key of its signature, Ed25519, hex.
     pub public_key: String,
 }
 
@@ -90,8 +126,11 @@ pub enum AuditBundleLine {
         /// The time of the export.
         #[serde(with = "time::serde::rfc3339")]
         exported_at: OffsetDateTime,
-        /// The public key of the installation, Ed25519, hex.
+        /// The public key of today's signatures, Ed25519, hex.
         public_key: String,
+        /// Every public key of the installation, oldest first.
+        #[serde(default)]
+        public_keys: Vec<PublicKeyView>,
         /// The search that the records are the result of.
         filter: Value,
     },
@@ -154,4 +193,69 @@ pub struct ToolCallStats {
     /// The time of the newest record.
     #[serde(with = "time::serde::rfc3339")]
     pub last_at: OffsetDateTime,
+}
+
+/// Sets a sink: a receiver of audit records outside of the installation. Its position stays when it is changed.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetAuditSink {
+    /// The receiver. `{"kind":"syslog","transport":"tcp|tls|unix","address":…,"ca_pem":…}`, `{"kind":"webhook","url":…}` or
+    /// `{"kind":"object_store","endpoint":…,"region":…,"bucket":…,"prefix":…,"access_key_id":…}`.
+    #[schema(value_type = Object)]
+    pub target: Value,
+    /// The secret that signs a webhook (`whsec_…`), or the secret access key of an object store. It is stored encrypted and never shown
+    /// again. Without it the stored one stays, if the target does too.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub secret: Option<SecretText>,
+    /// Whether it gets records; it does by default.
+    #[serde(default)]
+    pub enabled: Option<bool>,
+}
+
+/// A receiver of audit records outside of the installation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AuditSinkView {
+    /// Its name.
+    pub name: String,
+    /// `syslog`, `webhook` or `object_store`.
+    pub kind: String,
+    /// The receiver, without its secret.
+    #[schema(value_type = Object)]
+    pub target: Value,
+    /// Whether it gets records.
+    pub enabled: bool,
+    /// The time of its last change.
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated_at: OffsetDateTime,
+    /// The last delivery.
+    #[serde(
+        default,
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub sent_at: Option<OffsetDateTime>,
+    /// The last delivery of signed heads.
+    #[serde(
+        default,
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub heads_sent_at: Option<OffsetDateTime>,
+    /// Records that it has not received.
+    pub lag_records: u64,
+    /// Age of the oldest record that it has not received.
+    pub lag_seconds: u64,
+    /// Failures since the last delivery.
+    pub failures: u32,
+    /// The cause of the last failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The time of the next attempt after a failure.
+    #[serde(
+        default,
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub retry_at: Option<OffsetDateTime>,
 }

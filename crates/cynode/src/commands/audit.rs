@@ -1,25 +1,35 @@
-//! `cynode audit`: verifies that the audit records of tool calls are complete and unchanged.
+//! `cynode audit`: verifies that the audit records of tool calls and privileged events are complete and unchanged.
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
+use anyhow::Context;
 use clap::Subcommand;
-use cynode_app::tools::audit;
+use cynode_app::tools::audit::{self, PublicKeyring};
 use cynode_core::ids::CallId;
 
 use super::{block_on, open_app};
 use crate::{
     config::LoadedConfig,
-    gateway,
     installation::InstallationArgs,
-    output,
+    master_key, output,
     telemetry::{self, LogSink},
 };
 
-/// Verify the audit log of tool calls.
+/// Verify the audit log of tool calls and privileged events.
 #[derive(Subcommand)]
 pub(crate) enum CynodeAuditCommand {
     /// Verify every record, hash chain and signature; exits with 1 if something is wrong.
     Verify {
+        /// Verify with the public keys in this file instead of the master key: one key per line in hexadecimal, or what
+        /// `cynode audit key --json` prints.
+        #[arg(long, value_name = "FILE")]
+        public_key: Option<PathBuf>,
+        /// Verify an exported bundle (`cynork audit bundle`) instead of the database. Nothing of the installation is needed.
+        #[arg(long, value_name = "FILE", requires = "public_key")]
+        bundle: Option<PathBuf>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -29,8 +39,12 @@ pub(crate) enum CynodeAuditCommand {
         /// Call id, from the header `x-cynode-call-id`.
         call: CallId,
     },
-    /// Print the public key of the signatures.
-    Key,
+    /// Print the public keys of the signatures, the newest last.
+    Key {
+        /// Print JSON, with the id and the end of each key.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 pub(crate) fn run_audit(
@@ -39,16 +53,19 @@ pub(crate) fn run_audit(
     loaded: &mut LoadedConfig,
 ) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::Person)?;
-    let asks_database = !matches!(command, CynodeAuditCommand::Key);
-    // A configured master key is enough to print the public key.
-    if asks_database || !gateway::has_key_location(&loaded.config) {
-        installation.fill_config(&mut loaded.config, asks_database)?;
+    if let CynodeAuditCommand::Verify { public_key: Some(keys), bundle: Some(bundle), json } =
+        command
+    {
+        return verify_bundle(keys, bundle, *json);
     }
-    let key = gateway::load_keys(&loaded.config)?.verifying_key();
-    let over = || open_app(&loaded.config, &loaded.config.database.pool_options()?);
+    installation.fill_config(&mut loaded.config, true)?;
     match command {
-        CynodeAuditCommand::Verify { json } => {
-            let report = block_on(async { Ok(audit::verify_audit_log(&over()?, &key).await?) })?;
+        CynodeAuditCommand::Verify { public_key, json, .. } => {
+            let given = public_key.as_deref().map(read_public_keys).transpose()?;
+            let report = block_on(async {
+                let (app, keys) = open_keys(loaded, given).await?;
+                Ok(audit::verify_audit_log(&app, &keys).await?)
+            })?;
             if *json {
                 output::print_line(&serde_json::to_string_pretty(&report)?);
             } else {
@@ -58,15 +75,80 @@ pub(crate) fn run_audit(
             Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         CynodeAuditCommand::Prove { call } => {
-            let proofs = block_on(async { Ok(audit::prove_call(&over()?, *call, &key).await?) })?;
+            let proofs = block_on(async {
+                let (app, keys) = open_keys(loaded, None).await?;
+                Ok(audit::prove_call(&app, *call, &keys).await?)
+            })?;
             output::print_line(&serde_json::to_string_pretty(&proofs)?);
             Ok(ExitCode::SUCCESS)
         }
-        CynodeAuditCommand::Key => {
-            output::print_line(&data_encoding::HEXLOWER.encode(key.as_bytes()));
+        CynodeAuditCommand::Key { json } => {
+            let (_, keys) = block_on(open_keys(loaded, None))?;
+            if *json {
+                output::print_line(&serde_json::to_string_pretty(keys.public_keys())?);
+            } else {
+                for key in keys.public_keys() {
+                    let key = data_encoding::HEXLOWER.encode(key.public_key.as_bytes());
+                    output::print_line(&key);
+                }
+            }
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Opens the database, and the public keys of the installation unless some were given.
+async fn open_keys(
+    loaded: &LoadedConfig,
+    given: Option<PublicKeyring>,
+) -> anyhow::Result<(cynode_app::App, PublicKeyring)> {
+    let config = &loaded.config;
+    if given.is_none() {
+        // A master key that is missing is reported before the database is asked.
+        master_key::open_service(config)?;
+    }
+    let app = open_app(config, &config.database.pool_options()?)?;
+    let keys = match given {
+        Some(keys) => keys,
+        None => master_key::load_keys(config, &app).await?.public_keys(),
+    };
+    Ok((app, keys))
+}
+
+fn read_public_keys(path: &Path) -> anyhow::Result<PublicKeyring> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    PublicKeyring::parse_text(&text).with_context(|| format!("in {}", path.display()))
+}
+
+/// Verifies an exported bundle. Neither the database nor the master key is used.
+fn verify_bundle(keys: &Path, bundle: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let keys = read_public_keys(keys)?;
+    let text = std::fs::read_to_string(bundle)
+        .with_context(|| format!("cannot read {}", bundle.display()))?;
+    let found =
+        audit::verify_bundle(&text, &keys).with_context(|| format!("in {}", bundle.display()))?;
+    let audit::VerifiedBundle { records, proven, heads, complete, problems } = &found;
+    if json {
+        let value = serde_json::json!({
+            "records": records, "proven": proven, "heads": heads, "complete": complete, "problems": problems,
+        });
+        output::print_line(&serde_json::to_string_pretty(&value)?);
+    } else {
+        output::print_line(&format!(
+            "{records} records, {proven} of them proven by {heads} signed heads"
+        ));
+        if !complete {
+            output::print_line("these are not all records that were searched for");
+        }
+        for problem in problems {
+            output::print_error(problem);
+        }
+        if problems.is_empty() {
+            output::print_line("everything in it is genuine");
+        }
+    }
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn print_audit_report(report: &audit::Report) {

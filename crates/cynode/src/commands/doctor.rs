@@ -8,9 +8,21 @@ use std::{
 };
 
 use clap::Args;
+use cynode_app::{AppEnvironment, background::doctor::check_last_backup};
+use cynode_db::{
+    DbOptions,
+    platform::backup::{BackupRecord, list_backups},
+};
 use cynode_wire::platform::health::{Readiness, ReadinessCheck};
 
-use crate::{cluster, config::CynodeConfig, output, restate, supervise};
+use super::block_on;
+use crate::{
+    backup::{self, StoredBackup},
+    cluster,
+    config::CynodeConfig,
+    installation::InstallationArgs,
+    output, restate, supervise,
+};
 
 /// Check this machine.
 #[derive(Args)]
@@ -18,12 +30,81 @@ pub(crate) struct DoctorArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Check instead whether the installation could be restored: age and verification of its last backup.
+    #[arg(long)]
+    restore: bool,
+    /// With --restore: directory of the backups; without it, the running installation is asked.
+    #[arg(long, value_name = "DIRECTORY", requires = "restore")]
+    backups: Option<PathBuf>,
+    #[command(flatten)]
+    installation: InstallationArgs,
 }
 
 /// Minimum free disk space of a small installation.
 const MIN_FREE_DISK_BYTES: u64 = 2 << 30;
 
-pub(crate) fn run_doctor(doctor: &DoctorArgs, config: &CynodeConfig) -> anyhow::Result<ExitCode> {
+pub(crate) fn run_doctor(
+    doctor: &DoctorArgs,
+    config: &mut CynodeConfig,
+) -> anyhow::Result<ExitCode> {
+    let checks =
+        if doctor.restore { restore_checks(doctor, config)? } else { machine_checks(config) };
+    let readiness = Readiness::from(checks);
+    if doctor.json {
+        output::print_json(&readiness)?;
+    } else {
+        output::print_checks(&readiness.checks);
+    }
+    Ok(if readiness.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Checks whether the installation could be restored.
+fn restore_checks(
+    doctor: &DoctorArgs,
+    config: &mut CynodeConfig,
+) -> anyhow::Result<Vec<ReadinessCheck>> {
+    let now = AppEnvironment::from_system().now();
+    let (last, parts) = match &doctor.backups {
+        Some(directory) => {
+            let stored = backup::find_newest_backup(directory)?;
+            let parts = stored.as_ref().map(check_parts);
+            (stored.map(|stored| stored.to_record()), parts)
+        }
+        None => {
+            doctor.installation.fill_config(config, true)?;
+            let options = config.database.pool_options()?;
+            (block_on(load_last_backup(options))?, None)
+        }
+    };
+    let age = match &last {
+        Some(last) => check_last_backup(last, now),
+        None => ReadinessCheck::failed_check("backups", "there is no backup", "make one")
+            .with_commands(["cynode backup DIRECTORY --verify --recipient AGE1… --identity FILE"]),
+    };
+    Ok([age].into_iter().chain(parts).collect())
+}
+
+async fn load_last_backup(options: DbOptions) -> anyhow::Result<Option<BackupRecord>> {
+    let pool = cynode_db::connect_pool(&options)?;
+    let mut conn = cynode_db::acquire_connection(&pool).await?;
+    Ok(list_backups(&mut conn, 1).await?.pop())
+}
+
+/// Checks that the files of a backup are there with their sizes.
+fn check_parts(stored: &StoredBackup) -> ReadinessCheck {
+    const NAME: &str = "backup files";
+    let place = stored.path.display();
+    match stored.missing_parts() {
+        0 => ReadinessCheck::passed_check(NAME, format!("all parts are in {place}")),
+        count => {
+            let detail = format!("{count} parts are missing or cut off in {place}");
+            ReadinessCheck::failed_check(NAME, detail, "make another backup")
+        }
+    }
+}
+
+/// Checks what this machine needs for `cynode up`.
+fn machine_checks(config: &CynodeConfig) -> Vec<ReadinessCheck> {
     let mut checks = vec![
         check_postgresql(config),
         check_user_namespaces(),
@@ -40,12 +121,10 @@ pub(crate) fn run_doctor(doctor: &DoctorArgs, config: &CynodeConfig) -> anyhow::
         config.server.internal_listen,
         "server.internal_listen",
     ));
+    checks.extend(crate::tls::check_tls(config));
     if config.engine.ingress_url.is_none() {
-        let own = config.engine.own;
-        checks.push(check_port_free("runner port", own.runner, "engine.runner_listen"));
-        checks.push(check_port_free("engine port", own.ingress, "engine.ingress_listen"));
-        checks.push(check_port_free("engine admin port", own.admin, "engine.admin_listen"));
-        checks.push(check_port_free("engine node port", own.node, "engine.node_listen"));
+        let runner = config.engine.runner_listen;
+        checks.push(check_port_free("runner port", runner, "engine.runner_listen"));
     }
     if config.manager.url.is_none() {
         checks.push(check_port_free("manager port", config.manager.listen, "manager.listen"));
@@ -55,13 +134,7 @@ pub(crate) fn run_doctor(doctor: &DoctorArgs, config: &CynodeConfig) -> anyhow::
             "manager.analyst_listen",
         ));
     }
-    let readiness = Readiness::from(checks);
-    if doctor.json {
-        output::print_json(&readiness)?;
-    } else {
-        output::print_checks(&readiness.checks);
-    }
-    Ok(if readiness.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    checks
 }
 
 /// Checks the requirements of `cynode demo`, which uses its own ports.
@@ -118,7 +191,12 @@ fn check_engine(config: &CynodeConfig) -> ReadinessCheck {
     match Command::new(&program).arg("--version").output() {
         Ok(output) if output.status.success() => {
             let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-            ReadinessCheck::passed_check(NAME, format!("{version} in {}", program.display()))
+            let detail = format!("{version} in {}", program.display());
+            if restate::is_tested_release(&version) {
+                return ReadinessCheck::passed_check(NAME, detail);
+            }
+            let detail = format!("{detail}, but CyNode is tested with {}", restate::TESTED_VERSION);
+            ReadinessCheck::warning_check(NAME, detail, restate::INSTALL_HINT)
         }
         Ok(_) | Err(_) => {
             let detail = format!("{} does not run", program.display());

@@ -5,13 +5,17 @@ use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::Context;
 use cynode_api::{AppState, BrowserAccess, ConsoleFiles};
 use cynode_app::{
-    App,
-    background::{maintenance, reconciler},
+    App, AppEnvironment,
+    background::{key_rotation, maintenance, reconciler},
     delivery::{environments, forges},
-    platform::wakeups,
+    platform::{certificates::TlsParts, wakeups},
+    tools::audit,
     workflow::schedules,
 };
-use cynode_net::server::{LimitedServer, ServerOptions};
+use cynode_net::{
+    server::{LimitedServer, ServerOptions},
+    tls::ServerTls,
+};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, signal::unix};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -23,6 +27,7 @@ use crate::{
     engine::{EngineEndpoints, RestateClient},
     gateway, open_files,
     telemetry::{self, LogSink},
+    tls::{self, CertificateUpkeep, PortProtection, PortsTls},
 };
 
 /// Serves until a stop signal.
@@ -33,12 +38,13 @@ pub(crate) fn run_serve(loaded: LoadedConfig) -> anyhow::Result<ExitCode> {
     let app = || open_app(&config, &config.database.pool_options()?);
     block_on(async {
         let stop = stop_signal()?;
-        let doors = ServerListeners::bind_all(&config).await?;
+        let mut doors = ServerListeners::bind_all(&config).await?;
         let engine = match EngineEndpoints::from_config(&config.engine) {
             Some(places) => Some(RestateClient::new(places)?),
             None => None,
         };
-        serve_requests(&config, app()?, doors, engine, stop).await
+        let app = doors.attach_tls(app()?);
+        serve_requests(&config, app, doors, engine, stop).await
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -63,20 +69,38 @@ pub(crate) fn stop_signal() -> anyhow::Result<CancellationToken> {
     Ok(stop)
 }
 
-/// The two bound listeners.
+/// The two bound listeners, and their TLS.
 pub(crate) struct ServerListeners {
     user: TcpListener,
     internal: TcpListener,
+    user_tls: Option<ServerTls>,
+    internal_tls: Option<ServerTls>,
+    tls_parts: Option<TlsParts>,
+    upkeep: CertificateUpkeep,
 }
 
 impl ServerListeners {
-    /// Binds both ports, or reports which is in use and how to choose another.
+    /// Binds both ports, or reports which is in use and how to choose another. A port beyond loopback that nothing encrypts is refused.
     pub(crate) async fn bind_all(config: &CynodeConfig) -> anyhow::Result<Self> {
+        let tls = PortsTls::open(config, &AppEnvironment::from_system())?;
+        let (user_tls, internal_tls, tls_parts, upkeep) = tls.into_parts();
         Ok(Self {
             user: bind_listener(config.server.listen, "server.listen").await?,
             internal: bind_listener(config.server.internal_listen, "server.internal_listen")
                 .await?,
+            user_tls,
+            internal_tls,
+            tls_parts: Some(tls_parts),
+            upkeep,
         })
+    }
+
+    /// Returns the application with the TLS of the ports.
+    pub(crate) fn attach_tls(&mut self, app: App) -> App {
+        match self.tls_parts.take() {
+            Some(parts) => app.with_tls(parts),
+            None => app,
+        }
     }
 }
 
@@ -115,6 +139,9 @@ pub(crate) async fn serve_requests(
     let records = CancellationToken::new();
     let gateway::RunningGateway { app, gateway } =
         gateway::start_gateway(config, app, &tasks, &stop, records.clone()).await?;
+    tasks.spawn(key_rotation::run_key_rotation(app.clone(), stop.clone()));
+    tasks.spawn(audit::run_privileged_chain(app.clone(), stop.clone()));
+    tasks.spawn(audit::sinks::run_audit_export(app.clone(), stop.clone()));
     tasks.spawn(maintenance::run_maintenance(app.clone(), stop.clone()));
     tasks.spawn(run_metrics_upkeep(metrics.clone(), stop.clone()));
     let engine = engine.map(|engine| Arc::new(engine) as Arc<dyn reconciler::WorkflowEngine>);
@@ -143,11 +170,14 @@ pub(crate) async fn serve_requests(
     };
     let internal = cynode_api::internal_router(state.clone(), config.server.limits);
     let internal = internal.merge(cynode_gateway::gateway_router(&gateway));
+    let internal = cynode_api::require_client_certificates(internal, state.app.clone());
     let router = cynode_api::public_router(state, config.server.limits);
     tracing::info!(
         event = "server.started",
         listen = %config.server.listen,
         internal = %config.server.internal_listen,
+        tls = ?PortProtection::of_user_port(config),
+        internal_tls = ?PortProtection::of_internal_port(config),
         planner.max_steps = config.planner.max_steps,
         planner.temperature = config.planner.temperature,
         "listening"
@@ -155,11 +185,20 @@ pub(crate) async fn serve_requests(
 
     // Each port has its own limits: strangers on the one must not keep nodes out of the other.
     let options = connection_options(config);
-    let servers = [options.clone(), options].map(LimitedServer::new);
+    let servers = [PortProtection::of_user_port(config), PortProtection::of_internal_port(config)]
+        .map(|protection| ServerOptions {
+            only_trusted_peers: protection == PortProtection::Proxy,
+            ..options.clone()
+        })
+        .map(LimitedServer::new);
+    let ServerListeners {
+        user, internal: internal_listener, user_tls, internal_tls, upkeep, ..
+    } = doors;
+    upkeep.spawn(&tasks, AppEnvironment::from_system(), stop.clone())?;
     let server = async {
         tokio::join!(
-            servers[0].serve_listener(doors.user, router, stop.clone()),
-            servers[1].serve_listener(doors.internal, internal, stop.clone()),
+            servers[0].serve_tls_listener(user, user_tls, router, stop.clone()),
+            servers[1].serve_tls_listener(internal_listener, internal_tls, internal, stop.clone()),
         )
     };
     let late = async {
@@ -177,9 +216,10 @@ pub(crate) async fn serve_requests(
     Ok(())
 }
 
-/// Returns how browsers may use cookie sessions: over HTTPS if `server.public_url` says so, else on this machine alone.
+/// Returns how browsers may use cookie sessions: over HTTPS if `server.public_url` says so or the port speaks TLS, else on this machine alone.
 fn browser_access(config: &CynodeConfig) -> anyhow::Result<BrowserAccess> {
-    let url = config.server.public_url.as_deref().map(str::parse::<Url>).transpose();
+    let url = config.server.public_url.clone().or_else(|| tls::browser_url(config));
+    let url = url.as_deref().map(str::parse::<Url>).transpose();
     Ok(BrowserAccess::from_public_url(url.context("in server.public_url")?.as_ref()))
 }
 

@@ -1,40 +1,46 @@
 //! `cynode up`: everything on this machine, for the first minutes and for one person.
 
+mod service_certificates;
+
 use std::{
     convert::Infallible,
     ffi::OsString,
-    fs::{File, TryLockError},
-    io::Write as _,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use cynode_app::{
-    App,
+    App, AppEnvironment,
     identity::{
         bootstrap,
         service_tokens::{self, ServiceKind},
     },
     nodes,
+    platform::certificates::EarlierCertificates,
 };
+use cynode_db::{DbOptions, platform::database_roles};
 use secrecy::{ExposeSecret, SecretString};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use url::Url;
 
+use self::service_certificates::ServiceCertificates;
 use super::{block_on, bootstrap_link, migrate::apply_migrations, open_app, serve};
 use crate::{
+    backup,
     browser::{self, ConsoleLink, DesktopSession},
     cluster::PostgresCluster,
-    config::{CynodeConfig, LoadedConfig},
+    config::{CynodeConfig, LoadedConfig, MasterKeySource},
     engine::{EngineEndpoints, RestateClient},
-    installation, output, restate,
+    installation, master_key, output,
+    program_zone::{ProgramKind, ProgramZone, UserSeparation},
+    restate,
     supervise::{self, SupervisedProgram},
     telemetry::{self, LogSink},
+    tls,
 };
 
 /// File in the data directory with the link that creates the first admin. A command line that named the link itself could be
@@ -55,6 +61,22 @@ pub(crate) struct UpArgs {
     /// Open the web console in your browser as soon as it answers; at first, the page that creates the first admin.
     #[arg(long)]
     open: bool,
+    /// Run every program as this user. Without it each has a user of its own if this one is root.
+    #[arg(long)]
+    one_user: bool,
+}
+
+/// Where the installation is, and how its programs are separated.
+#[derive(Clone, Copy)]
+struct InstallationPlace<'a> {
+    dir: &'a Path,
+    separation: UserSeparation,
+}
+
+impl InstallationPlace<'_> {
+    fn zone_of(self, kind: ProgramKind) -> anyhow::Result<ProgramZone> {
+        ProgramZone::for_program(kind, self.dir, self.separation)
+    }
 }
 
 pub(crate) fn run_up(up: UpArgs, loaded: &mut LoadedConfig) -> anyhow::Result<ExitCode> {
@@ -64,7 +86,12 @@ pub(crate) fn run_up(up: UpArgs, loaded: &mut LoadedConfig) -> anyhow::Result<Ex
         None => installation::default_data_dir()?,
     };
     make_data_dir(&dir, named)?;
-    let _lock = lock_data_dir(&dir)?;
+    let _lock = installation::lock_directory(&dir)?;
+    ensure!(
+        !dir.join(backup::RESTORE_PROGRESS_FILE).exists(),
+        "a restore into {} was interrupted: run `cynode restore` again, or empty the directory",
+        dir.display()
+    );
     installation::ensure_same_database(&dir, &loaded.config)?;
     let log = dir.join("cynode.log");
     let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::File(&log))?;
@@ -75,25 +102,42 @@ pub(crate) fn run_up(up: UpArgs, loaded: &mut LoadedConfig) -> anyhow::Result<Ex
     let storage = &mut loaded.config.storage;
     let directory = storage.directory.get_or_insert_with(|| dir.join("storage")).clone();
     let key = storage.master_key_file.clone().unwrap_or_else(|| directory.join("master.key"));
-    if !key.exists() {
-        crate::gateway::create_master_key(&key)?;
+    if loaded.config.master_key.source == MasterKeySource::File && !key.exists() {
+        ensure!(
+            !installation::has_recorded_database(&dir),
+            "the master key {} of the installation in {} is missing: put it back, or name its file in storage.master_key_file \
+             (a restored one is in storage/master.key); another key would open nothing",
+            key.display(),
+            dir.display()
+        );
+        master_key::create_master_key(&key)?;
     }
-    block_on(start_installation(&mut loaded.config, &dir, up.open))?;
+    if let Some(directory) = tls::authority_directory(&loaded.config) {
+        let files = tls::AuthorityFiles::in_directory(&directory);
+        tls::create_authority(&files, &AppEnvironment::from_system())?;
+    }
+    for key in &loaded.clear_text {
+        output::print_line(&format!("warning: tls.insecure is set: {key} is reached without TLS"));
+    }
+    let separation = if up.one_user { UserSeparation::None } else { UserSeparation::WherePossible };
+    let place = InstallationPlace { dir: &dir, separation };
+    block_on(start_installation(&mut loaded.config, place, up.open))?;
     output::print_line("stopped; everything is kept");
     Ok(ExitCode::SUCCESS)
 }
 
 async fn start_installation(
     config: &mut CynodeConfig,
-    dir: &Path,
+    place: InstallationPlace<'_>,
     opens_browser: bool,
 ) -> anyhow::Result<()> {
-    let manager = configure_manager(config, dir)?;
+    let mut manager = configure_manager(config, place)?;
     let stop = serve::stop_signal()?;
-    let engine = restate::find_engine_program().with_context(|| {
+    let mut engine = restate::find_engine_program().with_context(|| {
         format!("the engine that drives tasks is not installed: {}", restate::INSTALL_HINT)
     })?;
-    let runner = supervise::find_sibling_program("cynode-runner")?;
+    let mut runner = supervise::find_sibling_program("cynode-runner")?;
+    place_programs(config, place, [&mut engine, &mut runner], manager.as_mut())?;
     // First the ports: they are the likeliest to be in use, and nothing has been started yet.
     let doors = serve::ServerListeners::bind_all(config).await?;
     ensure_helper_ports_free(config, manager.is_some()).await?;
@@ -101,18 +145,21 @@ async fn start_installation(
         Some(_) => None,
         None => {
             output::print_line("starting PostgreSQL …");
-            Some(PostgresCluster::start_in(dir).await?)
+            let archive = config.database.wal_archive.as_deref();
+            Some(PostgresCluster::start_in(place.dir, archive).await?)
         }
     };
-    let url: SecretString = match (&config.database.url, &own) {
-        (Some(url), _) => url.clone(),
-        (None, Some(cluster)) => cluster.connection_url(),
+    let urls = match (&config.database.url, &own) {
+        (Some(url), _) => DatabaseUrls { owner: url.clone(), runtime: url.clone() },
+        (None, Some(cluster)) => {
+            DatabaseUrls { owner: cluster.connection_url(), runtime: cluster.runtime_url().await? }
+        }
         (None, None) => bail!("no database"),
     };
     let result = tokio::select! {
-        result = serve_installation(config, &url, doors, dir, (engine, runner, manager), stop.clone()) => result,
+        result = serve_installation(config, &urls, doors, place, (engine, runner, manager), stop.clone()) => result,
         never = supervise_database(&mut own) => match never {},
-        never = Box::pin(open_console_when_ready(config, dir, opens_browser, &stop)) => match never {},
+        never = Box::pin(open_console_when_ready(config, place.dir, opens_browser, &stop)) => match never {},
     };
     if let Some(cluster) = own {
         cluster.stop_server().await?;
@@ -162,24 +209,22 @@ fn setup_console_link(console: &str, dir: &Path) -> ConsoleLink {
 fn console_address(config: &CynodeConfig) -> String {
     match &config.server.public_url {
         Some(url) if url.starts_with("https:") => format!("{}/", url.trim_end_matches('/')),
-        Some(_) | None => format!("http://{}/", loopback_address(config.server.listen)),
+        Some(_) | None => {
+            let url = tls::browser_url(config).unwrap_or_else(|| tls::user_port_url(config));
+            format!("{url}/")
+        }
     }
 }
 
-/// Returns an address at which this machine reaches a port of its own.
-fn loopback_address(listen: SocketAddr) -> SocketAddr {
-    let ip = match listen.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, listen.port())
-}
-
-/// Waits until the server answers.
+/// Waits until the server answers. The request has no secret and its answer is not read, so a certificate for other names, or of an
+/// authority that this machine does not know, is no obstacle: the browser checks it.
 async fn wait_until_healthy(config: &CynodeConfig) -> anyhow::Result<()> {
-    let http = reqwest::Client::builder().timeout(HEALTH_TIMEOUT).no_proxy().build()?;
-    let url = format!("http://{}/healthz", loopback_address(config.server.listen));
+    let http = reqwest::Client::builder()
+        .timeout(HEALTH_TIMEOUT)
+        .no_proxy()
+        .tls_danger_accept_invalid_certs(true)
+        .build()?;
+    let url = format!("{}/healthz", tls::user_port_url(config));
     let mut turn = tokio::time::interval(HEALTH_POLL_INTERVAL);
     loop {
         turn.tick().await;
@@ -187,6 +232,56 @@ async fn wait_until_healthy(config: &CynodeConfig) -> anyhow::Result<()> {
             return Ok(());
         }
     }
+}
+
+/// The two ways to the database. They are the same for one elsewhere, whose roles are managed by others.
+struct DatabaseUrls {
+    /// Of the owner of the schema, who migrates.
+    owner: SecretString,
+    /// Of the running server.
+    runtime: SecretString,
+}
+
+/// Puts programs where their own users can reach them, before anything is started.
+fn place_programs(
+    config: &CynodeConfig,
+    place: InstallationPlace<'_>,
+    [engine, runner]: [&mut PathBuf; 2],
+    manager: Option<&mut PathBuf>,
+) -> anyhow::Result<()> {
+    *engine = place.zone_of(ProgramKind::Engine)?.place_program(engine, place.dir)?;
+    let runner_zone = place.zone_of(ProgramKind::Runner)?;
+    *runner = runner_zone.place_program(runner, place.dir)?;
+    runner_zone.ensure_reachable(place.dir)?;
+    if let Some(manager) = manager {
+        let zone = place.zone_of(ProgramKind::Manager)?;
+        *manager = zone.place_program(manager, place.dir)?;
+        if let Some(instructions) = &config.manager.instructions {
+            zone.ensure_reachable(instructions)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the role of the running server reads and writes rows only.
+async fn ensure_role_restricted(app_options: &DbOptions) -> anyhow::Result<()> {
+    let pool = cynode_db::connect_pool(app_options)?;
+    let mut conn = cynode_db::acquire_connection(&pool).await?;
+    let privileges = database_roles::get_role_privileges(&mut conn).await?;
+    drop(conn);
+    pool.close().await;
+    ensure!(
+        privileges.is_restricted(),
+        "the role `{}` of the running server may change the schema: it must only read and write rows",
+        privileges.role
+    );
+    ensure!(
+        privileges.unreadable_tables == 0,
+        "the role `{}` of the running server lacks {} tables: `cynode migrate` as the owner grants them",
+        privileges.role,
+        privileges.unreadable_tables
+    );
+    Ok(())
 }
 
 /// Describes the database, without its credentials.
@@ -200,11 +295,7 @@ fn describe_database(config: &CynodeConfig) -> String {
 /// Checks that the ports of supervised programs are free. Otherwise such a program would exit again and again, and say so only
 /// in its log.
 async fn ensure_helper_ports_free(config: &CynodeConfig, manager: bool) -> anyhow::Result<()> {
-    let own = config.engine.own;
-    serve::ensure_port_free(own.runner, "engine.runner_listen").await?;
-    serve::ensure_port_free(own.ingress, "engine.ingress_listen").await?;
-    serve::ensure_port_free(own.admin, "engine.admin_listen").await?;
-    serve::ensure_port_free(own.node, "engine.node_listen").await?;
+    serve::ensure_port_free(config.engine.runner_listen, "engine.runner_listen").await?;
     if manager {
         serve::ensure_port_free(config.manager.listen, "manager.listen").await?;
         serve::ensure_port_free(config.manager.analyst_listen, "manager.analyst_listen").await?;
@@ -222,36 +313,59 @@ async fn supervise_database(own: &mut Option<PostgresCluster>) -> Infallible {
 
 async fn serve_installation(
     config: &CynodeConfig,
-    url: &SecretString,
-    doors: serve::ServerListeners,
-    dir: &Path,
+    urls: &DatabaseUrls,
+    mut doors: serve::ServerListeners,
+    place: InstallationPlace<'_>,
     (engine, runner, manager): (PathBuf, PathBuf, Option<PathBuf>),
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let dir = place.dir;
     output::print_line("bringing the schema up to date …");
-    apply_migrations(config.database.pool_options_for(url)).await?;
+    apply_migrations(config.database.pool_options_for(&urls.owner)).await?;
     installation::record_database(dir, config)?;
-    let app = open_app(config, &config.database.pool_options_for(url))?;
+    let options = config.database.pool_options_for(&urls.runtime);
+    if config.database.url.is_none() {
+        ensure_role_restricted(&options).await?;
+    }
+    let app = open_app(config, &options)?;
+    let app = app.clone().with_keys(master_key::load_keys(config, &app).await?);
+    let app = doors.attach_tls(app);
+    let certificates = ServiceCertificates::for_config(config, place)?;
+    if let Some(certificates) = &certificates {
+        certificates.issue_all(&app, EarlierCertificates::Revoke).await?;
+    }
+    let certificates = certificates.as_ref();
     let admin = bootstrap::issue_bootstrap_token(&app).await?;
     output::print_line("starting the engine, the runner, the project manager and the node …");
-    let kept = prepare_engine_and_runner(config, &app, dir, engine, runner).await?;
+    let programs = (engine, runner);
+    let kept = prepare_engine_and_runner(config, &app, place, programs, certificates).await?;
     let helpers = TaskTracker::new();
+    if let Some(certificates) = certificates {
+        helpers.spawn(certificates.clone().run_renewal(app.clone(), stop.clone()));
+    }
     for program in kept {
         helpers.spawn(program.run_supervised(stop.clone()));
     }
     let has_manager = manager.is_some();
     if let Some(path) = manager {
-        for program in prepare_manager_programs(config, &app, dir, &path).await? {
+        for program in prepare_manager_programs(config, &app, place, &path, certificates).await? {
             helpers.spawn(program.run_supervised(stop.clone()));
         }
     }
-    let node = prepare_node_program(config, &app, dir).await?;
+    let node = prepare_node_program(config, &app, place, certificates).await?;
     let has_node = node.is_some();
     if let Some((join, program)) = node {
         helpers.spawn(join_and_supervise(join, program, stop.clone()));
     }
     output::print_line("CyNode is running");
-    output::print_line(&format!("  server http://{}", config.server.listen));
+    let url = tls::user_port_url(config);
+    output::print_line(&format!("  server {url}"));
+    if tls::PortProtection::of_user_port(config) == tls::PortProtection::Own
+        && let Some(place) = tls::authority_directory(config)
+    {
+        let authority = place.join(tls::AUTHORITY_CERTIFICATE_FILE);
+        output::print_line(&format!("  trust  {}, with `cynork --ca-file`", authority.display()));
+    }
     let link_file = dir.join(SETUP_LINK_FILE);
     if let Some(token) = admin {
         restate::write_private_file(
@@ -270,10 +384,7 @@ async fn serve_installation(
         helpers.spawn(remove_used_link(app.clone(), link_file, lifetime, stop.clone()));
     } else {
         remove_setup_link(&link_file);
-        output::print_line(&format!(
-            "  login  cynork login http://{} --handle NAME",
-            config.server.listen
-        ));
+        output::print_line(&format!("  login  cynork login {url} --handle NAME"));
     }
     output::print_line(&if has_node {
         let state = dir.join("node");
@@ -293,7 +404,9 @@ async fn serve_installation(
     output::print_line(&format!("  store  {}", describe_database(config)));
     output::print_line(&format!("  log    {}", dir.join("cynode.log").display()));
     output::print_line("  stop   Ctrl-C");
-    let engine = RestateClient::new(EngineEndpoints::for_local_engine(config.engine.own))?;
+    let engine =
+        EngineEndpoints::for_local_engine(&dir.join("engine"), config.engine.runner_listen);
+    let engine = RestateClient::new(engine)?;
     let served = serve::serve_requests(config, app, doors, Some(engine), stop.clone()).await;
     // The engine and the runner end with the server, and before the database.
     stop.cancel();
@@ -339,30 +452,45 @@ fn remove_setup_link(link_file: &Path) {
 async fn prepare_engine_and_runner(
     config: &CynodeConfig,
     app: &App,
-    dir: &Path,
-    engine: PathBuf,
-    runner: PathBuf,
+    place: InstallationPlace<'_>,
+    (engine, runner): (PathBuf, PathBuf),
+    certificates: Option<&ServiceCertificates>,
 ) -> anyhow::Result<[SupervisedProgram; 2]> {
-    let ports = config.engine.own;
-    let prepared = restate::EngineFiles::prepare_in(&dir.join("engine"), ports)?;
+    let dir = place.dir;
+    let engine_zone = place.zone_of(ProgramKind::Engine)?;
+    let prepared = restate::EngineFiles::prepare_in(&dir.join("engine"), engine_zone)?;
+    let zone = place.zone_of(ProgramKind::Runner)?;
     let name = "up".parse()?;
     let token = service_tokens::issue_service_token(app, ServiceKind::Runner, &name).await?;
     let token_file = dir.join("runner-token");
-    restate::write_private_file(&token_file, &token.0)?;
+    write_program_file(&zone, &token_file, &token.0)?;
+    // The runner cannot enter the directory of the engine: it has a copy of the public key.
+    let key_file = dir.join("engine-key.pub");
+    write_program_file(&zone, &key_file, &std::fs::read_to_string(&prepared.public_key)?)?;
     let mut arguments: Vec<OsString> = Vec::new();
-    arguments.extend(["--listen".into(), ports.runner.to_string().into()]);
-    let orchestrator = format!("http://{}", config.server.internal_listen);
+    arguments.extend(["--listen".into(), config.engine.runner_listen.to_string().into()]);
+    let orchestrator = tls::internal_port_url(config);
     arguments.extend(["--orchestrator".into(), orchestrator.into()]);
+    arguments.extend(certificates.map(|own| own.arguments_of("runner")).unwrap_or_default());
     arguments.extend(["--token-file".into(), token_file.into()]);
-    arguments.extend(["--engine-key-file".into(), prepared.public_key.clone().into()]);
+    arguments.extend(["--engine-key-file".into(), key_file.into()]);
     let log = dir.join("runner.log");
-    let runner = SupervisedProgram::new("cynode-runner", runner, arguments, log);
+    let runner = SupervisedProgram::new("cynode-runner", runner, arguments, log, zone);
     Ok([prepared.to_program(engine), runner])
+}
+
+/// Writes a private file that a program reads.
+fn write_program_file(zone: &ProgramZone, path: &Path, text: &str) -> anyhow::Result<()> {
+    restate::write_private_file(path, text)?;
+    zone.own_file(path)
 }
 
 /// Finds the program of the project manager and sets its address in the configuration; returns `None` if there is none. A
 /// configured manager is used as it is.
-fn configure_manager(config: &mut CynodeConfig, dir: &Path) -> anyhow::Result<Option<PathBuf>> {
+fn configure_manager(
+    config: &mut CynodeConfig,
+    place: InstallationPlace<'_>,
+) -> anyhow::Result<Option<PathBuf>> {
     if config.manager.url.is_some() {
         return Ok(None);
     }
@@ -370,9 +498,10 @@ fn configure_manager(config: &mut CynodeConfig, dir: &Path) -> anyhow::Result<Op
     let Some(instructions) = find_instructions(config.manager.instructions.take(), &path) else {
         return Ok(None);
     };
-    let file = dir.join("manager-credential");
+    let file = place.dir.join("manager-credential");
     let secret = cynode_app::AppEnvironment::from_system().random_bytes::<32>();
-    restate::write_private_file(&file, &data_encoding::HEXLOWER.encode(&secret))?;
+    let zone = place.zone_of(ProgramKind::Manager)?;
+    write_program_file(&zone, &file, &data_encoding::HEXLOWER.encode(&secret))?;
     config.manager.url = Some(format!("http://{}", config.manager.listen));
     config.manager.credential_file = Some(file);
     config.manager.instructions = Some(instructions);
@@ -400,9 +529,11 @@ pub(super) fn find_instructions(configured: Option<PathBuf>, program: &Path) -> 
 async fn prepare_manager_programs(
     config: &CynodeConfig,
     app: &App,
-    dir: &Path,
+    place: InstallationPlace<'_>,
     path: &Path,
+    certificates: Option<&ServiceCertificates>,
 ) -> anyhow::Result<Vec<SupervisedProgram>> {
+    let dir = place.dir;
     let roles = [
         (ServiceKind::Manager, "manager", "project_manager", config.manager.listen),
         (ServiceKind::Analyst, "analyst", "project_analyst", config.manager.analyst_listen),
@@ -410,12 +541,17 @@ async fn prepare_manager_programs(
     let mut programs = Vec::new();
     for (kind, name, role, listen) in roles {
         let token = service_tokens::issue_service_token(app, kind, &"up".parse()?).await?;
+        let zone = place.zone_of(match kind {
+            ServiceKind::Manager => ProgramKind::Manager,
+            _ => ProgramKind::Analyst,
+        })?;
         let token_file = dir.join(format!("{name}-token"));
-        restate::write_private_file(&token_file, &token.0)?;
+        write_program_file(&zone, &token_file, &token.0)?;
         let mut arguments: Vec<OsString> = vec![format!("--role={role}").into()];
         arguments.extend(["--listen".into(), listen.to_string().into()]);
-        let orchestrator = format!("http://{}", config.server.internal_listen);
+        let orchestrator = tls::internal_port_url(config);
         arguments.extend(["--orchestrator".into(), orchestrator.into()]);
+        arguments.extend(certificates.map(|own| own.arguments_of(name)).unwrap_or_default());
         arguments.extend(["--token-file".into(), token_file.into()]);
         if let Some(instructions) = &config.manager.instructions {
             arguments.extend(["--instructions".into(), instructions.into()]);
@@ -426,7 +562,7 @@ async fn prepare_manager_programs(
             arguments.extend(["--credential-file".into(), file.into()]);
         }
         let log = dir.join(format!("{name}.log"));
-        programs.push(SupervisedProgram::new("cynode-pma", path.to_owned(), arguments, log));
+        programs.push(SupervisedProgram::new("cynode-pma", path.to_owned(), arguments, log, zone));
     }
     Ok(programs)
 }
@@ -435,22 +571,29 @@ async fn prepare_manager_programs(
 async fn prepare_node_program(
     config: &CynodeConfig,
     app: &App,
-    dir: &Path,
+    place: InstallationPlace<'_>,
+    certificates: Option<&ServiceCertificates>,
 ) -> anyhow::Result<Option<(Option<SupervisedProgram>, SupervisedProgram)>> {
+    let dir = place.dir;
     let Ok(path) = supervise::find_sibling_program("cynode-node") else { return Ok(None) };
     let (state, log) = (dir.join("node"), dir.join("node.log"));
+    let zone = place.zone_of(ProgramKind::Node)?;
     let program = |arguments: Vec<OsString>| {
         let flag: [OsString; 2] = ["--state".into(), state.clone().into()];
         let arguments = flag.into_iter().chain(arguments).collect();
         let advice = Some(format!("cynode-node --state {} doctor", state.display()));
+        let (path, log, zone) = (path.clone(), log.clone(), zone.clone());
         SupervisedProgram {
             advice,
-            ..SupervisedProgram::new("cynode-node", path.clone(), arguments, log.clone())
+            ..SupervisedProgram::new("cynode-node", path, arguments, log, zone)
         }
     };
-    let url = format!("http://{}", config.server.internal_listen);
+    let url = tls::internal_port_url(config);
+    let trust = certificates.map(ServiceCertificates::node_arguments).unwrap_or_default();
     // The port may differ from the one at the time of the join.
-    let run = program(vec!["run".into(), "--url".into(), url.clone().into()]);
+    let mut run: Vec<OsString> = vec!["run".into(), "--url".into(), url.clone().into()];
+    run.extend(trust.clone());
+    let run = program(run);
     let token_file = dir.join("node-join-token");
     if state.join("node.json").exists() {
         // The token was used.
@@ -461,6 +604,7 @@ async fn prepare_node_program(
     restate::write_private_file(&token_file, &token.0)?;
     let mut join: Vec<OsString> = vec!["join".into(), "--url".into(), url.into()];
     join.extend(["--token-file".into(), token_file.into(), "--name".into(), "local".into()]);
+    join.extend(trust);
     Ok(Some((Some(program(join)), run)))
 }
 
@@ -476,38 +620,6 @@ async fn join_and_supervise(
         return;
     }
     run.run_supervised(stop).await;
-}
-
-/// Locks the data directory: two instances in one directory would compete for the database. The lock ends with the process,
-/// whose id is in the file.
-fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
-    let path = dir.join("lock");
-    let unwritten = || format!("cannot write {}", path.display());
-    // The holder wrote its id there: the file must not be truncated before we hold the lock.
-    let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let mut file = opened.with_context(unwritten)?;
-    restate::close_file_to_others(&file).with_context(unwritten)?;
-    // A predecessor that was killed just now may still be exiting.
-    let turn = Duration::from_millis(50);
-    let mut turns = serve::PREDECESSOR_EXIT_TIMEOUT.as_millis() / turn.as_millis();
-    while turns > 0 && matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-        std::thread::sleep(turn);
-        turns -= 1;
-    }
-    match file.try_lock() {
-        Ok(()) => {
-            file.set_len(0).with_context(unwritten)?;
-            writeln!(file, "{}", std::process::id()).with_context(unwritten)?;
-            Ok(file)
-        }
-        Err(TryLockError::WouldBlock) => {
-            bail!(
-                "another `cynode up` uses {}: stop it, or choose another --data-dir",
-                dir.display()
-            )
-        }
-        Err(TryLockError::Error(error)) => Err(error).context("cannot lock the data directory"),
-    }
 }
 
 /// Creates the data directory. PostgreSQL and the jobs have their own users if we are root: they may traverse it, and not list
@@ -546,17 +658,5 @@ mod tests {
         assert_eq!(link.console, console);
         assert_eq!(link.destination, "http://127.0.0.1:12080/setup#bootstrap=cyn_boot_x");
         assert_eq!(link.cookie, None);
-    }
-
-    #[test]
-    fn a_port_of_all_addresses_is_reached_over_loopback() {
-        for (listen, reached) in [
-            ("0.0.0.0:1", "127.0.0.1:1"),
-            ("[::]:1", "[::1]:1"),
-            ("127.0.0.1:1", "127.0.0.1:1"),
-            ("192.0.2.7:1", "192.0.2.7:1"),
-        ] {
-            assert_eq!(loopback_address(listen.parse().unwrap()).to_string(), reached);
-        }
     }
 }

@@ -1,14 +1,20 @@
+use std::path::PathBuf;
+
 use cynode_app::LifetimePolicy;
 use cynode_core::tuning::BoundedNumber;
 use time::Duration;
 
 use super::reader::ConfigReader;
 
-/// Lifetimes of credentials.
+/// Lifetimes of credentials, and identity providers.
 #[derive(Debug)]
 pub(crate) struct AuthConfig {
     /// The lifetimes that operations use.
     pub(crate) policy: LifetimePolicy,
+    /// Private hosts, as `host:port`, that identity providers may be at.
+    pub(crate) private_issuers: Vec<String>,
+    /// File of identity providers.
+    pub(crate) identity_providers_file: Option<PathBuf>,
 }
 
 const SESSION_HOURS: BoundedNumber<i64> =
@@ -25,6 +31,8 @@ impl AuthConfig {
             idempotency_lifetime: Duration::hours(kept),
             ..LifetimePolicy::default()
         };
-        Self { policy }
+        let private_issuers = reader.lowercase_list("auth.private_issuers");
+        let file = reader.optional_text("auth.identity_providers_file");
+        Self { policy, private_issuers, identity_providers_file: file.map(PathBuf::from) }
     }
 }

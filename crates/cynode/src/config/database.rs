@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use cynode_core::tuning::BoundedNumber;
 use cynode_db::DbOptions;
@@ -11,6 +11,8 @@ use super::reader::ConfigReader;
 pub(crate) struct DatabaseConfig {
     /// `postgres://…`; it may contain a password.
     pub(crate) url: Option<SecretString>,
+    /// Directory to which the database of `up` archives its write-ahead log.
+    pub(crate) wal_archive: Option<PathBuf>,
     max_connections: u32,
     statement_timeout: Duration,
 }
@@ -27,14 +29,22 @@ const STATEMENT_TIMEOUT_SECONDS: BoundedNumber<i64> = BoundedNumber {
 impl DatabaseConfig {
     pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
         let url = reader.read_secret("database.url", "database.url_file", "DATABASE_URL");
+        let wal_archive = reader.optional_text("database.wal_archive").map(PathBuf::from);
         let connections = reader.bounded_integer("database.max_connections", MAX_CONNECTIONS);
         let statement =
             reader.bounded_integer("database.statement_timeout_seconds", STATEMENT_TIMEOUT_SECONDS);
         Self {
             url,
+            wal_archive,
             max_connections: u32::try_from(connections).unwrap_or(u32::MAX),
             statement_timeout: Duration::from_secs(statement.unsigned_abs()),
         }
+    }
+
+    /// Returns whether the connection is on this machine or encrypted to a verified server; `None` if no usable URL is configured.
+    pub(super) fn is_protected(&self) -> Option<bool> {
+        let url = self.url.as_ref()?;
+        cynode_db::is_protected_connection(url.expose_secret()).ok()
     }
 
     /// Returns the options of the pool, or an error with the fix if no database is configured.

@@ -8,6 +8,9 @@ use cynode_core::tuning::BoundedNumber;
 
 use super::reader::ConfigReader;
 
+/// Prefix of an address of the engine that is a socket.
+pub(crate) const ENGINE_SOCKET_PREFIX: &str = "unix:";
+
 /// The engine that drives runs, and the runner that it calls.
 #[derive(Debug)]
 pub(crate) struct EngineConfig {
@@ -17,19 +20,10 @@ pub(crate) struct EngineConfig {
     pub(crate) admin_url: Option<String>,
     /// The address at which the engine calls the runner.
     pub(crate) runner_url: Option<String>,
-    /// The ports of the engine that `up` starts.
-    pub(crate) own: EnginePorts,
+    /// Where the runner that `up` starts listens. The engine that `up` starts has sockets only.
+    pub(crate) runner_listen: SocketAddr,
     /// Interval of the reconciler, and the delay until it dispatches again.
     pub(crate) pace: ReconcileInterval,
-}
-
-/// Listen addresses of the engine and the runner of `up`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EnginePorts {
-    pub(crate) runner: SocketAddr,
-    pub(crate) ingress: SocketAddr,
-    pub(crate) admin: SocketAddr,
-    pub(crate) node: SocketAddr,
 }
 
 const fn loopback_address(port: u16) -> SocketAddr {
@@ -56,12 +50,7 @@ impl EngineConfig {
             ingress_url: reader.optional_text("engine.ingress_url"),
             admin_url: reader.optional_text("engine.admin_url"),
             runner_url: reader.optional_text("engine.runner_url"),
-            own: EnginePorts {
-                runner: reader.parse_value("engine.runner_listen", loopback_address(12084)),
-                ingress: reader.parse_value("engine.ingress_listen", loopback_address(12085)),
-                admin: reader.parse_value("engine.admin_listen", loopback_address(12086)),
-                node: reader.parse_value("engine.node_listen", loopback_address(12087)),
-            },
+            runner_listen: reader.parse_value("engine.runner_listen", loopback_address(12084)),
             pace: ReconcileInterval {
                 every: milliseconds(
                     reader.bounded_integer("engine.reconcile_interval_ms", RECONCILE_INTERVAL_MS),

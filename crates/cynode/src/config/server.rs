@@ -14,6 +14,8 @@ pub(crate) struct ServerConfig {
     pub(crate) listen: SocketAddr,
     /// Listen address of the internal port, for runners and workers.
     pub(crate) internal_listen: SocketAddr,
+    /// Whether a reverse proxy that speaks TLS is before the user-facing port. Only this machine and `trusted_proxies` may then connect.
+    pub(crate) behind_proxy: bool,
     /// Public URL of the user-facing port.
     pub(crate) public_url: Option<String>,
     /// Limits of one request.
@@ -90,7 +92,21 @@ impl ServerConfig {
         };
         let grace = Duration::from_secs(grace.unsigned_abs());
         let connections = read_connection_limits(reader);
-        Self { listen, internal_listen, public_url, limits, account_limits, grace, connections }
+        let behind_proxy = reader.parse_value("server.behind_proxy", false);
+        if behind_proxy && connections.trusted_proxies.is_empty() {
+            let problem = "server.behind_proxy: name the addresses of the proxy in server.trusted_proxies; nobody else may connect";
+            reader.add_problem(problem.to_owned());
+        }
+        Self {
+            listen,
+            internal_listen,
+            behind_proxy,
+            public_url,
+            limits,
+            account_limits,
+            grace,
+            connections,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-use cynode_net::ssrf::is_localhost_name;
-use url::{Host, Url};
+use cynode_net::transport::is_loopback_url;
+use url::Url;
 
 use super::reader::ConfigReader;
 
@@ -33,15 +33,9 @@ impl TelemetryConfig {
 /// configuration says otherwise.
 fn endpoint_problem(endpoint: &str, allow_plain: bool) -> Option<&'static str> {
     let Ok(url) = Url::parse(endpoint) else { return Some("it is no address") };
-    let on_this_machine = is_localhost_name(&url)
-        || match url.host() {
-            Some(Host::Ipv4(ip)) => ip.is_loopback(),
-            Some(Host::Ipv6(ip)) => ip.is_loopback(),
-            Some(Host::Domain(_)) | None => false,
-        };
     match url.scheme() {
         "https" => None,
-        "http" if on_this_machine || allow_plain => None,
+        "http" if is_loopback_url(&url) || allow_plain => None,
         "http" => Some(
             "traces would leave this machine in clear text: use https, a collector on this machine, or \
              telemetry.otlp_allow_plain_http = true",

@@ -86,12 +86,13 @@ fn the_commented_default_file_is_the_default() {
 #[test]
 fn a_secret_is_masked_wherever_it_came_from() {
     for loaded in [
-        load(&[], "[database]\nurl = 'postgres://a:hunter2@b/c'", &[]).unwrap(),
-        load(&[], "", &[("DATABASE_URL", "postgres://a:hunter2@b/c")]).unwrap(),
+        load(&[], "[database]\nurl = 'postgres://a:hunter2@b/c?sslmode=verify-full'", &[]).unwrap(),
+        load(&[], "", &[("DATABASE_URL", "postgres://a:hunter2@b/c?sslmode=verify-full")]).unwrap(),
     ] {
         assert_eq!(shown(&loaded, "database.url").0, crate::redact::MASK);
         assert!(!format!("{loaded:?}").contains("hunter2"));
-        assert_eq!(loaded.config.database.pool_options().unwrap().url, "postgres://a:hunter2@b/c");
+        let url = loaded.config.database.pool_options().unwrap().url;
+        assert_eq!(url, "postgres://a:hunter2@b/c?sslmode=verify-full");
     }
 }
 
@@ -167,4 +168,61 @@ fn traces_leave_the_machine_in_clear_text_only_if_the_configuration_says_so() {
     }
     assert!(problem("ftp://collector.example", "").is_some());
     assert!(problem("nowhere", "").is_some());
+}
+
+#[test]
+fn a_connection_leaves_the_machine_in_clear_text_only_if_the_configuration_says_so() {
+    let problems = |flags: &[(&str, &str)], environment: &[(&str, &str)]| {
+        load(flags, "", environment).err().map(|problems| problems.0).unwrap_or_default()
+    };
+    let database = [("DATABASE_URL", "postgres://a:hunter2@db.example/c")];
+    assert_eq!(
+        problems(
+            &[
+                ("engine.ingress_url", "http://10.0.0.7:8080"),
+                ("manager.url", "http://me:hunter2@pm.example")
+            ],
+            &database
+        ),
+        [
+            "engine.ingress_url: http://10.0.0.7:8080 is not encrypted, and not on this machine: use https, or set tls.insecure = true",
+            "manager.url: http://pm.example is not encrypted, and not on this machine: use https, or set tls.insecure = true",
+            "database.url: the database is not on this machine, and its name is not verified: add `?sslmode=verify-full` (and \
+             `&sslrootcert=FILE` for an authority of your own), or set tls.insecure = true",
+        ]
+    );
+    let loaded = load(&[("tls.insecure", "true")], "", &database).unwrap();
+    assert_eq!(loaded.clear_text, ["database.url"], "each start warns of it");
+    let local = [
+        "http://127.0.0.1:8080",
+        "http://localhost:8080",
+        "https://engine.example",
+        "unix:/run/engine/ingress.sock",
+    ];
+    for local in local {
+        assert_eq!(problems(&[("engine.ingress_url", local)], &[]), Vec::<String>::new());
+    }
+    assert_eq!(
+        problems(&[("engine.ingress_url", "unix:ingress.sock")], &[]),
+        ["engine.ingress_url: `unix:ingress.sock` has no absolute path of a socket"]
+    );
+    assert_eq!(problems(&[("manager.url", "unix:/run/manager.sock")], &[]).len(), 1);
+}
+
+#[test]
+fn keys_of_certificates_that_contradict_each_other_are_refused() {
+    let problems = |flags: &[(&str, &str)]| {
+        load(flags, "", &[]).err().map(|problems| problems.0.join("\n")).unwrap_or_default()
+    };
+    let file = ("tls.certificate_file", "/c.pem");
+    assert_eq!(problems(&[file]), "tls.certificate_file and tls.key_file are given together");
+    let both = [file, ("tls.key_file", "/c.key"), ("tls.acme_domains", "cynode.example")];
+    assert_eq!(problems(&both), "give tls.certificate_file or tls.acme_domains, not both");
+    assert_eq!(
+        problems(&[("tls.acme_directory_url", "http://acme.example/dir")]),
+        "tls.acme_directory_url begins with https://"
+    );
+    assert!(problems(&[("server.behind_proxy", "true")]).contains("server.trusted_proxies"));
+    let named = [("server.behind_proxy", "true"), ("server.trusted_proxies", "10.0.0.1")];
+    assert_eq!(problems(&named), "");
 }

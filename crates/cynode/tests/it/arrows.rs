@@ -8,7 +8,7 @@ use crate::source::{files, read, root};
 
 /// The crates, lowest first, and what of ours each may use. A crate that is not here needs a page in
 /// `docs/decisions/` and a line here.
-const ALLOWED: [(&str, &[&str]); 25] = [
+const ALLOWED: [(&str, &[&str]); 27] = [
     ("cynode-core", &[]),
     ("cynode-net", &[]),
     ("cynode-sandbox-init", &[]),
@@ -23,6 +23,8 @@ const ALLOWED: [(&str, &[&str]); 25] = [
     ("cynode-models", &["cynode-core", "cynode-net", "cynode-wire", "cynode-policy"]),
     ("cynode-notify", &["cynode-core", "cynode-net"]),
     ("cynode-forge", &["cynode-core", "cynode-net"]),
+    ("cynode-audit-export", &["cynode-core", "cynode-net", "cynode-audit", "cynode-notify"]),
+    ("cynode-oidc", &["cynode-net"]),
     (
         "cynode-app",
         &[
@@ -31,10 +33,12 @@ const ALLOWED: [(&str, &[&str]); 25] = [
             "cynode-wire",
             "cynode-policy",
             "cynode-audit",
+            "cynode-audit-export",
             "cynode-db",
             "cynode-models",
             "cynode-notify",
             "cynode-forge",
+            "cynode-oidc",
             "cynode-detection",
         ],
     ),
@@ -63,6 +67,7 @@ const ALLOWED: [(&str, &[&str]); 25] = [
             "cynode-db",
             "cynode-models",
             "cynode-notify",
+            "cynode-oidc",
             "cynode-app",
             "cynode-gateway",
             "cynode-api",
@@ -89,6 +94,7 @@ const ALLOWED: [(&str, &[&str]); 25] = [
         "cynode-testkit",
         &[
             "cynode-core",
+            "cynode-net",
             "cynode-wire",
             "cynode-policy",
             "cynode-audit",
@@ -96,6 +102,7 @@ const ALLOWED: [(&str, &[&str]); 25] = [
             "cynode-models",
             "cynode-notify",
             "cynode-forge",
+            "cynode-oidc",
             "cynode-app",
             "cynode-gateway",
             "cynode-api",

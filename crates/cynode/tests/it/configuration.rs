@@ -15,7 +15,7 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     let mut command = cynode();
     command.args(["config", "check", "--set", "server.listen=127.0.0.1:7777"]);
     command
-        .env("DATABASE_URL", "postgres://cynode:hunter2@db/cynode")
+        .env("DATABASE_URL", "postgres://cynode:hunter2@db/cynode?sslmode=verify-full")
         .env("PLANNER_MAX_STEPS", "99");
     let (code, stdout, _) = run(&mut command);
     assert_eq!(code, 0);
@@ -35,21 +35,38 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     server.max_connections              4096  (default)
     server.max_connections_per_source   512  (default)
     server.trusted_proxies              (not set)  (default)
+    server.behind_proxy                 false  (default)
+    tls.certificate_file                (not set)  (default)
+    tls.key_file                        (not set)  (default)
+    tls.acme_domains                    (not set)  (default)
+    tls.acme_contact                    (not set)  (default)
+    tls.acme_directory_url              https://acme-v02.api.letsencrypt.org/directory  (default)
+    tls.acme_root_file                  (not set)  (default)
+    tls.directory                       (not set)  (default)
+    tls.names                           (not set)  (default)
+    tls.loopback                        false  (default)
+    tls.insecure                        false  (default)
     database.url_file                   (not set)  (default)
     database.url                        [redacted]  (environment)
+    database.wal_archive                (not set)  (default)
     database.max_connections            16  (default)
     database.statement_timeout_seconds  20  (default)
     engine.ingress_url                  (not set)  (default)
     engine.admin_url                    (not set)  (default)
     engine.runner_url                   (not set)  (default)
     engine.runner_listen                127.0.0.1:12084  (default)
-    engine.ingress_listen               127.0.0.1:12085  (default)
-    engine.admin_listen                 127.0.0.1:12086  (default)
-    engine.node_listen                  127.0.0.1:12087  (default)
     engine.reconcile_interval_ms        1000  (default)
     engine.redispatch_after_ms          5000  (default)
     storage.directory                   (not set)  (default)
     storage.master_key_file             (not set)  (default)
+    master_key.source                   file  (default)
+    master_key.credential               cynode-master-key  (default)
+    master_key.previous_file            (not set)  (default)
+    master_key.vault_address            (not set)  (default)
+    master_key.vault_mount              transit  (default)
+    master_key.vault_key                cynode  (default)
+    master_key.vault_token_file         (not set)  (default)
+    master_key.vault_namespace          (not set)  (default)
     gateway.allowed_hosts               (not set)  (default)
     gateway.public_url                  (not set)  (default)
     gateway.max_message_bytes           6291456  (default)
@@ -58,6 +75,7 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     transcripts.retention_days          90  (default)
     manager.url                         (not set)  (default)
     manager.credential_file             (not set)  (default)
+    manager.ca_file                     (not set)  (default)
     manager.instructions                (not set)  (default)
     manager.listen                      127.0.0.1:12088  (default)
     manager.analyst_listen              127.0.0.1:12089  (default)
@@ -71,6 +89,8 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     telemetry.otlp_allow_plain_http     false  (default)
     auth.session_hours                  12  (default)
     auth.idempotency_hours              24  (default)
+    auth.private_issuers                (not set)  (default)
+    auth.identity_providers_file        (not set)  (default)
     planner.max_steps                   50  (environment)
     planner.temperature                 0.2  (default)
     warning: PLANNER_MAX_STEPS is 99, which is outside 1 to 50: using 50
@@ -138,9 +158,6 @@ fn doctor_names_each_check_and_gives_json_to_programs() {
         "port",
         "internal port",
         "runner port",
-        "engine port",
-        "engine admin port",
-        "engine node port",
         "manager port",
         "analyst port",
     ];

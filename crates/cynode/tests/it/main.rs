@@ -3,6 +3,7 @@
 
 mod architecture;
 mod arrows;
+mod backup;
 mod configuration;
 mod language;
 mod layers;

@@ -545,8 +545,9 @@ fn no_code_is_evaluated_at_run_time_and_nothing_is_unsafe() {
     {
         let text = read(path);
         // What only tests do is not part of any program.
+        let shipped = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         for pattern in shell.into_iter().filter(|_| !path.ends_with("/tests.rs")) {
-            assert!(!text.contains(pattern), "S001-12, S001-41: {path} starts a shell");
+            assert!(!shipped.contains(pattern), "S001-12, S001-41: {path} starts a shell");
         }
         assert!(!text.contains("unsafe {"), "{path} is unsafe");
     }

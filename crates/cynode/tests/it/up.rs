@@ -9,6 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use cynode_net::tls::ClientTls;
 use cynode_testkit_db::TestDb;
 use data_encoding::HEXLOWER;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -34,7 +35,7 @@ pub(crate) fn free_address() -> SocketAddr {
 }
 
 /// A directory that PostgreSQL's user may enter.
-fn data_dir() -> tempfile::TempDir {
+pub(crate) fn data_dir() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     dir
@@ -46,12 +47,15 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// The files that another account of the machine could read: their mode allows it, and that account may enter their
-/// directories. What is shown to every sandbox anyway is left out.
+/// directories. What is shown to every sandbox anyway, and the programs that users of their own start, are left out.
 fn readable_by_others(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();
-        if ["node/agents", "node/sandboxes"].iter().any(|shown| path.ends_with(shown)) {
+        if ["node/agents", "node/sandboxes", "data/programs"]
+            .iter()
+            .any(|shown| path.ends_with(shown))
+        {
             continue;
         }
         let meta = std::fs::symlink_metadata(&path).unwrap();
@@ -72,9 +76,6 @@ fn command(dir: &Path) -> Command {
         "server.listen",
         "server.internal_listen",
         "engine.runner_listen",
-        "engine.ingress_listen",
-        "engine.admin_listen",
-        "engine.node_listen",
         "manager.listen",
         "manager.analyst_listen",
     ] {
@@ -91,8 +92,17 @@ fn refused(dir: &Path) -> String {
 }
 
 /// Starts it and waits until it says that it runs. Returns what it said.
-fn up(dir: &Path) -> (Child, String) {
-    let mut child = command(dir).stdout(Stdio::piped()).spawn().unwrap();
+pub(crate) fn up(dir: &Path) -> (Child, String) {
+    up_with(dir, &[])
+}
+
+/// Does the same with further settings.
+fn up_with(dir: &Path, settings: &[&str]) -> (Child, String) {
+    let mut command = command(dir);
+    for setting in settings {
+        command.args(["--set", setting]);
+    }
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut said = String::new();
     while !said.contains("Ctrl-C") {
@@ -130,7 +140,7 @@ fn helper(up: &Child, program: &str) -> Pid {
     }
 }
 
-fn end(mut child: Child) {
+pub(crate) fn end(mut child: Child) {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert!(child.wait().unwrap().success());
 }
@@ -165,8 +175,9 @@ fn nobody_else_on_the_machine_looks_into_what_up_keeps() {
     end(child);
     let whole = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
     assert_eq!(readable_by_others(&data), [] as [PathBuf; 0]);
-    let modes = [data.clone(), data.join("storage"), data.join("engine")].map(|path| mode(&path));
-    assert_eq!(modes, [whole, 0o700, 0o700]);
+    let private =
+        [data.clone(), data.join("storage"), data.join("engine"), data.join("engine/data")];
+    assert_eq!(private.each_ref().map(|path| mode(path)), [whole, 0o700, whole, 0o700]);
     // As an older version left it.
     for path in ["storage", "engine"] {
         std::fs::set_permissions(data.join(path), Permissions::from_mode(0o755)).unwrap();
@@ -181,7 +192,109 @@ fn nobody_else_on_the_machine_looks_into_what_up_keeps() {
     let (child, _) = up(&data);
     end(child);
     assert_eq!(readable_by_others(&data), [] as [PathBuf; 0]);
-    assert_eq!([data.join("storage"), data.join("engine")].map(|path| mode(&path)), [0o700, 0o700]);
+    assert_eq!(private.each_ref().map(|path| mode(path)), [whole, 0o700, whole, 0o700]);
+}
+
+/// What the kernel says about a process: the variables of its environment, and its user.
+fn zone_of(pid: Pid) -> (Vec<String>, u32) {
+    let place = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+    let environment = std::fs::read(place.join("environ")).unwrap();
+    let environment = String::from_utf8(environment).unwrap();
+    let names =
+        environment.split('\0').filter_map(|pair| pair.split_once('=')).map(|(name, _)| name);
+    let status = std::fs::read_to_string(place.join("status")).unwrap();
+    let user = status.lines().find_map(|line| line.strip_prefix("Uid:\t")).unwrap();
+    let user = user.split_whitespace().next().unwrap().parse().unwrap();
+    (names.map(str::to_owned).collect(), user)
+}
+
+#[test]
+fn programs_of_up_have_users_and_environments_of_their_own_and_the_engine_has_no_port() {
+    let dir = data_dir();
+    let mut command = command(dir.path());
+    command.env("PGPASSWORD", "planted").env("CYNODE_MAIL_PASSWORD", "planted");
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("Ctrl-C") {
+        assert_ne!(lines.read_line(&mut said).unwrap(), 0, "it ended:\n{said}");
+    }
+    let programs = ["restate-server", "cynode-runner"].map(|name| helper(&child, name));
+    let zones = programs.map(zone_of);
+    for (names, _) in &zones {
+        let mut names = names.clone();
+        names.sort_unstable();
+        assert_eq!(names, ["LC_ALL", "PATH"]);
+    }
+    if rustix::process::geteuid().is_root() {
+        let [(_, engine), (_, runner)] = zones;
+        assert!(engine != 0 && runner != 0 && engine != runner, "{engine} {runner}");
+    }
+    for socket in ["ingress.sock", "admin.sock"] {
+        let path = dir.path().join("engine/data/cynode").join(socket);
+        while !path.exists() {
+            std::thread::yield_now();
+        }
+    }
+    let sockets = std::fs::read_dir(format!("/proc/{}/fd", programs[0].as_raw_nonzero())).unwrap();
+    let sockets: Vec<String> = sockets
+        .flatten()
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .filter_map(|link| {
+            Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    let listening = ["tcp", "tcp6"].iter().flat_map(|table| {
+        let text = std::fs::read_to_string(format!("/proc/net/{table}")).unwrap();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    });
+    // The fourth column is the state, 0A is listening; the tenth is the number of the socket.
+    let ports: Vec<String> = listening
+        .filter(|line| {
+            let columns: Vec<&str> = line.split_whitespace().collect();
+            columns.get(3) == Some(&"0A")
+                && columns.get(9).is_some_and(|number| sockets.iter().any(|own| own == number))
+        })
+        .collect();
+    assert_eq!(ports, Vec::<String>::new(), "the engine has a port");
+    end(child);
+}
+
+#[tokio::test]
+async fn the_running_server_of_up_reads_and_writes_rows_and_creates_nothing() {
+    let dir = data_dir();
+    let (child, said) = up(dir.path());
+    let installation = Installation::set_up(dir.path(), &said).await;
+    installation.task_is_driven().await;
+    let password = std::fs::read_to_string(dir.path().join("postgres/runtime-password")).unwrap();
+    let socket = dir.path().join("postgres/run");
+    let statement = |text: &str| {
+        let output = Command::new("psql")
+            .args(["-X", "-At", "-U", "cynode_runtime", "-d", "postgres", "-c", text])
+            .env("PGHOST", &socket)
+            .env("PGPASSWORD", password.trim())
+            .output()
+            .unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert!(statement("SELECT count(*) FROM tasks").0);
+    for refused in [
+        "CREATE TABLE own (number int)",
+        "ALTER TABLE tasks ADD COLUMN own int",
+        "DROP TABLE events",
+        "TRUNCATE tasks",
+        "UPDATE audit_records SET seq = 0",
+        "DELETE FROM _sqlx_migrations",
+        "CREATE ROLE own SUPERUSER",
+        "SELECT grant_runtime_privileges('cynode_runtime')",
+        "COPY tasks TO PROGRAM 'cat'",
+    ] {
+        let (done, stderr) = statement(refused);
+        assert!(!done, "{refused}");
+        let told = ["permission denied", "must be owner", "must be superuser"];
+        assert!(told.iter().any(|reason| stderr.contains(reason)), "{refused}: {stderr}");
+    }
+    end(child);
 }
 
 #[test]
@@ -405,7 +518,7 @@ fn records_are_not_checked_with_a_new_key() {
 #[test]
 fn a_port_that_another_program_has_is_named_before_anything_is_started() {
     let instructions = format!("manager.instructions={}/instructions", root().display());
-    let begun = ["engine.ingress_listen", "manager.listen", "manager.analyst_listen"].map(|key| {
+    let begun = ["engine.runner_listen", "manager.listen", "manager.analyst_listen"].map(|key| {
         let (dir, held) = (data_dir(), TcpListener::bind("127.0.0.1:0").unwrap());
         let address = held.local_addr().unwrap();
         let mut command = command(dir.path());
@@ -439,14 +552,15 @@ fn an_initialisation_that_was_cut_off_is_begun_anew() {
 }
 
 /// An installation of `up`, with its first admin logged in.
-struct Installation {
-    base: String,
-    token: String,
+pub(crate) struct Installation {
+    pub(crate) base: String,
+    pub(crate) token: String,
     project: String,
+    http: reqwest::Client,
 }
 
 /// Sends a request until it is answered: a database that is being started again is a reason to ask again.
-async fn answered(request: reqwest::RequestBuilder) -> serde_json::Value {
+pub(crate) async fn answered(request: reqwest::RequestBuilder) -> serde_json::Value {
     loop {
         let answer = request.try_clone().unwrap().send().await.unwrap();
         let (status, text) = (answer.status(), answer.text().await.unwrap());
@@ -458,45 +572,56 @@ async fn answered(request: reqwest::RequestBuilder) -> serde_json::Value {
     }
 }
 
-async fn post(url: &str, token: &str, body: serde_json::Value) -> serde_json::Value {
+pub(crate) async fn post(
+    http: &reqwest::Client,
+    url: &str,
+    token: &str,
+    body: serde_json::Value,
+) -> serde_json::Value {
     let key = HEXLOWER.encode(&cynode_app::AppEnvironment::from_system().random_bytes::<16>());
-    let request = reqwest::Client::new().post(url).bearer_auth(token).json(&body);
+    let request = http.post(url).bearer_auth(token).json(&body);
     answered(request.header("idempotency-key", key)).await
 }
 
 impl Installation {
-    async fn set_up(dir: &Path, said: &str) -> Self {
+    pub(crate) async fn set_up(dir: &Path, said: &str) -> Self {
         let word = |start: &str| {
             let at = said.find(start).unwrap() + start.len();
             said[at..].split_whitespace().next().unwrap().to_owned()
         };
-        let base = format!("http://{}", word("http://"));
-        let base = base.trim_end_matches('/').to_owned();
+        let base = word("  server ");
+        let builder = reqwest::Client::builder();
+        let http = if base.starts_with("https://") {
+            let authority = ClientTls::trust_file(&dir.join("storage/tls/ca.pem")).unwrap();
+            authority.configure_client(builder).unwrap().build().unwrap()
+        } else {
+            builder.build().unwrap()
+        };
         let password = "correct horse battery";
         let link_file = dir.join("setup-link");
         let link = std::fs::read_to_string(&link_file).unwrap();
         let bootstrap = link.split_once("#bootstrap=").unwrap().1.trim();
         let body = json!({ "token": bootstrap, "handle": "ada", "display_name": "Ada", "password": password });
-        post(&format!("{base}/v1/bootstrap"), "", body).await;
+        post(&http, &format!("{base}/v1/bootstrap"), "", body).await;
         let login = json!({ "handle": "ada", "password": password });
-        let session = post(&format!("{base}/v1/sessions"), "", login).await;
+        let session = post(&http, &format!("{base}/v1/sessions"), "", login).await;
         // A link that was used does not stay.
         while link_file.exists() {
             cynode_testkit_db::pause(std::time::Duration::from_millis(20)).await;
         }
         let token = session["token"].as_str().unwrap().to_owned();
         let body = json!({ "slug": "web", "title": "Web" });
-        let project = post(&format!("{base}/v1/projects"), &token, body).await;
-        Self { base, token, project: project["id"].as_str().unwrap().to_owned() }
+        let project = post(&http, &format!("{base}/v1/projects"), &token, body).await;
+        Self { base, token, project: project["id"].as_str().unwrap().to_owned(), http }
     }
 
     /// Asks for a task, and waits until the runner has driven it as far as it goes without a project manager.
-    async fn task_is_driven(&self) {
+    pub(crate) async fn task_is_driven(&self) {
         let body = json!({ "project_id": self.project, "description": "Mend it" });
-        let task = post(&format!("{}/v1/tasks", self.base), &self.token, body).await;
+        let task = post(&self.http, &format!("{}/v1/tasks", self.base), &self.token, body).await;
         let url = format!("{}/v1/tasks/{}/timeline", self.base, task["id"].as_str().unwrap());
         loop {
-            let request = reqwest::Client::new().get(&url).bearer_auth(&self.token);
+            let request = self.http.get(&url).bearer_auth(&self.token);
             let timeline = answered(request).await;
             if timeline["standing"] == "waits for the project manager" {
                 return;
@@ -525,4 +650,40 @@ async fn up_drives_a_task_and_starts_again_whatever_is_killed() {
         assert_ne!(new, old, "S002-38, S002-52: {program} is a process of its own, started again");
     }
     end(child);
+}
+
+#[tokio::test]
+async fn with_tls_on_loopback_people_and_the_programs_of_up_use_it() {
+    let dir = data_dir();
+    let (child, said) = up_with(dir.path(), &["tls.loopback=true"]);
+    assert!(said.contains("  server https://127.0.0.1:"), "{said}");
+    let installation = Installation::set_up(dir.path(), &said).await;
+    // The runner shows its client certificate, else no task would be driven.
+    tokio::time::timeout(DRIVEN_WITHIN, installation.task_is_driven()).await.unwrap();
+    let listed = format!("{}/v1/certificates", installation.base);
+    let listed = answered(installation.http.get(listed).bearer_auth(&installation.token)).await;
+    let uses: Vec<_> =
+        listed["items"].as_array().unwrap().iter().map(|item| item["used_for"].clone()).collect();
+    assert_eq!(uses[..3], [json!("user_port"), json!("internal_port"), json!("authority")]);
+    assert!(uses.contains(&json!("service")), "{uses:?}");
+    // Without the authority nobody trusts it, and clear text gets no answer.
+    assert!(reqwest::Client::new().get(&installation.base).send().await.unwrap_err().is_connect());
+    let plain = installation.base.replace("https://", "http://");
+    assert!(reqwest::Client::new().get(plain).send().await.is_err());
+    end(child);
+    let tls = dir.path().join("storage/tls");
+    assert_eq!([tls.join("ca.key"), tls.join("server.key")].map(|path| mode(&path)), [0o600; 2]);
+}
+
+#[test]
+fn serve_beyond_loopback_without_tls_does_not_start() {
+    let dir = data_dir();
+    let output = cynode()
+        .args(["serve", "--set", "server.listen=0.0.0.0:0", "--set"])
+        .arg(format!("storage.directory={}", dir.path().display()))
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && told.contains("nothing encrypts it"), "{told}");
+    assert!(told.contains("cynode admin certificate-authority"), "{told}");
 }

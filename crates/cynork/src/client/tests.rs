@@ -11,6 +11,21 @@ fn values_take_their_places_and_are_written_so_that_they_stay_one_word() {
 }
 
 #[test]
+fn a_server_more_than_one_release_away_is_named_with_what_to_install() {
+    let fits = |release: &str| {
+        let mut headers = reqwest::header::HeaderMap::new();
+        headers.insert(RELEASE_HEADER, release.parse().unwrap());
+        ensure_release_fits(&headers)
+    };
+    assert_eq!(ensure_release_fits(&reqwest::header::HeaderMap::new()), Ok(()));
+    assert_eq!(fits(&Release::CURRENT.to_string()), Ok(()));
+    let refused = fits("99.0.0").unwrap_err();
+    assert_eq!(refused.kind, CliErrorKind::Conflict);
+    assert_eq!(refused.fix.as_deref(), Some("install `cynork` 99.0.0"));
+    assert!(fits("next").is_err());
+}
+
+#[test]
 fn whoever_is_not_let_in_is_told_what_of_it_was_wrong() {
     let problem = serde_json::json!({ "type": "urn:cynode:problem:unauthenticated", "title": "Unauthorized",
         "status": 401, "code": "unauthenticated", "detail": "credentials are missing, expired, revoked or wrong",
@@ -130,4 +145,30 @@ fn an_event_keeps_its_id_its_name_and_its_data() {
         data: "{\"a\":1}\n2".into(),
     };
     assert_eq!(events, [wanted]);
+}
+
+#[test]
+fn a_session_goes_over_an_open_line_only_on_this_machine() {
+    for base in ["http://cynode.example:12080", "http://10.0.0.7", "http://127.0.0.1.example"] {
+        let refused = ApiClient::new(base).unwrap_err();
+        assert_eq!(refused.kind, CliErrorKind::Refused, "{base}");
+        assert!(refused.detail.contains("is not encrypted"), "{}", refused.detail);
+        let allowed = ClientTransport { insecure: true, ..ClientTransport::default() };
+        assert!(ApiClient::with_transport(base, allowed).is_ok(), "{base}");
+    }
+    for base in ["http://127.0.0.1:12080", "http://localhost:12080", "https://cynode.example"] {
+        assert!(ApiClient::new(base).is_ok(), "{base}");
+    }
+    let local = ApiClient::new("http://127.0.0.1:12080").unwrap();
+    assert!(local.for_base_url("http://cynode.example").is_err(), "another installation too");
+}
+
+#[test]
+fn a_file_without_a_certificate_is_not_trusted() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("ca.pem");
+    std::fs::write(&path, "hunter2").unwrap();
+    let transport = ClientTransport { ca_file: Some(path), insecure: false };
+    let refused = ApiClient::with_transport("https://cynode.example", transport).unwrap_err();
+    assert_eq!(refused.kind, CliErrorKind::Usage);
 }

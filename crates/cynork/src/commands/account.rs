@@ -1,11 +1,19 @@
 //! Account and session: the first admin, login and logout, and the status of the installation.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
-use cynode_wire::identity::accounts::{MeView, SessionView};
+use cynode_wire::identity::{
+    accounts::{MeView, SessionView},
+    single_sign_on::{DeviceLoginCodes, DeviceTokenAnswer, DeviceTokenStatus},
+};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use super::readiness::{StatusArgs, show_diagnosis};
+use super::{
+    keyring::show_keyring,
+    readiness::{StatusArgs, show_diagnosis},
+};
 use crate::{
     cli,
     client::ApiRequest,
@@ -26,7 +34,7 @@ pub(crate) enum AccountCommand {
         after_help = "Example: cynork setup --link-file /var/lib/cynode/setup-link --handle ada"
     )]
     Setup(SetupArgs),
-    /// Log in and store the session.
+    /// Log in and store the session: with a password, or with --sso in a browser.
     #[command(after_help = "Example: cynork login http://127.0.0.1:12080 --handle ada")]
     Login(LoginArgs),
     /// Log out and end the session.
@@ -35,12 +43,21 @@ pub(crate) enum AccountCommand {
     /// Show the current user and their role.
     #[command(after_help = "Example: cynork whoami --json")]
     Whoami,
+    /// Change your own password; your other sessions end.
+    #[command(after_help = "Example: cynork password --revoke-keys")]
+    Password(PasswordArgs),
+    /// Log in with the link that `cynode admin break-glass` printed on the host, when the usual way is closed.
+    #[command(after_help = "Example: cynork break-glass --link-file /root/link")]
+    BreakGlass(BreakGlassArgs),
     /// Check whether the installation can run tasks, and show how to fix what fails.
     #[command(after_help = "Example: cynork status --project web")]
     Status(StatusArgs),
     /// Diagnose the installation as an admin: what the server checks by itself, with what to do about it.
     #[command(after_help = "Example: cynork doctor")]
     Doctor,
+    /// List the keys of the installation as an admin, with their age and what names them.
+    #[command(after_help = "Example: cynork keyring")]
+    Keyring,
 }
 
 #[derive(Args)]
@@ -63,16 +80,49 @@ pub(crate) struct SetupArgs {
 }
 
 #[derive(Args)]
+pub(crate) struct PasswordArgs {
+    /// Read the old and the new password from the first two lines of standard input.
+    #[arg(long)]
+    password_stdin: bool,
+    /// Revoke every API key of yours, too.
+    #[arg(long)]
+    revoke_keys: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct BreakGlassArgs {
+    /// File with the link; standard input or a prompt by default.
+    #[arg(long, value_name = "FILE")]
+    link_file: Option<String>,
+    /// Set a new password, which is typed.
+    #[arg(long)]
+    new_password: bool,
+    /// Read a new password from the next line of standard input.
+    #[arg(long)]
+    password_stdin: bool,
+    /// Delete your second factor, if you have lost it.
+    #[arg(long)]
+    delete_second_factor: bool,
+}
+
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[derive(Args)]
 pub(crate) struct LoginArgs {
     /// URL of the installation.
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
+    /// Log in by single sign-on: show a code that you confirm in the console, in a browser on any machine.
+    #[arg(long, conflicts_with_all = ["handle", "password_stdin", "code_stdin", "api_key_stdin"])]
+    sso: bool,
     /// Your handle.
     #[arg(long)]
     handle: Option<String>,
     /// Read the password from the first line of standard input.
     #[arg(long, conflicts_with = "api_key_stdin")]
     password_stdin: bool,
+    /// Read the code of the second factor from the next line of standard input.
+    #[arg(long, conflicts_with = "api_key_stdin")]
+    code_stdin: bool,
     /// Store an API key from standard input instead of a session.
     #[arg(long)]
     api_key_stdin: bool,
@@ -88,8 +138,11 @@ impl AccountCommand {
             Self::Login(login) => login.run(context).await,
             Self::Logout => log_out(context).await,
             Self::Whoami => show_identity(context).await,
+            Self::Password(password) => password.run(context).await,
+            Self::BreakGlass(link) => link.run(context).await,
             Self::Status(status) => status.run(context).await,
             Self::Doctor => show_diagnosis(context).await,
+            Self::Keyring => show_keyring(context).await,
         }
     }
 }
@@ -155,7 +208,7 @@ impl SetupArgs {
             "password": password.expose_secret() });
         let call = ApiRequest::for_operation(operations::BOOTSTRAP).with_json_body(&body);
         let made: Value = context.send_request(&call).await?;
-        open_session(context, &self.handle, &password).await?;
+        open_session(context, &self.handle, &password, None).await?;
         let words = format!("you are {}, the first admin, and logged in", self.handle);
         context.out.print_success(&made, &words)
     }
@@ -178,6 +231,9 @@ impl LoginArgs {
                 .out
                 .print_success(&me, &format!("you are {}", to_plain_text(&me["user"]["handle"])));
         }
+        if self.sso {
+            return log_in_by_device(context).await;
+        }
         let handle = match self.handle {
             Some(handle) => handle,
             None if context.is_interactive() => dialoguer::Input::<String>::new()
@@ -199,7 +255,7 @@ impl LoginArgs {
         loop {
             let password = input::read_secret(context, ask)?;
             attempts -= 1;
-            match open_session(context, &handle, &password).await {
+            match log_in(context, &handle, &password, self.code_stdin).await {
                 Err(failure) if failure.kind == CliErrorKind::Refused && attempts > 0 => {
                     crate::output::print_stderr_line(&format!("{}; type it again", failure.detail));
                 }
@@ -213,18 +269,168 @@ impl LoginArgs {
     }
 }
 
-/// Logs in and stores the session.
+/// Returns what this device calls itself. A person sees it who confirms its login.
+fn device_name() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host: String = host.chars().filter(char::is_ascii_graphic).take(100).collect();
+    if host.is_empty() { "cynork".to_owned() } else { format!("cynork on {host}") }
+}
+
+/// Logs in by a code that a person confirms in the console (RFC 8628), and stores the session.
+async fn log_in_by_device(context: &mut CliContext) -> Result<()> {
+    let asked = json!({ "device": device_name() });
+    let call = ApiRequest::for_operation(operations::BEGIN_DEVICE_LOGIN).with_json_body(&asked);
+    let codes: DeviceLoginCodes = context.client.send(&call).await?;
+    crate::output::print_stderr_line(&format!(
+        "Open {} and confirm the code {}.\nCompare the code: if another one is shown, deny it. Nobody who asks you for it has a right to it.",
+        codes.verification_uri_complete, codes.user_code
+    ));
+    let token = wait_for_device_session(context, &codes).await?;
+    context.client = context.client.clone().with_token(token.clone());
+    store_session_token(context, &token)?;
+    let me = context.send_request(&ApiRequest::for_operation(operations::ME)).await?;
+    let handle = to_plain_text(&me["user"]["handle"]);
+    context
+        .out
+        .print_success(&me, &format!("logged in to {} as {handle}", context.client.base_url()))
+}
+
+/// Asks whether the login was confirmed until it was, or its codes have expired.
+async fn wait_for_device_session(
+    context: &CliContext,
+    codes: &DeviceLoginCodes,
+) -> Result<SecretString> {
+    let body = json!({ "device_code": codes.device_code });
+    let call = ApiRequest::for_operation(operations::REDEEM_DEVICE_CODE).with_json_body(&body);
+    let mut pause = Duration::from_secs(codes.interval.max(1).into());
+    loop {
+        let mut turn = tokio::time::interval(pause);
+        turn.tick().await;
+        turn.tick().await;
+        let answer: DeviceTokenAnswer = context.client.send(&call).await?;
+        let refused = |what: &str| {
+            CliError::new(CliErrorKind::Refused, what).with_fix("run cynork login --sso again")
+        };
+        match (answer.status, answer.session) {
+            (DeviceTokenStatus::Granted, Some(session)) => return Ok(session.token.0.into()),
+            (DeviceTokenStatus::Granted, None) => {
+                return Err(CliError::internal_error("the answer has no session"));
+            }
+            (DeviceTokenStatus::AuthorizationPending, _) => {}
+            (DeviceTokenStatus::SlowDown, _) => pause += Duration::from_secs(5),
+            (DeviceTokenStatus::AccessDenied, _) => return Err(refused("the login was denied")),
+            (DeviceTokenStatus::ExpiredToken, _) => {
+                return Err(refused("nobody confirmed the login in time"));
+            }
+        }
+    }
+}
+
+/// The prompt for the code of a second factor.
+pub(super) const CODE_PROMPT: SecretPrompt<'_> = SecretPrompt {
+    prompt: "Code of your second factor, or a recovery code",
+    flag: "--code-stdin",
+    stdin: false,
+};
+
+/// Problem code of a login that lacks the code of the second factor.
+const SECOND_FACTOR_REQUIRED: &str = "second_factor_required";
+
+/// Logs in. Asks for the code of the second factor where the account has one.
+async fn log_in(
+    context: &mut CliContext,
+    handle: &str,
+    password: &SecretString,
+    code_stdin: bool,
+) -> Result<()> {
+    match open_session(context, handle, password, None).await {
+        Err(failure) if failure.code.as_deref() == Some(SECOND_FACTOR_REQUIRED) => {
+            let ask = SecretPrompt { stdin: code_stdin, ..CODE_PROMPT };
+            let code = input::read_secret(context, ask)?;
+            open_session(context, handle, password, Some(&code)).await
+        }
+        done => done,
+    }
+}
+
+/// Sends a login and stores the session.
 async fn open_session(
     context: &mut CliContext,
     handle: &str,
     password: &SecretString,
+    code: Option<&SecretString>,
 ) -> Result<()> {
-    let body = json!({ "handle": handle, "password": password.expose_secret() });
+    let code = code.map(|code| code.expose_secret());
+    let body = input::without_nulls(
+        json!({ "handle": handle, "password": password.expose_secret(), "code": code }),
+    );
     let call = ApiRequest::for_operation(operations::LOGIN).with_json_body(&body);
     let session: SessionView = context.client.send(&call).await?;
+    keep_session(context, session)
+}
+
+/// Uses a session from now on, and stores it.
+fn keep_session(context: &mut CliContext, session: SessionView) -> Result<()> {
     let token: SecretString = session.token.0.into();
     context.client = context.client.clone().with_token(token.clone());
     store_session_token(context, &token)
+}
+
+impl PasswordArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let ask =
+            |prompt| SecretPrompt { prompt, flag: "--password-stdin", stdin: self.password_stdin };
+        let old = input::read_secret(context, ask("Your present password"))?;
+        let new = input::read_new_password(context, ask("New password"))?;
+        let body = input::without_nulls(json!({ "old_password": old.expose_secret(),
+            "new_password": new.expose_secret(), "revoke_keys": self.revoke_keys.then_some(true) }));
+        let call = ApiRequest::for_operation(operations::CHANGE_PASSWORD).with_json_body(&body);
+        context.send_and_confirm(&call, "the new password holds; your other sessions ended").await
+    }
+}
+
+/// Parses a break-glass link into address and token; a token alone is for the selected installation.
+fn parse_break_glass_link(link: &str) -> (Option<String>, String) {
+    match link.trim().split_once("/break-glass#token=") {
+        Some((address, token)) => (Some(address.to_owned()), token.to_owned()),
+        None => (None, link.trim().to_owned()),
+    }
+}
+
+impl BreakGlassArgs {
+    async fn run(self, context: &mut CliContext) -> Result<()> {
+        let link: SecretString = match &self.link_file {
+            Some(file) => input::read_file_text(file)?.into(),
+            None => {
+                let stdin = !context.is_interactive();
+                let ask = SecretPrompt { prompt: "Link", flag: "--link-file", stdin };
+                input::read_secret(context, ask)?
+            }
+        };
+        let (address, token) = parse_break_glass_link(link.expose_secret());
+        if let Some(address) = address {
+            context.client = context.client.for_base_url(&cli::validate_base_url(&address)?)?;
+        }
+        let password = if self.new_password || self.password_stdin {
+            let ask = SecretPrompt {
+                prompt: "New password",
+                flag: "--password-stdin",
+                stdin: self.password_stdin,
+            };
+            Some(input::read_new_password(context, ask)?)
+        } else {
+            None
+        };
+        let password = password.as_ref().map(|password| password.expose_secret());
+        let body = input::without_nulls(json!({ "token": token, "new_password": password,
+            "delete_second_factor": self.delete_second_factor.then_some(true) }));
+        let call = ApiRequest::for_operation(operations::REDEEM_BREAK_GLASS).with_json_body(&body);
+        let session: SessionView = context.client.send(&call).await?;
+        keep_session(context, session)?;
+        let me = context.send_request(&ApiRequest::for_operation(operations::ME)).await?;
+        let handle = to_plain_text(&me["user"]["handle"]);
+        context.out.print_success(&me, &format!("you are {handle} for one hour"))
+    }
 }
 
 pub(crate) fn store_session_token(context: &mut CliContext, token: &SecretString) -> Result<()> {
@@ -257,7 +463,14 @@ async fn show_identity(context: &CliContext) -> Result<()> {
             ("shown as", user.display_name.to_string()),
             (
                 "may do",
-                me.installation_role.map_or("what projects allow", |role| role.as_str()).to_owned(),
+                match (me.installation_role, me.needs_second_factor) {
+                    (Some(role), _) => role.as_str().to_owned(),
+                    (None, true) => {
+                        "what projects allow, until you have a second factor: cynork second-factor enrol"
+                            .to_owned()
+                    }
+                    (None, false) => "what projects allow".to_owned(),
+                },
             ),
             ("id", user.id.to_string()),
             ("at", base),
@@ -283,6 +496,13 @@ mod tests {
         let taken = parse_setup_link("http://127.0.0.1:12080/setup#bootstrap=abc");
         assert_eq!(taken, (Some("http://127.0.0.1:12080".to_owned()), "abc".to_owned()));
         assert_eq!(parse_setup_link("abc"), (None, "abc".to_owned()));
+    }
+
+    #[test]
+    fn a_break_glass_link_is_an_installation_and_a_token() {
+        let taken = parse_break_glass_link("https://cynode.example/break-glass#token=abc\n");
+        assert_eq!(taken, (Some("https://cynode.example".to_owned()), "abc".to_owned()));
+        assert_eq!(parse_break_glass_link("abc"), (None, "abc".to_owned()));
     }
 
     #[test]

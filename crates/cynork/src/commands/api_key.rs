@@ -1,6 +1,6 @@
 //! `cynork api-key`: keys for your own programs.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use cynode_wire::identity::accounts::{ApiKeyView, CreatedApiKey};
 use serde_json::json;
 use time::OffsetDateTime;
@@ -22,20 +22,99 @@ pub(crate) enum ApiKeyCommand {
         pages: PageArgs,
     },
     /// Create an API key for yourself; printed once.
-    #[command(after_help = "Example: cynork api-key create ci --days 90 --quiet")]
-    Create {
-        /// Name of the key.
-        name: String,
-        /// Days until the key expires, 1 to 3650; never by default.
-        #[arg(long, value_name = "N")]
-        days: Option<u16>,
-    },
+    #[command(
+        after_help = "Example: cynork api-key create ci --days 90 --scope tasks --project web --quiet"
+    )]
+    Create(ApiKeyCreateArgs),
     /// Revoke an API key immediately.
     #[command(after_help = "Example: cynork api-key revoke ci")]
     Revoke {
         /// API key, by name or id.
         api_key: String,
     },
+}
+
+#[derive(Args)]
+pub(crate) struct ApiKeyCreateArgs {
+    /// Name of the key.
+    name: String,
+    /// Days until the key expires; defaults to the setting `auth.api_key_days`.
+    #[arg(long, value_name = "N")]
+    days: Option<u16>,
+    /// Group of operations that the key opens; may be repeated. Without one it opens all, but changes neither accounts nor channels.
+    #[arg(long = "scope", value_name = "SCOPE", value_parser = SCOPES)]
+    scopes: Vec<String>,
+    /// Only read with the key.
+    #[arg(long)]
+    read_only: bool,
+    /// Project that the key opens, by name or id; may be repeated. Without one it opens all of yours.
+    #[arg(long = "project", value_name = "PROJECT")]
+    projects: Vec<String>,
+}
+
+/// The groups of operations that a key can be held to.
+const SCOPES: [&str; 14] = [
+    "accounts",
+    "delivery",
+    "events",
+    "manager",
+    "models",
+    "nodes",
+    "notifications",
+    "operation",
+    "projects",
+    "schedules",
+    "settings",
+    "skills",
+    "tasks",
+    "tools",
+];
+
+/// Returns what a key opens, in words.
+fn describe_limits(key: &ApiKeyView) -> String {
+    let scopes = key
+        .scopes
+        .as_ref()
+        .map(|scopes| scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(", "));
+    let projects = key.projects.as_ref().map(|projects| format!("{} projects", projects.len()));
+    let reads = key.read_only.then(|| "reads only".to_owned());
+    let limits: Vec<String> = [scopes, projects, reads].into_iter().flatten().collect();
+    if limits.is_empty() { "all".to_owned() } else { limits.join("; ") }
+}
+
+impl ApiKeyCreateArgs {
+    async fn run(self, context: &CliContext) -> Result<()> {
+        let mut projects = Vec::new();
+        for project in &self.projects {
+            projects.push(context.project_id(project).await?);
+        }
+        let body = input::without_nulls(json!({
+            "name": self.name,
+            "expires_in_days": self.days,
+            "scopes": (!self.scopes.is_empty()).then_some(self.scopes),
+            "read_only": self.read_only.then_some(true),
+            "projects": (!projects.is_empty()).then_some(projects),
+        }));
+        let call = ApiRequest::for_operation(operations::CREATE_API_KEY).with_json_body(&body);
+        let value = context.send_request(&call).await?;
+        context.show_answer(
+            &value,
+            |it: &CreatedApiKey| vec![it.token.0.clone()],
+            |it, look| {
+                let key = &it.api_key;
+                render_secret_once(
+                    look,
+                    &it.token.0,
+                    &[
+                        ("name", key.name.to_string()),
+                        ("state", token_status(key.revoked_at, key.expires_at, look)),
+                        ("opens", describe_limits(key)),
+                        ("id", key.id.to_string()),
+                    ],
+                )
+            },
+        )
+    }
 }
 
 /// Returns the state of a token: active, expired or revoked.
@@ -65,31 +144,7 @@ impl ApiKeyCommand {
                 let user = context.optional_user_id(user.as_deref()).await?;
                 list_api_keys(context, user, &pages).await
             }
-            Self::Create { name, days } => {
-                let body = input::without_nulls(json!({ "name": name, "expires_in_days": days }));
-                let value = context
-                    .send_request(
-                        &ApiRequest::for_operation(operations::CREATE_API_KEY)
-                            .with_json_body(&body),
-                    )
-                    .await?;
-                context.show_answer(
-                    &value,
-                    |it: &CreatedApiKey| vec![it.token.0.clone()],
-                    |it, look| {
-                        let key = &it.api_key;
-                        render_secret_once(
-                            look,
-                            &it.token.0,
-                            &[
-                                ("name", key.name.to_string()),
-                                ("state", token_status(key.revoked_at, key.expires_at, look)),
-                                ("id", key.id.to_string()),
-                            ],
-                        )
-                    },
-                )
-            }
+            Self::Create(create) => create.run(context).await,
             Self::Revoke { api_key } => {
                 let id = names::API_KEY.resolve_id(context, &api_key).await?;
                 context.confirm_action(&format!("Revoke the API key {api_key}?"))?;
@@ -119,11 +174,13 @@ async fn list_api_keys(context: &CliContext, user: Option<String>, pages: &PageA
             &ApiRequest::for_operation(operations::LIST_API_KEYS).with_query("user_id", user),
             Some(pages),
             |key: &ApiKeyView| key.name.to_string(),
-            ["name", "state", "made", "id"],
+            ["name", "state", "opens", "used", "made", "id"],
             |key, look| {
                 [
                     look.style_bold(key.name.as_str()),
                     token_status(key.revoked_at, key.expires_at, look),
+                    describe_limits(key),
+                    look.format_optional_time(key.last_used_at),
                     look.format_relative_time(key.created_at),
                     look.style_dim(&key.id.to_string()),
                 ]

@@ -1,4 +1,4 @@
-//! `cynork audit`: audit records of tool calls.
+//! `cynork audit`: audit records of tool calls and privileged events.
 
 use std::{fs::File, io::Write as _, path::PathBuf, time::Duration};
 
@@ -9,6 +9,7 @@ use cynode_wire::tools::{
 };
 use serde_json::{Value, json};
 
+use super::audit_sink::AuditSinkCommand;
 use crate::{
     answers::PageArgs,
     client::ApiRequest,
@@ -82,6 +83,9 @@ pub(crate) enum AuditCommand {
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// Manage sinks: receivers of audit records outside of the installation.
+    #[command(subcommand)]
+    Sink(AuditSinkCommand),
 }
 
 /// Filters of records.
@@ -192,6 +196,7 @@ impl AuditCommand {
                     context.client.fetch_text(&call.with_query("limit", Some(limit))).await?;
                 write_bundle(context, &text, output)
             }
+            Self::Sink(command) => command.run(context).await,
         }
     }
 }

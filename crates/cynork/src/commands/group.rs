@@ -40,6 +40,9 @@ pub(crate) struct GroupUpdateArgs {
     /// Role of the members in the installation.
     #[arg(long, value_parser = ROLES_OR_NONE)]
     role: Option<String>,
+    /// Whether its members may create projects without being operators of the installation.
+    #[arg(long, value_name = "BOOL")]
+    can_create_projects: Option<bool>,
 }
 
 impl GroupCommand {
@@ -95,7 +98,8 @@ impl GroupUpdateArgs {
         }
         let [add, remove] = ids.map(|ids| (!ids.is_empty()).then_some(ids));
         let body =
-            input::require_changes(json!({ "add": add, "remove": remove, "role": self.role }))?;
+            input::require_changes(json!({ "add": add, "remove": remove, "role": self.role,
+            "can_create_projects": self.can_create_projects }))?;
         let call =
             ApiRequest::with_path_params(operations::UPDATE_GROUP, [group]).with_json_body(&body);
         context

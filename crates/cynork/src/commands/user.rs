@@ -50,6 +50,9 @@ pub(crate) struct UserCreateArgs {
     /// Role in the installation; none by default.
     #[arg(long, value_parser = ROLES)]
     role: Option<String>,
+    /// Let the user create projects without being an operator of the installation.
+    #[arg(long)]
+    can_create_projects: bool,
     /// Read the password from the first line of standard input.
     #[arg(long)]
     password_stdin: bool,
@@ -69,8 +72,11 @@ pub(crate) struct UserUpdateArgs {
     /// Disable the account and end its sessions.
     #[arg(long)]
     disable: bool,
-    /// Set a new password, which is typed. For another user, it also ends their sessions, revokes their API keys and disables
-    /// their channels; for yourself, it ends your other sessions.
+    /// Whether the user may create projects without being an operator of the installation.
+    #[arg(long, value_name = "BOOL")]
+    can_create_projects: Option<bool>,
+    /// Set a new password for another user, which is typed. It also ends their sessions, revokes their API keys and disables their
+    /// channels. Your own is changed with `cynork password`.
     #[arg(long)]
     new_password: bool,
     /// Read a new password from the first line of standard input.
@@ -79,6 +85,12 @@ pub(crate) struct UserUpdateArgs {
     /// Revoke every API key of the user.
     #[arg(long)]
     revoke_keys: bool,
+    /// Delete the second factor of a user who has lost it, and end their sessions.
+    #[arg(long)]
+    delete_second_factor: bool,
+    /// Put the account under the directory, which knows it by this `userName`; an empty text takes it out.
+    #[arg(long, value_name = "NAME")]
+    scim_name: Option<String>,
 }
 
 /// The prompt for a password.
@@ -122,6 +134,7 @@ fn user_fields(user: &UserView, look: &ValueFormatter) -> Vec<(&'static str, Str
         ("handle", look.style_bold(user.handle.as_str())),
         ("name", user.display_name.to_string()),
         ("role", user_role(user)),
+        ("creates projects", look.format_yes_no(user.can_create_projects)),
         ("account", look.style_state(user_state(user))),
         ("mail", user.email.as_ref().map(ToString::to_string).unwrap_or_default()),
         ("made", look.format_relative_time(user.created_at)),
@@ -159,7 +172,8 @@ impl UserCreateArgs {
         let name = self.name.unwrap_or_else(|| self.handle.clone());
         let body = input::without_nulls(
             json!({ "handle": self.handle, "display_name": name, "email": self.email,
-            "role": self.role, "password": password.expose_secret() }),
+            "role": self.role, "can_create_projects": self.can_create_projects.then_some(true),
+            "password": password.expose_secret() }),
         );
         let call = ApiRequest::for_operation(operations::CREATE_USER).with_json_body(&body);
         context
@@ -177,6 +191,9 @@ impl UserUpdateArgs {
         if self.revoke_keys {
             context.confirm_action(&format!("Revoke every API key of {}?", self.user))?;
         }
+        if self.delete_second_factor {
+            context.confirm_action(&format!("Delete the second factor of {}?", self.user))?;
+        }
         let password = if self.new_password || self.password_stdin {
             Some(input::read_new_password(
                 context,
@@ -190,7 +207,9 @@ impl UserUpdateArgs {
         let revoke_keys = self.revoke_keys.then_some(true);
         let body = input::require_changes(
             json!({ "active": active, "role": self.role, "password": password,
-            "revoke_keys": revoke_keys }),
+            "can_create_projects": self.can_create_projects, "revoke_keys": revoke_keys,
+            "delete_second_factor": self.delete_second_factor.then_some(true),
+            "scim_user_name": self.scim_name }),
         )?;
         let call =
             ApiRequest::with_path_params(operations::UPDATE_USER, [id]).with_json_body(&body);

@@ -24,8 +24,11 @@ fn answers(document: &Value) -> BTreeMap<String, Option<String>> {
     let answers = operations.map(|operation| {
         let good = operation["responses"].as_object().unwrap().iter();
         let mut good = good.filter(|(status, _)| status.starts_with('2'));
-        let schema = &good.next().unwrap().1["content"]["application/json"]["schema"]["$ref"];
-        let name = schema.as_str().map(|it| it.rsplit('/').next().unwrap().to_owned());
+        // A page that sends a browser elsewhere has no such answer.
+        let name = good.next().and_then(|(_, answer)| {
+            let schema = answer["content"]["application/json"]["schema"]["$ref"].as_str()?;
+            Some(schema.rsplit('/').next().unwrap().to_owned())
+        });
         (operation["operationId"].as_str().unwrap().to_owned(), name)
     });
     answers.collect()

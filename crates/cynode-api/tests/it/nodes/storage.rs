@@ -285,3 +285,23 @@ async fn bytes_that_are_stored_again_while_they_expire_stay() {
     maintenance::run_maintenance_once(&claimed.drive.app.app).await.unwrap();
     assert!(!claimed.has_bytes(b"shared"));
 }
+
+#[tokio::test]
+async fn while_a_backup_runs_no_bytes_are_removed() {
+    let claimed = Claimed::new(&["a"]).await;
+    store(&claimed.node, &claimed.jobs[0], b"wanted").await;
+    let app = &claimed.drive.app;
+    app.db.execute("DELETE FROM job_blobs").await;
+    let expire =
+        "INSERT INTO expired_blobs (digest, expired_at) VALUES (sha256('wanted'), '2000-01-01')";
+    app.db.execute(expire).await;
+    let backup = cynode_db::platform::backup::lock_backups(&app.db.pool()).await.unwrap();
+    assert!(backup.is_some());
+    maintenance::run_maintenance_once(&app.app).await.unwrap();
+    assert!(claimed.has_bytes(b"wanted"));
+    drop(backup);
+    // Its connection closes in the background.
+    while claimed.has_bytes(b"wanted") {
+        maintenance::run_maintenance_once(&app.app).await.unwrap();
+    }
+}

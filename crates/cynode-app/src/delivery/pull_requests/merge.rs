@@ -7,6 +7,7 @@ use cynode_core::{
     },
     events::EventKind,
     ids::{PullRequestId, UserId},
+    policies::ApprovalKind,
 };
 use cynode_db::{
     delivery::{
@@ -23,7 +24,7 @@ use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::repositories::{BranchMerge, BranchMove, NewCommit},
     platform::{context::EventDraft, operation},
-    tasks::policies::require_four_eyes,
+    tasks::policies::require_second_person,
 };
 
 /// A recorded merge.
@@ -87,7 +88,7 @@ async fn require_mergeable(ctx: &mut Ctx, id: PullRequestId) -> Result<PullReque
     }
     let (held, authors) = barred_authors(ctx, &found).await?;
     let user = ctx.caller()?.user;
-    require_four_eyes(&held, &authors, user, "merge the pull request")?;
+    require_second_person(ctx, &held, &authors, user, ApprovalKind::Merge).await?;
     let mut reviews = pull_requests::list_reviews(ctx.conn(), id).await?;
     // An approval of an author from before the policy does not count.
     let counts = |review: &PullRequestReview| {

@@ -5,6 +5,7 @@ use cynode_core::{
     events::EventKind,
     ids::{CommentId, PullRequestId, ReviewId, TaskId, UserId},
     names::Prose,
+    policies::ApprovalKind,
     tasks::{Criterion, Task, TaskStateName},
 };
 use cynode_db::{
@@ -30,7 +31,7 @@ use super::{
 use crate::{
     Ctx, Error,
     platform::{context::EventDraft, operation},
-    tasks::policies::require_four_eyes,
+    tasks::policies::require_second_person,
 };
 
 /// Maximum number of remarks of one review.
@@ -108,7 +109,7 @@ pub async fn submit_review(
     }
     if body.verdict == ReviewVerdict::Approve {
         let (held, authors) = barred_authors(ctx, &found).await?;
-        require_four_eyes(&held, &authors, user, "approve the pull request")?;
+        require_second_person(ctx, &held, &authors, user, ApprovalKind::Review).await?;
     }
     let asks = match body.verdict {
         ReviewVerdict::Approve => false,

@@ -91,6 +91,16 @@ impl RepositoryStore {
         Ok(self.run_git(&self.path_of(project), &args).await?.trim().to_owned())
     }
 
+    /// Returns the message of a commit.
+    pub(crate) async fn message_of_commit(
+        &self,
+        project: ProjectId,
+        commit: &str,
+    ) -> Result<String, RepositoryError> {
+        let args = ["show", "--no-patch", "--format=%B", "--end-of-options", commit];
+        self.run_git(&self.path_of(project), &args).await
+    }
+
     /// Returns the merge base of two commits.
     pub(crate) async fn merge_base(
         &self,

@@ -88,6 +88,7 @@ mod tests {
 
     fn caller(user: u128, project: Option<u128>) -> InferenceCaller {
         InferenceCaller {
+            can_chat: true,
             user: UserId::from_uuid(Uuid::from_u128(user)),
             project: project.map(|id| ProjectId::from_uuid(Uuid::from_u128(id))),
             agent: None,

@@ -33,6 +33,8 @@ pub struct InferenceCaller {
     pub role_everywhere: Option<UserRole>,
     /// Kind of the presented credential: `session`, `api_key` or `agent`.
     pub credential: &'static str,
+    /// Whether the caller may talk to the project manager, which acts with all rights of its user.
+    pub can_chat: bool,
 }
 
 impl InferenceCaller {

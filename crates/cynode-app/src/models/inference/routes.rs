@@ -26,7 +26,7 @@ use cynode_db::{
     notifications,
     platform::settings,
     tasks::{preferences, projects},
-    tools::tool_servers,
+    tools::{audit_export, tool_servers},
 };
 use cynode_models::{
     dialect::{
@@ -52,7 +52,7 @@ use crate::{
     App, Error,
     models::registry::{ProviderEndpoint, is_private, provider_key_associated_data},
     platform::{batch::Batcher, keys::InstallationKeys},
-    tools::tool_servers::CallableServer,
+    tools::{audit::sinks, tool_servers::CallableServer},
 };
 
 /// Default interaction skill: how to work with `CyNode`, for agents whose model accepts skills.
@@ -349,7 +349,7 @@ async fn load_registry(app: &App, models: &InferenceRuntime) -> Result<ModelRegi
     })
 }
 
-/// Loads secrets of tool servers, forges, projects and notification channels for redaction. One that cannot be unsealed does
+/// Loads secrets of tool servers, forges, projects, audit sinks and notification channels for redaction. One that cannot be unsealed does
 /// not affect the others.
 async fn load_known_secrets(
     conn: &mut Conn,
@@ -378,6 +378,12 @@ async fn load_known_secrets(
     }
     for secret in environments::list_sealed_secrets(conn, None).await? {
         know(format!("project-secret-{}", secret.name), keys.project_secret(&secret));
+    }
+    for sink in audit_export::list_sinks(conn).await? {
+        if let Some(sealed) = &sink.sealed {
+            let place = sinks::sink_associated_data(sink.id);
+            know(format!("audit-sink-{}", sink.name), keys.unseal_text(&place, sealed));
+        }
     }
     for channel in notifications::list_sealed_channels(conn).await? {
         match keys.unseal_channel_secrets(&channel) {

@@ -13,8 +13,8 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
 use super::{
-    AuditSearchRequest, VerifyingKey, find_rows,
-    heads::{encode_hex, to_checkpoint_view},
+    AuditSearchRequest, PublicKeyring, find_rows,
+    heads::{active_key, list_public_keys, to_checkpoint_view},
     load_tree, rows,
 };
 use crate::{Ctx, Error, platform::operation};
@@ -28,7 +28,7 @@ const BUNDLE_VERSION: u32 = 1;
 #[operation]
 pub async fn export_records(
     ctx: &mut Ctx,
-    key: &VerifyingKey,
+    keys: &PublicKeyring,
     wanted: AuditSearchRequest,
 ) -> Result<String, Error> {
     let (found, more) = find_rows(ctx, &wanted).await?;
@@ -36,7 +36,8 @@ pub async fn export_records(
     bundle.append_line(&AuditBundleLine::Bundle {
         version: BUNDLE_VERSION,
         exported_at: ctx.now,
-        public_key: encode_hex(key.as_bytes()),
+        public_key: active_key(keys),
+        public_keys: list_public_keys(keys),
         filter: describe_filter(&wanted)?,
     })?;
     let mut by_chain: BTreeMap<Uuid, Vec<AuditRow>> = BTreeMap::new();

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
-use cynode_audit::{AuditCheckpoint, ChainConsistencyProof};
+use cynode_audit::{AuditCheckpoint, ChainConsistencyProof, PublicAuditKey};
 use cynode_core::{ids::ChainId, roles::UserRole};
 use cynode_db::tools::audit::{self, AuditChainRow};
-use cynode_wire::tools::audit::{AuditConsistency, AuditHead, AuditHeads, CheckpointView};
+use cynode_wire::tools::audit::{
+    AuditConsistency, AuditHead, AuditHeads, CheckpointView, PublicKeyView,
+};
 
-use super::{VerifyingKey, load_tree, rows};
+use super::{PublicKeyring, load_tree, rows};
 use crate::{Ctx, Error, platform::operation};
 
 pub(super) fn encode_hex(bytes: &[u8]) -> String {
@@ -19,7 +21,7 @@ pub(super) fn encode_hex(bytes: &[u8]) -> String {
 #[operation]
 pub async fn list_audit_heads(
     ctx: &mut Ctx,
-    key: &VerifyingKey,
+    keys: &PublicKeyring,
     chain: Option<ChainId>,
     limit: u16,
 ) -> Result<AuditHeads, Error> {
@@ -47,10 +49,11 @@ pub async fn list_audit_heads(
             .map(|row| to_checkpoint_view(&rows::to_checkpoint(row))),
         writer: row.writer,
         started_at: row.started_at,
-        pruned_at: row.pruned.map(|(at, _)| at),
+        pruned_at: row.pruned.map(|(at, ..)| at),
     });
-    let public_key = encode_hex(key.as_bytes());
-    Ok(AuditHeads { public_key, registry_head, heads: heads.collect(), complete })
+    let heads = heads.collect();
+    let public_keys = list_public_keys(keys);
+    Ok(AuditHeads { public_key: active_key(keys), public_keys, registry_head, heads, complete })
 }
 
 /// Proves that a chain still begins with its first `from` records, by its signed head of `to` records or its newest one.
@@ -58,7 +61,7 @@ pub async fn list_audit_heads(
 #[operation]
 pub async fn prove_append_only(
     ctx: &mut Ctx,
-    key: &VerifyingKey,
+    keys: &PublicKeyring,
     chain: ChainId,
     from: u64,
     to: Option<u64>,
@@ -97,8 +100,33 @@ pub async fn prove_append_only(
         to: proof.to,
         path: proof.path.iter().map(|hash| encode_hex(hash)).collect(),
         checkpoint: to_checkpoint_view(&head),
-        public_key: encode_hex(key.as_bytes()),
+        public_key: signer_of(keys, &head),
     })
+}
+
+/// Returns the public keys of the installation as they are shown, those of earlier signatures too.
+pub(super) fn list_public_keys(keys: &PublicKeyring) -> Vec<PublicKeyView> {
+    let view = |key: &PublicAuditKey| PublicKeyView {
+        key_id: key.key_id.to_string(),
+        public_key: encode_hex(key.public_key.as_bytes()),
+        retired_at: key.retired_at,
+        introduced_by: key.introduction.as_ref().map(|it| it.by.to_string()),
+        introduction: key.introduction.as_ref().map(|it| encode_hex(&it.signature)),
+        endorsed_by: key.endorsement.as_ref().map(|it| it.by.to_string()),
+        endorsement: key.endorsement.as_ref().map(|it| encode_hex(&it.signature)),
+    };
+    keys.public_keys().iter().map(view).collect()
+}
+
+/// Returns the public key of today's signatures: the newest that is not retired.
+pub(super) fn active_key(keys: &PublicKeyring) -> String {
+    let newest = keys.public_keys().iter().rfind(|key| key.retired_at.is_none());
+    newest.map(|key| encode_hex(key.public_key.as_bytes())).unwrap_or_default()
+}
+
+/// Returns the public key of the signature of a head; nothing if none of ours signed it.
+pub(super) fn signer_of(keys: &PublicKeyring, head: &AuditCheckpoint) -> String {
+    keys.verify_checkpoint(head).map(|key| encode_hex(key.as_bytes())).unwrap_or_default()
 }
 
 async fn require_chain(ctx: &mut Ctx, chain: ChainId) -> Result<AuditChainRow, Error> {
@@ -115,5 +143,6 @@ pub(super) fn to_checkpoint_view(checkpoint: &AuditCheckpoint) -> CheckpointView
         at: checkpoint.at,
         closed: checkpoint.closed,
         signature: encode_hex(&checkpoint.signature),
+        key_id: checkpoint.key_id.to_string(),
     }
 }

@@ -120,6 +120,7 @@ pub(super) fn checkpoint_row(checkpoint: &AuditCheckpoint) -> AuditCheckpointRow
         at: checkpoint.at,
         closed: checkpoint.closed,
         signature: checkpoint.signature,
+        signed_by: checkpoint.key_id,
     }
 }
 
@@ -132,6 +133,7 @@ pub(super) fn to_checkpoint(row: &AuditCheckpointRow) -> AuditCheckpoint {
         at: row.at,
         closed: row.closed,
         signature: row.signature,
+        key_id: row.signed_by,
     }
 }
 
@@ -143,6 +145,7 @@ pub(super) fn chain_row(start: &ChainStart) -> AuditChainRow {
         writer: start.writer.clone(),
         started_at: start.at,
         signature: start.signature,
+        signed_by: start.key_id,
         pruned: None,
     }
 }
@@ -155,6 +158,7 @@ pub(super) fn to_chain_start(row: &AuditChainRow) -> ChainStart {
         at: row.started_at,
         writer: row.writer.clone(),
         signature: row.signature,
+        key_id: row.signed_by,
     }
 }
 
@@ -171,7 +175,8 @@ pub(crate) fn to_audit_view(row: AuditRow) -> AuditView {
         rules: row.rules,
         shadow: row.shadow_rules,
         outcome: row.outcome,
-        agent_token_id: row.agent_token_id.map(AgentTokenId::from_uuid),
+        // A privileged event has no agent.
+        agent_token_id: row.agent_token_id.filter(|id| !id.is_nil()).map(AgentTokenId::from_uuid),
         agent_kind: row.agent_kind,
         agent_role: row.agent_role,
         user_id: row.user_id.map(UserId::from_uuid),

@@ -14,6 +14,7 @@ use cynode_core::{
 };
 use cynode_db::{
     identity::authentication,
+    platform::backup,
     workflow::schedules::{self, DueSchedule, FiringOutcome, NewFiring},
 };
 use cynode_wire::{tasks::CreateTask, workflow::schedules::FiringView};
@@ -42,6 +43,9 @@ const MAX_REASON_CHARS: usize = 500;
 const MAX_NAME_PREFIX_CHARS: usize = 40;
 
 const MISSED_MESSAGE: &str = "nobody was there at its time, and what is missed is left";
+
+const RESTORED_MESSAGE: &str = "the installation was restored from a backup after that time: the lost one may have done it; fire it \
+     now if it did not";
 
 /// What the project manager is told with a schedule that an agent wrote.
 const UNREVIEWED_NOTE: &str = " (an agent wrote this schedule, and no person has reviewed it)";
@@ -122,6 +126,8 @@ async fn fire_schedule(app: &App, due: DueSchedule) -> Result<bool, Error> {
 const fn is_permanent(error: &Error) -> bool {
     match error {
         Error::Unauthenticated
+        | Error::SecondFactorRequired
+        | Error::KeyDenied(_)
         | Error::Forbidden { .. }
         | Error::NotFound { .. }
         | Error::Invalid(_)
@@ -175,7 +181,12 @@ async fn perform_firing(ctx: &mut Ctx, due: DueSchedule) -> Result<bool, Error> 
     };
     let table = Timetable::parse_trigger(&schedule.trigger)?;
     let turn = table.decide_firing(due.at, ctx.now, schedule.missed_policy);
-    let outcome = if turn.done {
+    // What was due before a restore has probably been done: it is held like notifications, so that nothing is done twice outside.
+    let epoch = backup::get_epoch(ctx.conn()).await?;
+    let is_held = epoch.epoch > 1 && turn.due <= epoch.began_at;
+    let outcome = if is_held {
+        FiringOutcome::Skipped(RESTORED_MESSAGE)
+    } else if turn.done {
         request_work(ctx, &schedule, &table, turn.due).await?
     } else {
         FiringOutcome::Skipped(MISSED_MESSAGE)
@@ -183,7 +194,7 @@ async fn perform_firing(ctx: &mut Ctx, due: DueSchedule) -> Result<bool, Error> 
     let fired = FiringEntry {
         cause: FiringCause::Due,
         due_at: turn.due,
-        missed_count: turn.missed_count,
+        missed_count: turn.missed_count + u32::from(is_held && turn.done),
         outcome,
     };
     record_firing(ctx, &schedule, fired).await?;

@@ -15,7 +15,11 @@ use tokio::process::{Child, Command};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::layout::DemoLayout;
-use crate::{commands::up::SETUP_LINK_FILE, restate::open_private_log};
+use crate::{
+    commands::up::SETUP_LINK_FILE,
+    program_zone::{ProgramKind, ProgramZone, UserSeparation},
+    restate::{find_engine_program, open_private_log},
+};
 
 /// Lease time of handoffs. It is short, because there is only one project manager, and it restarts at once.
 const MANAGER_LEASE_SECONDS: &str = "10";
@@ -95,6 +99,18 @@ struct UpSupervisor {
 }
 
 impl UpSupervisor {
+    /// Returns whether root built the programs where no other user can reach them. The demo runs all the same: nothing in it is worth a
+    /// separation.
+    fn needs_one_user(&self) -> bool {
+        let separation = UserSeparation::WherePossible;
+        let zone = ProgramZone::for_program(ProgramKind::Runner, &self.dir, separation);
+        let engine = find_engine_program();
+        let programs = [Some(Path::new(&self.program)), engine.as_deref()];
+        zone.is_ok_and(|zone| {
+            programs.into_iter().flatten().any(|program| zone.ensure_reachable(program).is_err())
+        })
+    }
+
     fn spawn_up(&self) -> anyhow::Result<Child> {
         let log = open_private_log(&self.dir.join(UP_LOG_FILE))?;
         let path = std::env::join_paths(crate::config::search_path())?;
@@ -107,6 +123,7 @@ impl UpSupervisor {
             .arg(&self.config)
             .args(["up", "--data-dir"])
             .arg(&self.dir)
+            .args(self.needs_one_user().then_some("--one-user"))
             // The environment may configure another installation.
             .env_clear()
             .env("PATH", path)

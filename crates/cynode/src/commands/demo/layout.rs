@@ -23,13 +23,10 @@ pub(super) struct DemoLayout {
 }
 
 /// The configuration keys of listen addresses.
-const LISTEN_KEYS: [(&str, &str); 8] = [
+const LISTEN_KEYS: [(&str, &str); 5] = [
     ("server", "listen"),
     ("server", "internal_listen"),
     ("engine", "runner_listen"),
-    ("engine", "ingress_listen"),
-    ("engine", "admin_listen"),
-    ("engine", "node_listen"),
     ("manager", "listen"),
     ("manager", "analyst_listen"),
 ];

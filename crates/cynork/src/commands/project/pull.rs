@@ -127,6 +127,9 @@ fn run_git_with_session(context: &CliContext, path: &Path, words: &[&str]) -> Re
             .env("GIT_CONFIG_KEY_0", format!("http.{}/.extraHeader", context.client.base_url()))
             .env("GIT_CONFIG_VALUE_0", format!("Authorization: Bearer {}", token.expose_secret()));
     }
+    if let Some(authority) = context.client.ca_file() {
+        git.env("GIT_SSL_CAINFO", authority);
+    }
     let output = git.output().map_err(|error| {
         CliError::new(CliErrorKind::Usage, format!("git cannot be started: {error}"))
             .with_fix("install git")

@@ -503,7 +503,9 @@ impl ScreenStore {
             Some(EventKind::ProjectCreated | EventKind::ProjectUpdated) => {
                 shelf.mark_stale(|topic| *topic == FetchTopic::Projects);
             }
-            Some(EventKind::UserUpdated | EventKind::GroupUpdated) => {
+            Some(
+                EventKind::UserUpdated | EventKind::GroupUpdated | EventKind::IdentityGroupsChanged,
+            ) => {
                 shelf.mark_stale(|topic| *topic == FetchTopic::Me);
             }
             Some(EventKind::PullRequestUpdated | EventKind::PullRequestOpened) => {

@@ -1,0 +1,126 @@
+use cynode_db::platform::backup;
+use cynode_testkit_db::{NOW, TestDb};
+use uuid::Uuid;
+
+#[tokio::test]
+async fn one_backup_runs_at_a_time_and_no_files_are_removed_meanwhile() {
+    let db = TestDb::new().await;
+    let running = backup::lock_backups(&db.pool()).await.unwrap().unwrap();
+    assert!(backup::lock_backups(&db.pool()).await.unwrap().is_none());
+    assert!(backup::permit_removal(&db.pool()).await.unwrap().is_none());
+    drop(running);
+    // The connection closes in the background.
+    let permit = loop {
+        if let Some(permit) = backup::permit_removal(&db.pool()).await.unwrap() {
+            break permit;
+        }
+    };
+    let second = backup::permit_removal(&db.pool()).await.unwrap();
+    assert!(second.is_some(), "several processes may remove files at once");
+    assert!(backup::lock_backups(&db.pool()).await.unwrap().is_none());
+    drop((permit, second));
+}
+
+#[tokio::test]
+async fn a_fence_gives_way_to_a_writer_and_keeps_the_next_one_out() {
+    let db = TestDb::new().await;
+    let mut writer = db.begin().await;
+    sqlx::query("UPDATE tasks SET name = name").execute(&mut *writer).await.unwrap();
+    let mut fence = db.begin().await;
+    assert!(!backup::raise_fence(&mut fence).await.unwrap());
+    fence.rollback().await.unwrap();
+    writer.commit().await.unwrap();
+
+    let mut fence = db.begin().await;
+    assert!(backup::raise_fence(&mut fence).await.unwrap());
+    let mut late = db.begin().await;
+    sqlx::query("SET LOCAL lock_timeout = 50").execute(&mut *late).await.unwrap();
+    let refused = sqlx::query("UPDATE tasks SET name = name").execute(&mut *late).await;
+    assert!(refused.is_err());
+    // The files of the master key are read now: no other key may come into the database.
+    let mut rotation = db.begin().await;
+    sqlx::query("SET LOCAL lock_timeout = 50").execute(&mut *rotation).await.unwrap();
+    let rewrapped = "UPDATE installation_keys SET wrapped_by = wrapped_by";
+    assert!(sqlx::query(rewrapped).execute(&mut *rotation).await.is_err());
+    let mut reader = db.conn().await;
+    let counts = backup::count_fenced_rows(&mut reader).await.unwrap();
+    assert_eq!((counts.tasks, counts.audit_head.as_str()), (0, ""));
+}
+
+#[tokio::test]
+async fn a_restored_installation_begins_an_epoch_once_and_sends_nothing_twice() {
+    let db = TestDb::new().await;
+    let mut conn = db.conn().await;
+    assert_eq!(backup::get_epoch(&mut conn).await.unwrap().epoch, 1);
+    let user = "INSERT INTO users (user_id, handle, display_name, state, created_at, updated_at)
+        VALUES ('00000000-0000-0000-0000-000000000001', 'ada', 'Ada', 'active', now(), now())";
+    db.execute(user).await;
+    let channel = "INSERT INTO notification_channels (channel_id, scope, name, kind, address, event_kinds, min_gap_seconds, enabled, created_by,
+            created_at, updated_at)
+        VALUES ('00000000-0000-0000-0000-000000000002', 'installation', 'hook', 'webhook', 'https://example.org', '{task.created}', 0, true,
+            '00000000-0000-0000-0000-000000000001', now(), now())";
+    db.execute(channel).await;
+    let pending = "INSERT INTO notifications (notification_id, channel_id, kind, trace_id, data, occurred_at, state, queued_at, due_at, attempts,
+            total_attempts)
+        SELECT gen_random_uuid(), '00000000-0000-0000-0000-000000000002', 'task.created', repeat('a', 32), '{}', now(), 'pending', now(), now(),
+            0, 0 FROM generate_series(1, 3)";
+    db.execute(pending).await;
+    let id = Uuid::from_u128(9);
+    let begun = backup::begin_restored_epoch(&mut conn, id, NOW, NOW).await.unwrap().unwrap();
+    assert_eq!((begun.epoch, begun.held_notifications, begun.ended_sessions), (2, 3, 0));
+    let due = "SELECT count(*) FROM notifications WHERE state = 'pending'";
+    assert_eq!(db.number(due).await, 0);
+    // An interrupted restore does it again.
+    assert_eq!(backup::begin_restored_epoch(&mut conn, id, NOW, NOW).await.unwrap(), None);
+    let epoch = backup::get_epoch(&mut conn).await.unwrap();
+    assert_eq!((epoch.epoch, epoch.backup_taken_at), (2, Some(NOW)));
+}
+
+#[tokio::test]
+async fn two_restores_of_one_backup_have_different_generations() {
+    let node = "INSERT INTO nodes (node_id, name, public_key, state, labels, report, slots, joined_at, last_seen_at, generation)
+        VALUES ('00000000-0000-0000-0000-000000000001', 'one', decode(repeat('11', 32), 'hex'), 'active', '{}', '{}', 1, now(), now(), 7)";
+    let join_token = "INSERT INTO node_join_tokens (token_hash, labels, issued_at, expires_at)
+        VALUES (decode(repeat('22', 32), 'hex'), '{}', now(), now() + interval '1 hour')";
+    let mut generations = Vec::new();
+    for hours in [0, 1] {
+        // Each restore begins with what the backup has.
+        let db = TestDb::new().await;
+        db.execute(node).await;
+        db.execute(join_token).await;
+        let mut conn = db.conn().await;
+        let now = NOW + time::Duration::hours(hours);
+        backup::begin_restored_epoch(&mut conn, Uuid::from_u128(9), NOW, now).await.unwrap();
+        generations.push(db.number("SELECT generation FROM nodes").await);
+        // The lost installation may have let a machine join with it.
+        assert_eq!(db.number("SELECT count(*) FROM node_join_tokens").await, 0);
+    }
+    assert_eq!(generations[1] - generations[0], 3_600_000);
+    assert!(generations[0] > 1_000_000_000_000);
+}
+
+#[tokio::test]
+async fn the_last_backup_is_the_newest_and_its_verification_is_kept() {
+    let db = TestDb::new().await;
+    let mut conn = db.conn().await;
+    let record = |number: u128, hours: i64| backup::BackupRecord {
+        id: Uuid::from_u128(number),
+        taken_at: NOW + time::Duration::hours(hours),
+        completed_at: NOW + time::Duration::hours(hours),
+        location: format!("/backups/{number}"),
+        program_version: "0.1.0".to_owned(),
+        bytes: 7,
+        verified_at: None,
+        problems: Vec::new(),
+    };
+    for backup in [record(1, 2), record(2, 1)] {
+        backup::record_backup(&mut conn, &backup).await.unwrap();
+    }
+    let verified = backup::BackupRecord {
+        verified_at: Some(NOW),
+        problems: vec!["1 task is missing".to_owned()],
+        ..record(1, 2)
+    };
+    backup::record_backup(&mut conn, &verified).await.unwrap();
+    assert_eq!(backup::list_backups(&mut conn, 1).await.unwrap(), [verified]);
+}
