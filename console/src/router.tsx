@@ -6,13 +6,14 @@ import {
   createRoute,
   createRouter,
   lazyRouteComponent,
+  Navigate,
 } from "@tanstack/react-router";
 import type { StatsDays } from "./api/queries-tools";
 import { type InboxKindName, isInboxKind } from "./logic/inbox";
 import type { Task } from "./logic/state";
 import type { ToolFilter, ToolSort } from "./logic/tools";
 import { NotFound } from "./pages/not-found";
-import { Root } from "./pages/root";
+import { BREAK_GLASS_PATH, Root } from "./pages/root";
 import { Page, ProblemNote, Skeleton } from "./ui/basic";
 
 const root = createRootRoute({ component: Root, notFoundComponent: NotFound });
@@ -410,6 +411,27 @@ const groups = createRoute({
   component: lazyRouteComponent(() => import("./pages/groups"), "GroupsPage"),
 });
 
+const security = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/security",
+  component: lazyRouteComponent(() => import("./pages/security"), "SecurityPage"),
+});
+
+const directory = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/directory",
+  validateSearch: (search: Record<string, unknown>): { create?: boolean | undefined } => ({
+    create: search.create === true ? true : undefined,
+  }),
+  component: lazyRouteComponent(() => import("./pages/directory"), "DirectoryPage"),
+});
+
+const breakGlass = createRoute({
+  getParentRoute: () => root,
+  path: BREAK_GLASS_PATH,
+  component: lazyRouteComponent(() => import("./pages/break-glass"), "BreakGlassPage"),
+});
+
 const apiKeys = createRoute({
   getParentRoute: () => root,
   path: "/settings/keys",
@@ -418,6 +440,43 @@ const apiKeys = createRoute({
     create: search.create === true ? true : undefined,
   }),
   component: lazyRouteComponent(() => import("./pages/api-keys"), "ApiKeysPage"),
+});
+
+const identityProviders = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/identity-providers",
+  validateSearch: (
+    search: Record<string, unknown>,
+  ): { provider?: string | undefined; create?: boolean | undefined } => ({
+    provider: text(search.provider),
+    create: search.create === true ? true : undefined,
+  }),
+  component: lazyRouteComponent(() => import("./pages/identity-providers"), "IdentityProvidersPage"),
+});
+
+const sessions = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/sessions",
+  validateSearch: (search: Record<string, unknown>): { user?: string | undefined; sso?: string | undefined } => ({
+    user: text(search.user),
+    sso: text(search.sso),
+  }),
+  component: lazyRouteComponent(() => import("./pages/sessions"), "SessionsPage"),
+});
+
+/** Nobody who is logged in needs it: the login stands above every page. */
+const login = createRoute({
+  getParentRoute: () => root,
+  path: "/login",
+  validateSearch: (search: Record<string, unknown>): { sso?: string | undefined } => ({ sso: text(search.sso) }),
+  component: () => <Navigate to="/" replace />,
+});
+
+const device = createRoute({
+  getParentRoute: () => root,
+  path: "/device",
+  validateSearch: (search: Record<string, unknown>): { code?: string | undefined } => ({ code: text(search.code) }),
+  component: lazyRouteComponent(() => import("./pages/device"), "DevicePage"),
 });
 
 export const NOTIFICATION_STATES = ["pending", "sent", "failed", "dropped"] as const;
@@ -462,6 +521,12 @@ const skills = createRoute({
     skill: text(search.skill),
   }),
   component: lazyRouteComponent(() => import("./pages/skills"), "SkillsPage"),
+});
+
+const keyring = createRoute({
+  getParentRoute: () => root,
+  path: "/settings/keyring",
+  component: lazyRouteComponent(() => import("./pages/keyring"), "KeyringPage"),
 });
 
 const doctor = createRoute({
@@ -514,12 +579,20 @@ const tree = root.addChildren([
   policies,
   people,
   groups,
+  directory,
+  security,
+  identityProviders,
+  sessions,
+  login,
+  device,
   apiKeys,
+  keyring,
   notifications,
   skills,
   doctor,
   schedules,
   welcome,
+  breakGlass,
 ]);
 
 export function makeRouter() {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { staleKeys } from "../src/events/invalidate";
-import { describeKey } from "../src/logic/api-keys";
+import { API_SCOPES, describeKey, describeLimits, toLimitRequest } from "../src/logic/api-keys";
+import { type Certificate, describeExpiry, judgeCertificate, orderCertificates } from "../src/logic/certificates";
 import { describeCron, findNextRuns } from "../src/logic/cron";
 import { describeLevel, listLevels, toLevelFlags, toLevelKey } from "../src/logic/levels";
 import { EVENT_WORDS, type Notification, nextReadDelay, parseGap, toChannelRequest } from "../src/logic/notifications";
@@ -354,6 +355,21 @@ describe("people and keys", () => {
     expect(describeKey({ ...key, expires_at: "2026-11-02T00:00:00Z" }, NOW).words).toBe("Expired");
     expect(describeKey({ ...key, revoked_at: "2026-11-02T00:00:00Z" }, NOW).words).toBe("Revoked");
   });
+
+  it("say what they open, and ask for no limit that nobody chose", () => {
+    expect(describeLimits({ scopes: null, projects: null })).toBe("Everything of its person");
+    expect(describeLimits({ scopes: ["tasks", "models"], projects: ["prj_1"], read_only: true })).toBe(
+      "tasks, models; 1 project; reads only",
+    );
+    expect(describeLimits({ scopes: null, projects: [] })).toBe("0 projects");
+    expect(toLimitRequest({ scopes: [], isReadOnly: false, projects: [] })).toEqual({});
+    expect(toLimitRequest({ scopes: ["tasks"], isReadOnly: true, projects: ["prj_1"] })).toEqual({
+      scopes: ["tasks"],
+      read_only: true,
+      projects: ["prj_1"],
+    });
+    expect(new Set(API_SCOPES.map((scope) => scope.value)).size).toBe(14);
+  });
 });
 
 describe("events of administration", () => {
@@ -362,9 +378,45 @@ describe("events of administration", () => {
     expect(keysOf("setting.deleted")).toEqual([["settings"]]);
     expect(keysOf("policy.set")).toEqual([["policies"], ["preferences"]]);
     expect(keysOf("user.updated")).toEqual([["me"], ["users"], ["api-keys"]]);
+    expect(keysOf("second_factor.enrolled")).toEqual([["me"]]);
+    expect(keysOf("scim_token.revoked")).toEqual([["scim-tokens"]]);
     expect(keysOf("notification_channel.set")).toEqual([["notifications"]]);
     expect(keysOf("content.reviewed")).toEqual([["skills"], ["schedules"]]);
     expect(keysOf("schedule.fired")).toEqual([["schedules"]]);
     expect(keysOf("task.started")).toEqual([["tasks"], ["schedules"]]);
+  });
+});
+
+describe("certificates", () => {
+  const make = (name: string, days_left: number | null, problems: string[] = []): Certificate => ({
+    used_for: "node",
+    origin: "own",
+    name,
+    host_names: [],
+    problems,
+    ...(days_left === null ? {} : { days_left }),
+  });
+
+  it("that expired fail, and come before those that somebody should look at", () => {
+    const good = make("good", 29);
+    const soon = make("soon", 3, ["it expires in 3 days"]);
+    const gone = make("gone", -2, ["it is not valid now"]);
+    expect([good, soon, gone].map(judgeCertificate)).toEqual(["ok", "warn", "fail"]);
+    expect(orderCertificates([good, soon, gone])).toEqual([gone, soon, good]);
+  });
+
+  it("say how long they are valid", () => {
+    expect([29, 1, 0, -1, null].map((days) => describeExpiry(make("it", days)))).toEqual([
+      "29 days left",
+      "1 day left",
+      "0 days left",
+      "expired 1 day ago",
+      "not there yet",
+    ]);
+  });
+
+  it("are read again when one is issued or revoked", () => {
+    const of = (kind: string) => staleKeys({ kind, project_id: null, task_id: null });
+    expect([of("certificate.issued"), of("certificate.revoked")]).toEqual([[["certificates"]], [["certificates"]]]);
   });
 });

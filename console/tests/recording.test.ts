@@ -135,6 +135,7 @@ describe("a change", () => {
 /** Paths that pages read and the recorder does not ask, and why. */
 const NOT_RECORDED: Record<string, string> = {
   "/v1/audit/consistency": "The head of a recording never grows, so no page asks for this proof.",
+  "/v1/device-logins/{code}": "A code is looked up when a device waits for its login, and none waits for a recording.",
   "/v1/web-push/key": "It is read when a browser is subscribed, which a recording refuses.",
 };
 

@@ -20,6 +20,23 @@ const mutationHeaders: Middleware = {
   },
 };
 
+/** For how long after its start the requests of a page count as the act of the person who opened it. */
+const PAGE_START_MS = 10_000;
+
+/** Returns whether the page asks by itself: nobody has touched it for some seconds. An old browser does not know, and counts as touched. */
+function isUntouched(): boolean {
+  return "userActivation" in navigator && !navigator.userActivation.isActive && performance.now() > PAGE_START_MS;
+}
+
+/** Marks what the page loads by itself, so that a screen that is left alone does not keep its session alive. */
+const automaticHeader: Middleware = {
+  onRequest({ request }) {
+    if (UNSAFE_METHODS.has(request.method) || !isUntouched()) return undefined;
+    request.headers.set("X-CyNode-Automatic", "true");
+    return request;
+  },
+};
+
 const buildHeader: Middleware = {
   onResponse({ response }) {
     noteBuild(response.headers);
@@ -33,7 +50,7 @@ export function makeKey(): string {
 }
 
 export const api = createClient<paths>({ baseUrl: "", credentials: "same-origin", fetch: send });
-api.use(mutationHeaders, buildHeader);
+api.use(mutationHeaders, automaticHeader, buildHeader);
 
 interface Answer<T> {
   data?: T;

@@ -23,6 +23,11 @@ interface PageContext {
   pageParam: string | null;
 }
 
+export const certificatesQuery = queryOptions({
+  queryKey: ["certificates"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/certificates", { signal })),
+});
+
 export const settingsQuery = queryOptions({
   queryKey: ["settings", "list"],
   queryFn: ({ signal }) => unwrap(api.GET("/v1/settings", { signal })),
@@ -155,6 +160,54 @@ export const roleInProjectQuery = (project: string, user: string) =>
     },
   });
 
+export const secondFactorQuery = queryOptions({
+  queryKey: ["me", "second-factor"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/me/second-factor", { signal })),
+});
+
+export const scimTokensQuery = queryOptions({
+  queryKey: ["scim-tokens"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/scim-tokens", { signal })),
+});
+
+/** How people can log in. It is read before a login, and needs none. */
+export const loginOptionsQuery = queryOptions({
+  queryKey: ["login-options"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/login-options", { signal })),
+});
+
+export const identityProvidersQuery = queryOptions({
+  queryKey: ["identity-providers"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/identity-providers", { signal })),
+  retry: false,
+});
+
+export const identitiesQuery = queryOptions({
+  queryKey: ["identities"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/me/identities", { signal })),
+});
+
+export const sessionsQuery = (user: string | undefined) => ({
+  queryKey: ["sessions", user ?? ""],
+  queryFn: ({ signal, pageParam }: PageContext) =>
+    unwrap(
+      api.GET("/v1/sessions", {
+        signal,
+        params: { query: { ...pageQuery(pageParam), ...(user ? { user_id: user } : {}) } },
+      }),
+    ),
+  ...paged,
+});
+
+/** The login of a device that waits for a decision. A code is looked up once: the server counts the tries. */
+export const deviceLoginQuery = (code: string) =>
+  queryOptions({
+    queryKey: ["device-login", code],
+    queryFn: ({ signal }) => unwrap(api.GET("/v1/device-logins/{code}", { signal, params: { path: { code } } })),
+    retry: false,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+
 export const apiKeysQuery = (user: string | undefined) => ({
   queryKey: ["api-keys", user ?? ""],
   queryFn: ({ signal, pageParam }: PageContext) =>
@@ -245,3 +298,18 @@ export const scheduleQuery = (schedule: string) =>
     queryKey: ["schedules", "one", schedule],
     queryFn: ({ signal }) => unwrap(api.GET("/v1/schedules/{schedule}", { signal, params: { path: { schedule } } })),
   });
+
+/** Keys of the installation. A rotation goes on by itself, so it is read again while one is under way. */
+export const keyringQuery = queryOptions({
+  queryKey: ["keyring"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/keyring", { signal })),
+  refetchInterval: (query) => (query.state.data?.rotating ? 3_000 : false),
+  retry: false,
+});
+
+export const auditSinksQuery = queryOptions({
+  queryKey: ["audit-sinks"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/audit/sinks", { signal })),
+  refetchInterval: 15_000,
+  retry: false,
+});

@@ -342,6 +342,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/audit/sinks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the sinks of audit records with their lag. For admins. */
+        get: operations["list_audit_sinks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit/sinks/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Sets a sink: a receiver of audit records outside of the installation. For admins. */
+        put: operations["set_audit_sink"];
+        post?: never;
+        /** Deletes a sink of audit records with its position. */
+        delete: operations["delete_audit_sink"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/audit/verify": {
         parameters: {
             query?: never;
@@ -396,6 +431,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/break-glass": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Logs an admin in with a one-time link that was made on the host. */
+        post: operations["redeem_break_glass"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/budgets": {
         parameters: {
             query?: never;
@@ -431,6 +483,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/certificates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the certificates of the ports, of the certificate authority and of its clients, each with what is wrong with it. For admins. */
+        get: operations["list_certificates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/chat/threads": {
         parameters: {
             query?: never;
@@ -459,6 +528,58 @@ export interface paths {
         get: operations["list_messages"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/device-logins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Asks for the login of a device without a browser (RFC 8628). A person confirms it in the console. */
+        post: operations["begin_device_login"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/device-logins/token": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Answers a device that asks whether its login was confirmed. */
+        post: operations["redeem_device_code"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/device-logins/{code}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the login of a device that waits for your decision. */
+        get: operations["get_device_login"];
+        put?: never;
+        /** Approves or denies the login of a device. An approved device acts in your name until its session ends. */
+        post: operations["decide_device_login"];
         delete?: never;
         options?: never;
         head?: never;
@@ -644,6 +765,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/identity-providers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists all identity providers, without their secrets. */
+        get: operations["list_identity_providers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/identity-providers/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Creates an identity provider or changes it. Its secret is stored encrypted and never shown again. */
+        put: operations["set_identity_provider"];
+        post?: never;
+        /** Deletes an identity provider: its sessions end, and the accounts of its people stay without it. */
+        delete: operations["delete_identity_provider"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/identity-providers/{name}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reads the discovery document of an identity provider anew, to see whether it can be used. */
+        post: operations["test_identity_provider"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/inbox": {
         parameters: {
             query?: never;
@@ -726,6 +899,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/keyring": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the keys of the installation with their age and use, and the progress of a rotation. For admins. No key is shown. */
+        get: operations["get_keyring"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/login-options": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns how people can log in: with a password, and by which identity providers. */
+        get: operations["login_options"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/me": {
         parameters: {
             query?: never;
@@ -737,6 +944,144 @@ export interface paths {
         get: operations["me"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/me/identities": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists your accounts at identity providers. */
+        get: operations["list_identities"];
+        put?: never;
+        /** Begins to link an account of an identity provider to yours. Open the address of the response in the same browser. */
+        post: operations["link_identity"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/me/identities/{identity}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Unlinks an account of yours at an identity provider: its sessions end. */
+        delete: operations["unlink_identity"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/me/password": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Changes your own password. Your other sessions end. */
+        put: operations["change_password"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/me/second-factor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the state of your second factor. */
+        get: operations["get_second_factor"];
+        put?: never;
+        /** Begins the enrolment of a second factor: one-time passwords of an authenticator. Nothing changes until a code confirms it. */
+        post: operations["begin_second_factor"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/me/second-factor/confirm": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Confirms the enrolment of a second factor with a code. Every later login needs one. The recovery codes are shown only once. */
+        post: operations["confirm_second_factor"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/me/second-factor/delete": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Deletes your second factor. Your other sessions end. */
+        post: operations["delete_second_factor"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/me/second-factor/recovery-codes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Issues new recovery codes, which are shown only once. Earlier ones stop working. */
+        post: operations["issue_recovery_codes"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/me/second-factor/verify": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Shows a code of your second factor in a session that began without it, such as one of an identity provider. */
+        post: operations["verify_second_factor"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1884,7 +2229,25 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/sessions": {
+    "/v1/scim-tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the tokens of directories, newest first, without their secrets. */
+        get: operations["list_scim_tokens"];
+        put?: never;
+        /** Issues a token for a directory, which provisions users and groups by SCIM 2.0 at `/scim/v2`. It is shown only once. */
+        post: operations["create_scim_token"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/scim-tokens/{scim_token}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1892,6 +2255,24 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
+        put?: never;
+        post?: never;
+        /** Revokes the token of a directory: it stops working at once. */
+        delete: operations["revoke_scim_token"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists your open sessions, with the device and the identity provider of each. */
+        get: operations["list_sessions"];
         put?: never;
         /**
          * Logs in. A program gets the token, which is shown only once. A browser gets it as a cookie that scripts cannot
@@ -1916,6 +2297,40 @@ export interface paths {
         post?: never;
         /** Logs out: the token of this request stops working, and a browser forgets its cookie. */
         delete: operations["logout"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/current/provider-logout": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Logs out here, and returns the address at which the browser logs out at its identity provider. */
+        post: operations["provider_logout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{session}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Ends a session of yours, or of any user for an admin: it stops working at once. */
+        delete: operations["end_session"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2006,6 +2421,57 @@ export interface paths {
         post?: never;
         /** Deletes a skill. */
         delete: operations["delete_skill"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sso/{provider}/backchannel-logout": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ends the sessions that a logout token names. Identity providers call it (OpenID Connect Back-Channel Logout 1.0). */
+        post: operations["backchannel_logout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sso/{provider}/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Takes a browser back from an identity provider. It is logged in, or sent to the login page with a reason. */
+        get: operations["finish_provider_login"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sso/{provider}/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Sends a browser to an identity provider, to log in there. Open it as a page: it sets a cookie that the way back needs. */
+        get: operations["start_provider_login"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2667,14 +3133,30 @@ export interface components {
              * @example key_0192d5c8b6f07cc1a1a3c2b4d5e6f708
              */
             id: string;
+            /**
+             * Format: date-time
+             * @description When a request last used it, to the minute.
+             */
+            last_used_at?: string | null;
             /** @description What the user calls it. */
             name: string;
+            /** @description The only projects that it opens. */
+            projects?: string[] | null;
+            /** @description Whether it only reads. */
+            read_only?: boolean;
             /**
              * Format: date-time
              * @description When it was revoked.
              */
             revoked_at?: string | null;
+            /** @description The only groups of operations that it opens; without them all, but no change of accounts or notification channels. */
+            scopes?: components["schemas"]["ApiScope"][] | null;
         };
+        /**
+         * @description A group of operations that an API key can be held to. Each is a tag of the OpenAPI document.
+         * @enum {string}
+         */
+        ApiScope: "accounts" | "delivery" | "events" | "manager" | "models" | "nodes" | "notifications" | "operation" | "projects" | "schedules" | "settings" | "skills" | "tasks" | "tools";
         /** @description Where a preference that was applied comes from. */
         AppliedPreference: {
             /** @description `task`, `project`, `user`, `group` or `system`. */
@@ -2792,8 +3274,10 @@ export interface components {
             exported_at: string;
             /** @description The search that the records are the result of. */
             filter: unknown;
-            /** @description The public key of the installation, Ed25519, hex. */
+            /** @description The public key of today's signatures, Ed25519, hex. */
             public_key: string;
+            /** @description Every public key of the installation, oldest first. */
+            public_keys?: components["schemas"]["PublicKeyView"][];
             /** @enum {string} */
             type: "bundle";
             /**
@@ -2842,7 +3326,7 @@ export interface components {
             from: number;
             /** @description The consistency proof of RFC 6962, hex. */
             path: string[];
-            /** @description The public key of the installation, Ed25519, hex. */
+            /** @description The public key of its signature, Ed25519, hex. */
             public_key: string;
             /**
              * Format: int64
@@ -2879,8 +3363,10 @@ export interface components {
             complete: boolean;
             /** @description The chains, newest first. */
             heads: components["schemas"]["AuditHead"][];
-            /** @description The public key of the installation, Ed25519, hex. */
+            /** @description The public key of today's signatures, Ed25519, hex. */
             public_key: string;
+            /** @description Every public key of the installation, oldest first. */
+            public_keys?: components["schemas"]["PublicKeyView"][];
             /** @description Number and hash of the newest chain: keep it elsewhere, and a later list that lacks a chain is found out. */
             registry_head: string;
         };
@@ -2933,6 +3419,54 @@ export interface components {
              * @description How many records were checked.
              */
             records: number;
+        };
+        /** @description A receiver of audit records outside of the installation. */
+        AuditSinkView: {
+            /** @description Whether it gets records. */
+            enabled: boolean;
+            /** @description The cause of the last failure. */
+            error?: string | null;
+            /**
+             * Format: int32
+             * @description Failures since the last delivery.
+             */
+            failures: number;
+            /**
+             * Format: date-time
+             * @description The last delivery of signed heads.
+             */
+            heads_sent_at?: string | null;
+            /** @description `syslog`, `webhook` or `object_store`. */
+            kind: string;
+            /**
+             * Format: int64
+             * @description Records that it has not received.
+             */
+            lag_records: number;
+            /**
+             * Format: int64
+             * @description Age of the oldest record that it has not received.
+             */
+            lag_seconds: number;
+            /** @description Its name. */
+            name: string;
+            /**
+             * Format: date-time
+             * @description The time of the next attempt after a failure.
+             */
+            retry_at?: string | null;
+            /**
+             * Format: date-time
+             * @description The last delivery.
+             */
+            sent_at?: string | null;
+            /** @description The receiver, without its secret. */
+            target: Record<string, never>;
+            /**
+             * Format: date-time
+             * @description The time of its last change.
+             */
+            updated_at: string;
         };
         /** @description A record of a tool call. */
         AuditView: {
@@ -3214,6 +3748,14 @@ export interface components {
             /** @description Whether no node took the job within its time. */
             unclaimed?: boolean;
         };
+        /** @description Begins the enrolment of a second factor. */
+        BeginSecondFactor: {
+            /**
+             * Format: password
+             * @description The caller's password; only an account without one leaves it out.
+             */
+            password?: string | null;
+        };
         /** @description Makes the first admin with the one-time token. */
         BootstrapRequest: {
             /**
@@ -3331,6 +3873,52 @@ export interface components {
             /** @description The decision as it was recorded. */
             then: components["schemas"]["PolicyExplanation"];
         };
+        /**
+         * @description Where a certificate comes from.
+         * @enum {string}
+         */
+        CertificateOrigin: "files" | "acme" | "own";
+        /**
+         * @description What a certificate is used for.
+         * @enum {string}
+         */
+        CertificateUse: "user_port" | "internal_port" | "authority" | "node" | "service";
+        /** @description A certificate of the installation. */
+        CertificateView: {
+            /**
+             * Format: int64
+             * @description Whole days until it expires; negative if it has expired.
+             */
+            days_left?: number | null;
+            /** @description Host names and addresses that it is valid for. */
+            host_names: string[];
+            /** @description Name of the certificate authority that issued it. */
+            issuer?: string | null;
+            /** @description Kind and size of its key. */
+            key?: string | null;
+            /** @description Name of its holder. */
+            name: string;
+            /**
+             * Format: date-time
+             * @description Time until which it is valid.
+             */
+            not_after?: string | null;
+            /**
+             * Format: date-time
+             * @description Time from which on it is valid.
+             */
+            not_before?: string | null;
+            /** @description Where it comes from. */
+            origin: components["schemas"]["CertificateOrigin"];
+            /** @description SHA-256 of its public key, as join tokens carry that of the authority. */
+            pin?: string | null;
+            /** @description What is wrong with it. */
+            problems: string[];
+            /** @description Serial number in hexadecimal. */
+            serial?: string | null;
+            /** @description What it is used for. */
+            used_for: components["schemas"]["CertificateUse"];
+        };
         /** @description Changes what people decide about a node. */
         ChangeNode: {
             /**
@@ -3343,6 +3931,21 @@ export interface components {
              * @default null
              */
             labels: string[] | null;
+        };
+        /** @description Changes the caller's own password. */
+        ChangePassword: {
+            /**
+             * Format: password
+             * @description At least 12 characters.
+             */
+            new_password: string;
+            /**
+             * Format: password
+             * @description The present password.
+             */
+            old_password: string;
+            /** @description Revokes every API key of the caller, too. */
+            revoke_keys?: boolean;
         };
         /** @description One write of the past. */
         ChangeView: {
@@ -3555,6 +4158,8 @@ export interface components {
             closed: boolean;
             /** @description The hash of the last of them, hex. */
             head: string;
+            /** @description The key that signed, as a UUID. */
+            key_id?: string;
             /** @description The Merkle root over the hashes of these records, hex. */
             root: string;
             /** @description The Ed25519 signature over all of this, hex. */
@@ -3611,7 +4216,7 @@ export interface components {
         CreateApiKey: {
             /**
              * Format: int32
-             * @description Days until it stops working, 1 to 3650; absent: until it is revoked.
+             * @description Days until it stops working, 1 to what the setting `auth.api_key_max_days` says; by default what `auth.api_key_days` says.
              */
             expires_in_days?: number | null;
             /**
@@ -3619,6 +4224,15 @@ export interface components {
              * @example ci
              */
             name: string;
+            /** @description The only projects that it opens, by id. Such a key has no role in the whole installation. */
+            projects?: string[] | null;
+            /** @description Whether it only reads. */
+            read_only?: boolean;
+            /**
+             * @description The only groups of operations that it opens. Without them it opens all that you may do, but changes neither accounts nor
+             *     notification channels.
+             */
+            scopes?: components["schemas"]["ApiScope"][] | null;
         };
         /** @description Adds a way to be told. */
         CreateChannel: {
@@ -3691,6 +4305,19 @@ export interface components {
             /** @description When it is due. */
             trigger: components["schemas"]["ScheduleTrigger"];
         };
+        /** @description Issues a token for a directory, which provisions users and groups by SCIM 2.0 at `/scim/v2`. */
+        CreateScimToken: {
+            /**
+             * Format: int32
+             * @description Days until it stops working, 1 to 3650; 365 by default.
+             */
+            expires_in_days?: number | null;
+            /**
+             * @description What to call it.
+             * @example entra
+             */
+            name: string;
+        };
         /** @description Writes a new skill. */
         CreateSkill: {
             /** @description The instructions, at most 64 KiB. */
@@ -3736,6 +4363,8 @@ export interface components {
         };
         /** @description Makes a user. */
         CreateUser: {
+            /** @description Whether the user may create projects without being an operator of the whole installation. */
+            can_create_projects?: boolean;
             /** @description What others see. */
             display_name: string;
             /** @description Where the user can be written to. */
@@ -3756,6 +4385,13 @@ export interface components {
             /** @description Send it as `Authorization: Bearer …`. It is shown only here. */
             token: string;
         };
+        /** @description A token of a directory that was just issued. */
+        CreatedScimToken: {
+            /** @description The token without its secret. */
+            scim_token: components["schemas"]["ScimTokenView"];
+            /** @description The directory sends it as `Authorization: Bearer …`. It is shown only here. */
+            token: string;
+        };
         /** @description One thing that must be shown. */
         Criterion: {
             check?: components["schemas"]["Check"] | null;
@@ -3765,6 +4401,11 @@ export interface components {
         /** @description A person's answer to a call. */
         DecideApproval: {
             /** @description Whether the call may be made, once. */
+            approved: boolean;
+        };
+        /** @description Decides about the login of a device. */
+        DecideDeviceLogin: {
+            /** @description Whether the device may act in your name. */
             approved: boolean;
         };
         /** @description Accepts or rejects a version. */
@@ -3865,6 +4506,16 @@ export interface components {
             /** @description Its replays, newest first. */
             replays: components["schemas"]["DecisionReplayView"][];
         };
+        /** @description Deletes the caller's second factor. */
+        DeleteSecondFactor: {
+            /** @description The code that the second factor shows, or a recovery code. */
+            code: string;
+            /**
+             * Format: password
+             * @description The caller's password; only an account without one leaves it out.
+             */
+            password?: string | null;
+        };
         /** @description One commit that was delivered. */
         DeliveryView: {
             /** @description The commit; none while it is under way. */
@@ -3894,6 +4545,73 @@ export interface components {
              */
             devcontainer: boolean;
         };
+        /** @description The codes of a login of a device. The names are those of RFC 8628. */
+        DeviceLoginCodes: {
+            /** @description The secret of the device. */
+            device_code: string;
+            /**
+             * Format: int32
+             * @description Seconds until the codes stop working.
+             */
+            expires_in: number;
+            /**
+             * Format: int32
+             * @description Seconds between two questions of the device.
+             */
+            interval: number;
+            /**
+             * @description The code that the person compares.
+             * @example BCDF-GHJK
+             */
+            user_code: string;
+            /** @description The page on which a person confirms the login. */
+            verification_uri: string;
+            /** @description The same page with the code. */
+            verification_uri_complete: string;
+        };
+        /** @description Asks for the login of a device without a browser (RFC 8628). */
+        DeviceLoginRequest: {
+            /**
+             * @description What the device calls itself. The person who confirms the login sees it.
+             * @example cynork on build-3
+             */
+            device: string;
+        };
+        /** @description The login of a device, as the person sees it who decides about it. */
+        DeviceLoginView: {
+            /**
+             * Format: date-time
+             * @description When it asked.
+             */
+            created_at: string;
+            /** @description What the device calls itself. It may lie. */
+            device: string;
+            /**
+             * Format: date-time
+             * @description When its codes stop working.
+             */
+            expires_at: string;
+            /** @description The address that the device asks from; the network of it for IPv6. */
+            source: string;
+            /** @description The code that the device shows. They have to be the same. */
+            user_code: string;
+        };
+        /** @description The answer to a device. The names of its states are those of RFC 8628. */
+        DeviceTokenAnswer: {
+            session?: components["schemas"]["SessionView"] | null;
+            /** @description What has happened. */
+            status: components["schemas"]["DeviceTokenStatus"];
+        };
+        /** @description A device asks whether its login was confirmed. */
+        DeviceTokenRequest: {
+            /** @description The secret of the device. */
+            device_code: string;
+        };
+        /**
+         * @description State of the login of a device.
+         * @enum {string}
+         */
+        DeviceTokenStatus: "granted" | "authorization_pending" | "slow_down" | "access_denied" | "expired_token";
         /** @description What the server found out about its installation. */
         Diagnosis: {
             /** @description What was checked. A name may occur several times, once for each node or provider. */
@@ -3933,6 +4651,25 @@ export interface components {
             text: string;
             /** @description Whether there is more than is shown. */
             truncated: boolean;
+        };
+        /** @description What the discovery document of a provider says. */
+        DiscoveryView: {
+            /** @description Where browsers are sent to log in. */
+            authorization_endpoint: string;
+            /** @description Where browsers are sent to log out. */
+            end_session_endpoint?: string | null;
+            /** @description The issuer. */
+            issuer: string;
+            /** @description Whether it names itself in its answers (RFC 9207). */
+            names_issuer: boolean;
+            /** @description Scopes that it lists. */
+            scopes: string[];
+            /** @description Whether it sends logout tokens. */
+            sends_logout_tokens: boolean;
+            /** @description Where codes are redeemed. */
+            token_endpoint: string;
+            /** @description Where claims about a person are read. */
+            userinfo_endpoint?: string | null;
         };
         /** @description Everything that holds. */
         EffectivePolicyList: {
@@ -4412,8 +5149,19 @@ export interface components {
             /** @description The task. */
             task_id: string;
         };
+        /** @description A group of the provider and the group that it is here. */
+        GroupMappingView: {
+            /** @description The name of the group in the claim. */
+            claim_value: string;
+            /** @description The group here. */
+            group_id: string;
+            /** @description Its name. */
+            group_name: string;
+        };
         /** @description A group. */
         GroupView: {
+            /** @description Whether its members may create projects. */
+            can_create_projects?: boolean;
             /**
              * Format: date-time
              * @description When it was made.
@@ -4637,6 +5385,77 @@ export interface components {
             status: string;
             /** @description The version of the program. */
             version: string;
+        };
+        /** @description Your accounts at identity providers. */
+        IdentityList: {
+            /** @description The accounts, by provider. */
+            items: components["schemas"]["IdentityView"][];
+        };
+        /** @description All identity providers. */
+        IdentityProviderList: {
+            /** @description The providers, by name. */
+            items: components["schemas"]["IdentityProviderView"][];
+        };
+        /** @description An identity provider, without its secret. */
+        IdentityProviderView: {
+            /** @description The path that the provider sends browsers back to: its redirect URI after the address of this server. */
+            callback_path: string;
+            /** @description The id of this installation at the provider. */
+            client_id: string;
+            /** @description Whether a person without an account gets one at the first login. */
+            create_accounts: boolean;
+            /**
+             * Format: date-time
+             * @description When it was created.
+             */
+            created_at: string;
+            /** @description What people see on the login page. */
+            display_name: string;
+            /** @description Whether people can log in by it. */
+            enabled: boolean;
+            /** @description Whether the file of the configuration owns it. Then it is changed there. */
+            from_file: boolean;
+            /** @description The claim that lists the groups of a person. */
+            groups_claim: string;
+            /** @description Whether a secret is stored. */
+            has_secret: boolean;
+            /** @description Its id. */
+            id: string;
+            /** @description The issuer. */
+            issuer: string;
+            /** @description Whether accounts that the directory made by SCIM log in by it. */
+            links_directory: boolean;
+            /** @description The path that the provider sends logout tokens to. */
+            logout_path: string;
+            /** @description Which groups of the provider are which groups here. */
+            mappings: components["schemas"]["GroupMappingView"][];
+            /** @description Its name in addresses. */
+            name: string;
+            /** @description What a login asks for beside `openid`. */
+            scopes: string[];
+            /** @description Values of the claim `acr` that say that the person has shown a second factor. */
+            second_factor_contexts: string[];
+            /**
+             * Format: date-time
+             * @description When it was changed last.
+             */
+            updated_at: string;
+        };
+        /** @description An account of yours at an identity provider. */
+        IdentityView: {
+            /** @description Its id. */
+            id: string;
+            /**
+             * Format: date-time
+             * @description When it was linked.
+             */
+            linked_at: string;
+            /** @description The name of the provider. */
+            provider: string;
+            /** @description What people see of the provider. */
+            provider_title: string;
+            /** @description Your identifier there. */
+            subject: string;
         };
         /** @description An image for sandboxes. */
         ImageBody: {
@@ -4985,6 +5804,76 @@ export interface components {
          * @enum {string}
          */
         JobState: "queued" | "running" | "succeeded" | "failed" | "lost" | "cancelled";
+        /** @description How often things of one kind name a key. */
+        KeyUseView: {
+            /**
+             * Format: int64
+             * @description How many name the key.
+             */
+            count: number;
+            /**
+             * @description The kind of thing.
+             * @example provider keys
+             */
+            kind: string;
+        };
+        /** @description A key of the installation. */
+        KeyView: {
+            /**
+             * Format: date-time
+             * @description The time of its first use.
+             */
+            activates_at: string;
+            /**
+             * Format: date-time
+             * @description The time of its creation.
+             */
+            created_at: string;
+            /** @description Whether it follows from the master key that the installation began with. */
+            derived: boolean;
+            /** @description The key, as a UUID: sealed secrets, hashes of tokens and signed heads name it. */
+            key_id: string;
+            /** @description The public key of a key that signs, hex. */
+            public_key?: string | null;
+            /**
+             * @description What it is for: `master` seals secrets, `signing` signs audit records, `token` stores tokens.
+             * @example master
+             */
+            purpose: string;
+            /**
+             * Format: date-time
+             * @description The time of its end.
+             */
+            retired_at?: string | null;
+            /**
+             * Format: date-time
+             * @description The earliest time of its end; absent while no newer key takes over.
+             */
+            retires_at?: string | null;
+            /**
+             * @description `staged`: every process loads it. `active`: it is used. `retiring`: it still opens. `retired`: its material is destroyed.
+             * @example active
+             */
+            state: string;
+            /** @description Whether it is no key: tokens are stored as SHA-256 alone. */
+            unkeyed: boolean;
+            /** @description What names it. */
+            uses: components["schemas"]["KeyUseView"][];
+            /** @description The version of the master key that wraps it; absent while it is derived. */
+            wrapped_by?: string | null;
+        };
+        /** @description The keys of the installation, and the rotation that is under way. */
+        KeyringView: {
+            /** @description The keys, oldest first. */
+            keys: components["schemas"]["KeyView"][];
+            /**
+             * Format: int64
+             * @description How many secrets and tokens still name an older key.
+             */
+            remaining: number;
+            /** @description Whether a newer key takes over from an older one. */
+            rotating: boolean;
+        };
         /**
          * @description How the lease before a takeover ended.
          * @enum {string}
@@ -5036,8 +5925,44 @@ export interface components {
              */
             total: number;
         };
+        /** @description Begins to link an account of an identity provider to your own. */
+        LinkIdentity: {
+            /** @description The name of the provider. */
+            provider: string;
+        };
+        /** @description A link that was begun. */
+        LinkStarted: {
+            /** @description The address to open in the same browser. */
+            authorization_url: string;
+        };
+        /**
+         * @description How a session was started.
+         * @enum {string}
+         */
+        LoginMethod: "password" | "provider" | "device" | "break_glass";
+        /** @description How people can log in. */
+        LoginOptions: {
+            /** @description Whether passwords of this installation work. */
+            password: boolean;
+            /** @description Identity providers. */
+            providers: components["schemas"]["LoginProvider"][];
+        };
+        /** @description An identity provider on the login page. */
+        LoginProvider: {
+            /** @description What people see. */
+            display_name: string;
+            /** @description The path to open in a browser. */
+            login_path: string;
+            /** @description Its name in addresses. */
+            name: string;
+        };
         /** @description Logs a user in. */
         LoginRequest: {
+            /**
+             * @description The code that the second factor shows, or a recovery code; for a user who has enrolled one.
+             * @example 492039
+             */
+            code?: string | null;
             /** @description The user's handle. */
             handle: string;
             /**
@@ -5048,12 +5973,16 @@ export interface components {
         };
         /** @description The caller, as the system sees it. */
         MeView: {
+            /** @description Whether the caller may create projects. */
+            can_create_projects?: boolean;
             /**
              * @description The currency of all prices and limits, as an ISO 4217 code.
              * @example USD
              */
             currency?: string;
             installation_role?: components["schemas"]["Role"] | null;
+            /** @description Whether the role in the whole installation is withheld until the caller shows a second factor. */
+            needs_second_factor?: boolean;
             /** @description The account. */
             user: components["schemas"]["UserView"];
         };
@@ -5340,6 +6269,30 @@ export interface components {
          * @enum {string}
          */
         OnFailure: "stop" | "continue";
+        /** @description A session that can be used. */
+        OpenSessionView: {
+            /**
+             * Format: date-time
+             * @description When it was started.
+             */
+            created_at: string;
+            /** @description Whether this request belongs to it. */
+            current: boolean;
+            /** @description What its client calls itself. */
+            device?: string | null;
+            /**
+             * Format: date-time
+             * @description When it ends by itself.
+             */
+            expires_at: string;
+            /** @description Its id. */
+            id: string;
+            method?: components["schemas"]["LoginMethod"] | null;
+            /** @description What people see of its identity provider. */
+            provider?: string | null;
+            /** @description The address that it was started from; the network of it for IPv6. */
+            source?: string | null;
+        };
         /** @description A package that a job fetched, or was refused. */
         PackageFetchView: {
             /**
@@ -5440,13 +6393,24 @@ export interface components {
                  * @example key_0192d5c8b6f07cc1a1a3c2b4d5e6f708
                  */
                 id: string;
+                /**
+                 * Format: date-time
+                 * @description When a request last used it, to the minute.
+                 */
+                last_used_at?: string | null;
                 /** @description What the user calls it. */
                 name: string;
+                /** @description The only projects that it opens. */
+                projects?: string[] | null;
+                /** @description Whether it only reads. */
+                read_only?: boolean;
                 /**
                  * Format: date-time
                  * @description When it was revoked.
                  */
                 revoked_at?: string | null;
+                /** @description The only groups of operations that it opens; without them all, but no change of accounts or notification channels. */
+                scopes?: components["schemas"]["ApiScope"][] | null;
             }[];
             /** @description Give this as `cursor` to read on; absent on the last page. */
             next_cursor?: string | null;
@@ -5500,6 +6464,8 @@ export interface components {
         Page_GroupView: {
             /** @description The items, in the order of the list. */
             items: {
+                /** @description Whether its members may create projects. */
+                can_create_projects?: boolean;
                 /**
                  * Format: date-time
                  * @description When it was made.
@@ -5639,6 +6605,35 @@ export interface components {
                 state: string;
                 /** @description To which task. */
                 task_id?: string | null;
+            }[];
+            /** @description Give this as `cursor` to read on; absent on the last page. */
+            next_cursor?: string | null;
+        };
+        /** @description One page of a list. */
+        Page_OpenSessionView: {
+            /** @description The items, in the order of the list. */
+            items: {
+                /**
+                 * Format: date-time
+                 * @description When it was started.
+                 */
+                created_at: string;
+                /** @description Whether this request belongs to it. */
+                current: boolean;
+                /** @description What its client calls itself. */
+                device?: string | null;
+                /**
+                 * Format: date-time
+                 * @description When it ends by itself.
+                 */
+                expires_at: string;
+                /** @description Its id. */
+                id: string;
+                method?: components["schemas"]["LoginMethod"] | null;
+                /** @description What people see of its identity provider. */
+                provider?: string | null;
+                /** @description The address that it was started from; the network of it for IPv6. */
+                source?: string | null;
             }[];
             /** @description Give this as `cursor` to read on; absent on the last page. */
             next_cursor?: string | null;
@@ -5962,6 +6957,8 @@ export interface components {
             items: {
                 /** @description Whether the account may be used. */
                 active: boolean;
+                /** @description Whether the user was given the permission to create projects, groups not counted. */
+                can_create_projects?: boolean;
                 /**
                  * Format: date-time
                  * @description When it was made.
@@ -6267,6 +7264,14 @@ export interface components {
              */
             parked_until?: string | null;
         };
+        /** @description A session that was ended here. */
+        ProviderLogout: {
+            /**
+             * @description The address at which the browser logs out at the identity provider, if the session is of one that has such an
+             *     address.
+             */
+            logout_url?: string | null;
+        };
         /** @description A provider of models. */
         ProviderView: {
             /** @description Its address. */
@@ -6294,6 +7299,26 @@ export interface components {
             provider_id: string;
             /** @description The provider whose answers are kept. */
             recorded_provider?: string | null;
+        };
+        /** @description A public key that verifies signatures of the audit log. */
+        PublicKeyView: {
+            /** @description The key after it, as a UUID. */
+            endorsed_by?: string | null;
+            /** @description The signature of the key after it under this one and its end, Ed25519, hex. */
+            endorsement?: string | null;
+            /** @description The key before it, as a UUID. */
+            introduced_by?: string | null;
+            /** @description The signature of the key before it under this one, Ed25519, hex. Whoever trusts that key can trust this one. */
+            introduction?: string | null;
+            /** @description The key, as a UUID. */
+            key_id: string;
+            /** @description The Ed25519 key, hex. */
+            public_key: string;
+            /**
+             * Format: date-time
+             * @description The end of its use: it signed nothing later.
+             */
+            retired_at?: string | null;
         };
         /** @description One check of a commit. */
         PullRequestCheck: {
@@ -6472,6 +7497,23 @@ export interface components {
             title: string;
             /** @description Its key. */
             unit: string;
+        };
+        /** @description Codes that each stand in for the second factor once. They are shown only here. */
+        RecoveryCodes: {
+            /** @description The codes. */
+            codes: string[];
+        };
+        /** @description Logs an admin in with a link that was made on the host. */
+        RedeemBreakGlass: {
+            /** @description Deletes the second factor, for an admin who has lost it. */
+            delete_second_factor?: boolean;
+            /**
+             * Format: password
+             * @description Sets a new password; the old one stays without it.
+             */
+            new_password?: string | null;
+            /** @description The token of the link that `cynode admin break-glass` printed. */
+            token: string;
         };
         /** @description A project's repository on a forge. */
         RemoteView: {
@@ -6998,6 +8040,38 @@ export interface components {
              */
             version: number;
         };
+        /** @description A token of a directory without its secret. */
+        ScimTokenView: {
+            /**
+             * Format: date-time
+             * @description When it was issued.
+             */
+            created_at: string;
+            /** @description Who issued it. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it stops working.
+             */
+            expires_at: string;
+            /**
+             * @description Its id.
+             * @example sct_0192d5c8b6f07cc1a1a3c2b4d5e6f708
+             */
+            id: string;
+            /**
+             * Format: date-time
+             * @description When the directory last used it, to the minute.
+             */
+            last_used_at?: string | null;
+            /** @description What admins call it. */
+            name: string;
+            /**
+             * Format: date-time
+             * @description When it was revoked.
+             */
+            revoked_at?: string | null;
+        };
         /**
          * @description Names of [`ScopeType`] for the document.
          * @enum {string}
@@ -7050,6 +8124,37 @@ export interface components {
             move: "fail";
             /** @description Why. */
             text: string;
+        };
+        /** @description Shows the code of a second factor. */
+        SecondFactorCode: {
+            /**
+             * @description The six digits that the authenticator shows.
+             * @example 492039
+             */
+            code: string;
+        };
+        /** @description A second factor to be put into an authenticator. It is shown only here. */
+        SecondFactorEnrolment: {
+            /** @description The same as a QR code: an SVG document. */
+            qr_svg: string;
+            /** @description The secret, to be typed where no picture can be read. */
+            secret: string;
+            /** @description The secret with its parameters, as `otpauth://…`. */
+            uri: string;
+        };
+        /** @description The caller's second factor. */
+        SecondFactorView: {
+            /** @description Whether the caller has enrolled one. */
+            enrolled: boolean;
+            /**
+             * Format: int32
+             * @description How many recovery codes are left.
+             */
+            recovery_codes_left: number;
+            /** @description Whether the caller's role in the whole installation needs it. */
+            required: boolean;
+            /** @description Whether this session was started with it. */
+            session_verified: boolean;
         };
         /** @description A tool that a server offers. */
         ServerToolView: {
@@ -7154,6 +8259,21 @@ export interface components {
             /** @description Who logged in. */
             user: components["schemas"]["UserView"];
         };
+        /** @description Sets a sink: a receiver of audit records outside of the installation. Its position stays when it is changed. */
+        SetAuditSink: {
+            /** @description Whether it gets records; it does by default. */
+            enabled?: boolean | null;
+            /**
+             * @description The secret that signs a webhook (`whsec_…`), or the secret access key of an object store. It is stored encrypted and never shown
+             *     again. Without it the stored one stays, if the target does too.
+             */
+            secret?: string | null;
+            /**
+             * @description The receiver. `{"kind":"syslog","transport":"tcp|tls|unix","address":…,"ca_pem":…}`, `{"kind":"webhook","url":…}` or
+             *     `{"kind":"object_store","endpoint":…,"region":…,"bucket":…,"prefix":…,"access_key_id":…}`.
+             */
+            target: Record<string, never>;
+        };
         /** @description Sets a ceiling. */
         SetBudget: {
             /**
@@ -7173,10 +8293,67 @@ export interface components {
             /** @description Whose spending. */
             scope_type: components["schemas"]["BudgetScopeType"];
         };
+        /** @description Says that a group of the provider is a group here. */
+        SetGroupMapping: {
+            /** @description The name of the group in the claim. */
+            claim_value: string;
+            /** @description The group here. */
+            group_id: string;
+        };
         /** @description Gives a group a role in a project. */
         SetGroupRole: {
             /** @description The role; `none` takes it away. */
             role: components["schemas"]["RoleChange"];
+        };
+        /** @description Creates an identity provider or changes it. What is absent of an existing provider stays. */
+        SetIdentityProvider: {
+            /** @description The id of this installation at the provider. */
+            client_id: string;
+            /**
+             * Format: password
+             * @description The secret of this installation at the provider. It is stored encrypted and never shown again. Empty text removes it,
+             *     for a public client.
+             */
+            client_secret?: string | null;
+            /**
+             * @description Whether a person without an account gets one at the first login; `true` by default. A new account has no rights but
+             *     those of its groups.
+             */
+            create_accounts?: boolean | null;
+            /**
+             * @description What people see on the login page.
+             * @example Company account
+             */
+            display_name: string;
+            /** @description Whether people can log in by it; `true` by default. Switching it off ends its sessions at once. */
+            enabled?: boolean | null;
+            /** @description The claim that lists the groups of a person: a name, or a path with dots; `groups` by default. */
+            groups_claim?: string | null;
+            /**
+             * @description The issuer, exactly as its discovery document says. It cannot be changed later.
+             * @example https://id.example.com
+             */
+            issuer: string;
+            /**
+             * @description Whether accounts that the directory made by SCIM log in by it: its subject is their `externalId`. `false` by default. Only
+             *     the provider of the directory's own company may say who its people are.
+             */
+            links_directory?: boolean | null;
+            /**
+             * @description Which groups of the provider are which groups here. It replaces all earlier ones. A group that is not in it gives no
+             *     right.
+             */
+            mappings?: components["schemas"]["SetGroupMapping"][] | null;
+            /**
+             * @description What a login asks for beside `openid`; `profile` and `email` by default. With `offline_access` a provider gives a
+             *     refresh token.
+             */
+            scopes?: string[] | null;
+            /**
+             * @description Values of the claim `acr` that say that the person has shown a second factor; none by default. `mfa`, `otp` or `hwk` in the
+             *     claim `amr` always says so.
+             */
+            second_factor_contexts?: string[] | null;
         };
         /** @description Gives a user a role in a project. */
         SetMember: {
@@ -8092,6 +9269,56 @@ export interface components {
             }[];
         };
         /** @description A list without pagination. */
+        UnpagedList_AuditSinkView: {
+            items: {
+                /** @description Whether it gets records. */
+                enabled: boolean;
+                /** @description The cause of the last failure. */
+                error?: string | null;
+                /**
+                 * Format: int32
+                 * @description Failures since the last delivery.
+                 */
+                failures: number;
+                /**
+                 * Format: date-time
+                 * @description The last delivery of signed heads.
+                 */
+                heads_sent_at?: string | null;
+                /** @description `syslog`, `webhook` or `object_store`. */
+                kind: string;
+                /**
+                 * Format: int64
+                 * @description Records that it has not received.
+                 */
+                lag_records: number;
+                /**
+                 * Format: int64
+                 * @description Age of the oldest record that it has not received.
+                 */
+                lag_seconds: number;
+                /** @description Its name. */
+                name: string;
+                /**
+                 * Format: date-time
+                 * @description The time of the next attempt after a failure.
+                 */
+                retry_at?: string | null;
+                /**
+                 * Format: date-time
+                 * @description The last delivery.
+                 */
+                sent_at?: string | null;
+                /** @description The receiver, without its secret. */
+                target: Record<string, never>;
+                /**
+                 * Format: date-time
+                 * @description The time of its last change.
+                 */
+                updated_at: string;
+            }[];
+        };
+        /** @description A list without pagination. */
         UnpagedList_BudgetStatusView: {
             items: {
                 /** @description Its id. */
@@ -8139,6 +9366,44 @@ export interface components {
                  * @description Tokens that were used.
                  */
                 spent_tokens: number;
+            }[];
+        };
+        /** @description A list without pagination. */
+        UnpagedList_CertificateView: {
+            items: {
+                /**
+                 * Format: int64
+                 * @description Whole days until it expires; negative if it has expired.
+                 */
+                days_left?: number | null;
+                /** @description Host names and addresses that it is valid for. */
+                host_names: string[];
+                /** @description Name of the certificate authority that issued it. */
+                issuer?: string | null;
+                /** @description Kind and size of its key. */
+                key?: string | null;
+                /** @description Name of its holder. */
+                name: string;
+                /**
+                 * Format: date-time
+                 * @description Time until which it is valid.
+                 */
+                not_after?: string | null;
+                /**
+                 * Format: date-time
+                 * @description Time from which on it is valid.
+                 */
+                not_before?: string | null;
+                /** @description Where it comes from. */
+                origin: components["schemas"]["CertificateOrigin"];
+                /** @description SHA-256 of its public key, as join tokens carry that of the authority. */
+                pin?: string | null;
+                /** @description What is wrong with it. */
+                problems: string[];
+                /** @description Serial number in hexadecimal. */
+                serial?: string | null;
+                /** @description What it is used for. */
+                used_for: components["schemas"]["CertificateUse"];
             }[];
         };
         /** @description A list without pagination. */
@@ -8449,6 +9714,40 @@ export interface components {
             }[];
         };
         /** @description A list without pagination. */
+        UnpagedList_ScimTokenView: {
+            items: {
+                /**
+                 * Format: date-time
+                 * @description When it was issued.
+                 */
+                created_at: string;
+                /** @description Who issued it. */
+                created_by: string;
+                /**
+                 * Format: date-time
+                 * @description When it stops working.
+                 */
+                expires_at: string;
+                /**
+                 * @description Its id.
+                 * @example sct_0192d5c8b6f07cc1a1a3c2b4d5e6f708
+                 */
+                id: string;
+                /**
+                 * Format: date-time
+                 * @description When the directory last used it, to the minute.
+                 */
+                last_used_at?: string | null;
+                /** @description What admins call it. */
+                name: string;
+                /**
+                 * Format: date-time
+                 * @description When it was revoked.
+                 */
+                revoked_at?: string | null;
+            }[];
+        };
+        /** @description A list without pagination. */
         UnpagedList_ServerView: {
             items: {
                 /** @description Whether it may be on this machine or in a private network: an admin allowed it and still is one. */
@@ -8681,6 +9980,8 @@ export interface components {
         UpdateGroup: {
             /** @description Users to add. */
             add?: string[];
+            /** @description Whether its members may create projects. */
+            can_create_projects?: boolean | null;
             /** @description Users to take out. */
             remove?: string[];
             role?: components["schemas"]["RoleChange"] | null;
@@ -8744,15 +10045,24 @@ export interface components {
         UpdateUser: {
             /** @description Whether the account may be used. Switching it off ends its sessions at once. */
             active?: boolean | null;
+            /** @description Whether the user may create projects without being an operator of the whole installation. */
+            can_create_projects?: boolean | null;
+            /** @description Deletes the second factor of a user who has lost it, and ends their sessions. */
+            delete_second_factor?: boolean;
             /**
              * Format: password
-             * @description A new password. For somebody else it ends every session, revokes every API key and switches off the channels of
-             *     that user; your own ends your other sessions.
+             * @description A new password for somebody else. It ends every session, revokes every API key and switches off the channels of
+             *     that user. Your own is changed at `/v1/me/password`.
              */
             password?: string | null;
             /** @description Revokes every API key of the user, with or without a new password. */
             revoke_keys?: boolean;
             role?: components["schemas"]["RoleChange"] | null;
+            /**
+             * @description Puts the account under the directory, which knows it by this `userName`; an empty text takes it out.
+             * @example ada@example.com
+             */
+            scim_user_name?: string | null;
         };
         /** @description One call of a model. What was said is not kept. */
         UsageCall: {
@@ -8898,6 +10208,8 @@ export interface components {
         UserView: {
             /** @description Whether the account may be used. */
             active: boolean;
+            /** @description Whether the user was given the permission to create projects, groups not counted. */
+            can_create_projects?: boolean;
             /**
              * Format: date-time
              * @description When it was made.
@@ -9966,6 +11278,102 @@ export interface operations {
             };
         };
     };
+    list_audit_sinks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_AuditSinkView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    set_audit_sink: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetAuditSink"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditSinkView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    delete_audit_sink: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     verify_audit: {
         parameters: {
             query?: never;
@@ -10046,6 +11454,46 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UserView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    redeem_break_glass: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RedeemBreakGlass"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BrowserSessionView"];
+                };
+            };
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionView"];
                 };
             };
             /** @description Why it was not done, and what to do next */
@@ -10161,6 +11609,34 @@ export interface operations {
             };
         };
     };
+    list_certificates: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_CertificateView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     list_threads: {
         parameters: {
             query?: {
@@ -10211,6 +11687,137 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UnpagedList_ChatTurn"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    begin_device_login: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeviceLoginRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceLoginCodes"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    redeem_device_code: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeviceTokenRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceTokenAnswer"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_device_login: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                code: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceLoginView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    decide_device_login: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                code: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DecideDeviceLogin"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceLoginView"];
                 };
             };
             /** @description Why it was not done, and what to do next */
@@ -10625,6 +12232,132 @@ export interface operations {
             };
         };
     };
+    list_identity_providers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IdentityProviderList"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    set_identity_provider: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetIdentityProvider"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IdentityProviderView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    delete_identity_provider: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    test_identity_provider: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DiscoveryView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     list_inbox: {
         parameters: {
             query?: never;
@@ -10760,6 +12493,53 @@ export interface operations {
             };
         };
     };
+    get_keyring: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyringView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    login_options: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginOptions"];
+                };
+            };
+        };
+    };
     me: {
         parameters: {
             query?: never;
@@ -10775,6 +12555,322 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["MeView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_identities: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IdentityList"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    link_identity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LinkIdentity"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkStarted"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    unlink_identity: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                identity: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    change_password: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChangePassword"];
+            };
+        };
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_second_factor: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecondFactorView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    begin_second_factor: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BeginSecondFactor"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecondFactorEnrolment"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    confirm_second_factor: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecondFactorCode"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecoveryCodes"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    delete_second_factor: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeleteSecondFactor"];
+            };
+        };
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    issue_recovery_codes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecondFactorCode"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecoveryCodes"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    verify_second_factor: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecondFactorCode"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecondFactorView"];
                 };
             };
             /** @description Why it was not done, and what to do next */
@@ -13723,6 +15819,137 @@ export interface operations {
             };
         };
     };
+    list_scim_tokens: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_ScimTokenView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    create_scim_token: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateScimToken"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedScimToken"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    revoke_scim_token: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                scim_token: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScimTokenView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_sessions: {
+        parameters: {
+            query?: {
+                /** @description Only the sessions of this user, for an admin of the installation; your own by default. */
+                user_id?: string;
+                /** @description The `next_cursor` of the previous page. */
+                cursor?: string;
+                /** @description Maximum number of items, 1 to 200; 50 by default. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_OpenSessionView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     login: {
         parameters: {
             query?: never;
@@ -13771,6 +15998,68 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    provider_logout: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProviderLogout"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    end_session: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                session: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -14112,6 +16401,88 @@ export interface operations {
                 content: {
                     "application/problem+json": components["schemas"]["ProblemDetails"];
                 };
+            };
+        };
+    };
+    backchannel_logout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                provider: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-www-form-urlencoded": string;
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    finish_provider_login: {
+        parameters: {
+            query?: {
+                /** @description The state of the login. */
+                state?: string;
+                /** @description The code. */
+                code?: string;
+                /** @description The issuer (RFC 9207). */
+                iss?: string;
+                /** @description Why the provider refused. */
+                error?: string;
+            };
+            header?: never;
+            path: {
+                provider: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    start_provider_login: {
+        parameters: {
+            query?: {
+                /** @description The path of the console that the login returns to. */
+                return_to?: string;
+            };
+            header?: never;
+            path: {
+                provider: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };

@@ -1,7 +1,14 @@
 /** Looks at the signed heads of the audit log, judges them, and keeps in this browser what was proven. */
 
 import { queryOptions } from "@tanstack/react-query";
-import { type CheckedProof, type Checkpoint, findMissingCrypto, verifyProof } from "../logic/audit";
+import {
+  type CallProof,
+  type CheckedProof,
+  type Checkpoint,
+  findMissingCrypto,
+  findTrustedKeys,
+  verifyProof,
+} from "../logic/audit";
 import { fromHex, verifyConsistency } from "../logic/merkle";
 import {
   ALARMS,
@@ -90,9 +97,10 @@ async function lookAtHeads(answer: AuditHeads): Promise<WitnessReport> {
     isKept: true,
   };
   if (report.unable) return report;
-  if (witness.public_key !== null && witness.public_key !== answer.public_key) {
+  const trusted = await findTrustedKeys(witness.public_key ?? answer.public_key, answer.public_keys ?? []);
+  if (!trusted.has(answer.public_key)) {
     report.alarms.push(
-      "Another key signs the log than the one that this browser knows. Whoever holds the new key can have rewritten everything.",
+      "Another key signs the log than the one that this browser knows, and that one did not introduce it. Whoever holds the new key can have rewritten everything.",
     );
     return report;
   }
@@ -100,15 +108,26 @@ async function lookAtHeads(answer: AuditHeads): Promise<WitnessReport> {
   if (registry) report.alarms.push(registry);
   const listed = new Set<string>();
   for (const head of answer.heads) {
-    const verdict = await judgeChain(head, witness, answer.public_key);
+    const verdict = await judgeChain(head, witness, keyOf(answer, head, trusted));
     if (verdict) report.verdicts.push(verdict);
     listed.add(head.chain_id);
   }
   const unlisted = Object.values(witness.chains).filter((seen) => !listed.has(toChainId(seen.chain)));
-  report.verdicts.push(...(await judgeUnlisted(unlisted, answer)));
-  const look = { public_key: answer.public_key, registry: answer.registry_head, verdicts: report.verdicts };
+  report.verdicts.push(...(await judgeUnlisted(unlisted, answer, trusted)));
+  const look = {
+    public_key: answer.public_key,
+    trusted_keys: trusted,
+    registry: answer.registry_head,
+    verdicts: report.verdicts,
+  };
   report.isKept = writeWitness(keepHeads(readWitness(), look, new Date().toISOString()));
   return report;
+}
+
+/** Returns the key that a head names, if it is trusted; otherwise the present one, with which the head is not genuine. */
+function keyOf(answer: AuditHeads, head: ChainHead, trusted: ReadonlySet<string>): string {
+  const named = answer.public_keys?.find((key) => key.key_id === head.checkpoint?.key_id);
+  return named && trusted.has(named.public_key) ? named.public_key : answer.public_key;
 }
 
 async function judgeChain(head: ChainHead, witness: Witness, publicKey: string): Promise<HeadVerdict | null> {
@@ -125,7 +144,11 @@ async function judgeChain(head: ChainHead, witness: Witness, publicKey: string):
 }
 
 /** Chains that were seen and are not in the list: gone, or too old for a list that has an end. */
-async function judgeUnlisted(chains: readonly SeenHead[], answer: AuditHeads): Promise<HeadVerdict[]> {
+async function judgeUnlisted(
+  chains: readonly SeenHead[],
+  answer: AuditHeads,
+  trusted: ReadonlySet<string>,
+): Promise<HeadVerdict[]> {
   if (answer.complete) return chains.map((seen) => judgeMissing(seen, null));
   const verdicts: HeadVerdict[] = [];
   for (const seen of chains.slice(-MAX_SINGLE_CHAINS)) {
@@ -134,7 +157,7 @@ async function judgeUnlisted(chains: readonly SeenHead[], answer: AuditHeads): P
       const single = await unwrap(api.GET("/v1/audit/head", { params: { query } }));
       const head = single.heads[0];
       const witness = { ...EMPTY_WITNESS, chains: { [seen.chain]: seen } };
-      const verdict = head ? await judgeChain(head, witness, answer.public_key) : judgeMissing(seen, null);
+      const verdict = head ? await judgeChain(head, witness, keyOf(answer, head, trusted)) : judgeMissing(seen, null);
       if (verdict) verdicts.push(verdict);
     } catch (error) {
       if (!(error instanceof Problem) || error.status !== 404) throw error;
@@ -165,12 +188,11 @@ export interface Relation {
   seen: SeenHead | null;
 }
 
-async function relate(checkpoint: Checkpoint): Promise<Relation> {
+async function relate(checkpoint: Checkpoint, key: string): Promise<Relation> {
   const witness = readWitness();
   const seen = witness.chains[checkpoint.chain] ?? null;
   if (!seen) return { passed: true, words: "This browser has not seen a head of this chain before.", seen };
   if (checkpoint.size > seen.size) {
-    const key = witness.public_key ?? "";
     const verdict = await judgeHead(seen, checkpoint, key, proveGrowth);
     return { passed: verdict.state === "grown", words: verdict.words, seen };
   }
@@ -191,10 +213,15 @@ export const verifiedCallQuery = (call: string) =>
       const proofs = await client.fetchQuery({ ...proofQuery(call), staleTime: 0 });
       const unable = await findMissingCrypto();
       if (unable) return { unable, proofs: [] };
-      const key = readWitness().public_key;
+      const pinned = readWitness().public_key;
+      const isPinned = proofs.every((proof) => pinned === null || proof.public_key === pinned);
+      const keys = isPinned ? [] : ((await client.fetchQuery(auditHeadsQuery)).public_keys ?? []);
+      const trusted = await findTrustedKeys(pinned ?? "", keys);
+      const keyFor = (proof: CallProof) =>
+        pinned === null || trusted.has(proof.public_key) ? proof.public_key : pinned;
       const checked = proofs.map(async (proof) => ({
-        ...(await verifyProof(proof, key ?? proof.public_key)),
-        relation: await relate(proof.checkpoint).catch((error: unknown) => ({
+        ...(await verifyProof(proof, keyFor(proof))),
+        relation: await relate(proof.checkpoint, keyFor(proof)).catch((error: unknown) => ({
           passed: false,
           words: `The server gave no proof that this head and the last one seen belong together: ${error instanceof Error ? error.message : String(error)}`,
           seen: null,

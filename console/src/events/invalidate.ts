@@ -29,12 +29,21 @@ const TASK_STATE_KINDS = new Set(["task.started", "task.completed", "task.failed
 
 /** What the pages below `/settings` and the schedules read, by the area of an event. */
 const ADMIN_KEYS: Record<string, QueryKey[]> = {
+  certificate: [["certificates"]],
   setting: [["settings"]],
   preference: [["preferences"]],
   policy: [["policies"], ["preferences"]],
   user: [["users"], ["api-keys"]],
   group: [["groups"]],
+  identity_provider: [["identity-providers"]],
+  identity: [["identities"], ["groups"], ["me"]],
+  session: [["sessions"]],
+  device_login: [["sessions"]],
   api_key: [["api-keys"]],
+  second_factor: [["me"]],
+  recovery_codes: [["me"]],
+  recovery_code: [["me"]],
+  scim_token: [["scim-tokens"]],
   notification_channel: [["notifications"]],
   notification: [["notifications"]],
   skill: [["skills"]],

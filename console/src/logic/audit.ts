@@ -231,8 +231,62 @@ export function checkpointPayload(checkpoint: Omit<Checkpoint, "signature">): By
 
 /** Returns whether the key signed the checkpoint as it is. */
 export async function verifyCheckpoint(checkpoint: Checkpoint, publicKey: string): Promise<boolean> {
+  return verifySignature(checkpointPayload(checkpoint), checkpoint.signature, publicKey);
+}
+
+/** A public key of the installation, with the signatures of the keys before and after it. */
+export interface PublicKey {
+  key_id: string;
+  public_key: string;
+  retired_at?: string | null;
+  introduced_by?: string | null;
+  introduction?: string | null;
+  endorsed_by?: string | null;
+  endorsement?: string | null;
+}
+
+const INTRODUCTION_DOMAIN = "cynode/audit/next-key/v1\0";
+const ENDORSEMENT_DOMAIN = "cynode/audit/retired-key/v1\0";
+
+/**
+ * Returns the keys that follow from one that is trusted: it signed them as its successor or its predecessor, or a key between them did.
+ * Signing keys are rotated, and whoever only writes to the database cannot add one.
+ */
+export async function findTrustedKeys(trusted: string, keys: readonly PublicKey[]): Promise<ReadonlySet<string>> {
+  const found = new Set([trusted]);
+  for (let size = 0; size !== found.size; ) {
+    size = found.size;
+    for (const key of keys) {
+      if (!found.has(key.public_key) && (await isSignedBy(key, found, keys))) found.add(key.public_key);
+    }
+  }
+  return found;
+}
+
+async function isSignedBy(key: PublicKey, trusted: ReadonlySet<string>, keys: readonly PublicKey[]): Promise<boolean> {
+  const signer = (id: string | null | undefined) =>
+    keys.find((other) => other.key_id === id && trusted.has(other.public_key));
+  const payload = (domain: string) =>
+    new ByteWriter().bytes(encoder.encode(domain)).uuid(key.key_id).bytes(fromHex(key.public_key, 32));
+  const [before, after] = [signer(key.introduced_by), signer(key.endorsed_by)];
+  try {
+    if (before && key.introduction) {
+      const signed = payload(INTRODUCTION_DOMAIN).finish();
+      if (await verifySignature(signed, key.introduction, before.public_key)) return true;
+    }
+    if (after && key.endorsement && key.retired_at) {
+      const signed = payload(ENDORSEMENT_DOMAIN).time(key.retired_at).finish();
+      return await verifySignature(signed, key.endorsement, after.public_key);
+    }
+  } catch {
+    // What cannot be read is not signed.
+  }
+  return false;
+}
+
+async function verifySignature(payload: Bytes, signature: string, publicKey: string): Promise<boolean> {
   const key = await crypto.subtle.importKey("raw", fromHex(publicKey, 32), "Ed25519", false, ["verify"]);
-  return crypto.subtle.verify("Ed25519", key, fromHex(checkpoint.signature, 64), checkpointPayload(checkpoint));
+  return crypto.subtle.verify("Ed25519", key, fromHex(signature, 64), payload);
 }
 
 /** Why this browser cannot check proofs; null when it can. */

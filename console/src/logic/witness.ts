@@ -181,6 +181,8 @@ function parseRegistry(text: string): { number: number; link: string } | null {
 /** What looking at the heads of the server showed. */
 export interface Look {
   public_key: string;
+  /** Every key that follows from the one that this browser trusts. */
+  trusted_keys?: ReadonlySet<string>;
   registry: string;
   verdicts: readonly HeadVerdict[];
 }
@@ -190,7 +192,8 @@ export interface Look {
  * have looked further meanwhile, so `witness` is read anew just before.
  */
 export function keepHeads(witness: Witness, look: Look, now: string): Witness {
-  if (witness.public_key !== null && witness.public_key !== look.public_key) return witness;
+  const isTrusted = witness.public_key === look.public_key || look.trusted_keys?.has(look.public_key);
+  if (witness.public_key !== null && !isTrusted) return witness;
   const chains = { ...witness.chains };
   for (const { chain, state, offered } of look.verdicts) {
     const isProven = state === "first" || state === "grown" || state === "same";

@@ -5,9 +5,17 @@ import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
 import { Form } from "react-aria-components";
 import { api, makeKey, type Schema, unwrap } from "../api/client";
-import { meQuery } from "../api/queries";
+import { meQuery, projectsQuery } from "../api/queries";
 import { apiKeysQuery } from "../api/queries-admin";
-import { type ApiKey, describeKey, LIFETIMES } from "../logic/api-keys";
+import {
+  API_SCOPES,
+  type ApiKey,
+  describeKey,
+  describeLimits,
+  type KeyLimits,
+  LIFETIMES,
+  toLimitRequest,
+} from "../logic/api-keys";
 import { formatDay, formatTime } from "../logic/format";
 import {
   Action,
@@ -30,6 +38,7 @@ import { useKeys } from "../ui/keys";
 import { Person } from "../ui/person";
 import { ConfirmLayer, SecretOnce } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
+import { Tick } from "../ui/switch";
 
 export function ApiKeysPage() {
   const { user, create } = useSearch({ from: "/settings/keys" });
@@ -68,7 +77,7 @@ export function ApiKeysPage() {
               </Link>
             </>
           ) : (
-            "A program with a key acts in your name, with your rights."
+            "A program with a key acts in your name, within what the key opens."
           )
         }
       >
@@ -89,7 +98,7 @@ export function ApiKeysPage() {
                 !create && (
                   <Empty title="You have no API key.">
                     <p className="text-muted">A script or another program needs one to use the API in your name.</p>
-                    <Command line="cynork api-key create ci --days 90" />
+                    <Command line="cynork api-key create ci --days 90 --scope tasks" />
                     <div>
                       <Action tone="primary" onPress={() => setCreate(true)}>
                         Create API key
@@ -160,7 +169,8 @@ function Row({
         <Id id={apiKey.id} />
       </span>
       <span className="text-meta text-muted">
-        created <Age at={apiKey.created_at} ago />
+        {describeLimits(apiKey)}. {apiKey.last_used_at ? "Used " : "Never used"}
+        {apiKey.last_used_at && <Age at={apiKey.last_used_at} ago />}, created <Age at={apiKey.created_at} ago />
         {apiKey.revoked_at ? (
           <span title={formatTime(apiKey.revoked_at)}>, revoked {formatDay(apiKey.revoked_at)}</span>
         ) : apiKey.expires_at ? (
@@ -208,6 +218,7 @@ function CreateForm({ onClose }: { onClose: () => void }) {
   const client = useQueryClient();
   const [name, setName] = useState("");
   const [days, setDays] = useState("90");
+  const [limits, setLimits] = useState<KeyLimits>({ scopes: [], isReadOnly: false, projects: [] });
   // The same key for each try of the same draft: an API key is created once.
   const [key, setKey] = useState(makeKey);
   const [created, setCreated] = useState<Schema["CreatedApiKey"] | null>(null);
@@ -216,7 +227,11 @@ function CreateForm({ onClose }: { onClose: () => void }) {
       unwrap(
         api.POST("/v1/api-keys", {
           params: { header: { "Idempotency-Key": key } },
-          body: { name: name.trim(), ...(days === "" ? {} : { expires_in_days: Number(days) }) },
+          body: {
+            name: name.trim(),
+            ...(days === "" ? {} : { expires_in_days: Number(days) }),
+            ...toLimitRequest(limits),
+          },
         }),
       ),
     onSuccess: setCreated,
@@ -265,6 +280,13 @@ function CreateForm({ onClose }: { onClose: () => void }) {
           options={LIFETIMES}
         />
       </div>
+      <LimitFields
+        limits={limits}
+        onChange={(next) => {
+          setLimits(next);
+          setKey(makeKey());
+        }}
+      />
       {create.error && <ProblemNote error={create.error} />}
       <div className="flex flex-wrap gap-2">
         <Action type="submit" tone="primary" reason={reason}>
@@ -275,5 +297,59 @@ function CreateForm({ onClose }: { onClose: () => void }) {
         </Action>
       </div>
     </Form>
+  );
+}
+
+/** Returns the list with the value, or without it. */
+function withValue<T>(list: readonly T[], value: T, isIn: boolean): T[] {
+  return isIn ? [...list, value] : list.filter((it) => it !== value);
+}
+
+function LimitFields({ limits, onChange }: { limits: KeyLimits; onChange: (limits: KeyLimits) => void }) {
+  const projects = useQuery(projectsQuery);
+  return (
+    <>
+      <fieldset className="grid gap-1">
+        <legend className="font-medium">What it opens</legend>
+        <p className="text-meta text-muted">
+          Without a tick it opens everything that you may do, but changes neither accounts nor notification channels.
+        </p>
+        <div className="grid gap-x-4 small:grid-cols-2">
+          {API_SCOPES.map((scope) => (
+            <Tick
+              key={scope.value}
+              label={scope.name}
+              isTicked={limits.scopes.includes(scope.value)}
+              onChange={(isTicked) => onChange({ ...limits, scopes: withValue(limits.scopes, scope.value, isTicked) })}
+            />
+          ))}
+        </div>
+        <Tick
+          label="It only reads"
+          isTicked={limits.isReadOnly}
+          onChange={(isReadOnly) => onChange({ ...limits, isReadOnly })}
+        />
+      </fieldset>
+      {projects.data && projects.data.items.length > 0 && (
+        <fieldset className="grid gap-1">
+          <legend className="font-medium">Projects</legend>
+          <p className="text-meta text-muted">
+            Without a tick it opens all of yours. A key of some projects has no role in the installation.
+          </p>
+          <div className="grid max-h-[240px] gap-x-4 overflow-auto small:grid-cols-2">
+            {projects.data.items.map((project) => (
+              <Tick
+                key={project.id}
+                label={<Foreign text={project.slug} />}
+                isTicked={limits.projects.includes(project.id)}
+                onChange={(isTicked) =>
+                  onChange({ ...limits, projects: withValue(limits.projects, project.id, isTicked) })
+                }
+              />
+            ))}
+          </div>
+        </fieldset>
+      )}
+    </>
   );
 }

@@ -5,6 +5,7 @@ import { RefreshCw } from "lucide-react";
 import { doctorQuery } from "../api/queries-chat";
 import { CHECK_WORDS, orderChecks } from "../logic/doctor";
 import { Action, Loaded, Page, PageHead } from "../ui/basic";
+import { Certificates } from "../ui/certificates";
 import { CheckList } from "../ui/checks";
 import { usePageCommand } from "../ui/copy";
 import { SettingsNav } from "../ui/settings-nav";
@@ -30,6 +31,7 @@ export function DoctorPage() {
               </p>
             )}
             <CheckList checks={orderChecks(data.checks)} />
+            {data.whole && <Certificates />}
           </div>
         )}
       </Loaded>

@@ -18,6 +18,7 @@ import { RoleChoice } from "../ui/role-choice";
 import { ADMINS_ONLY, ListHead, RowLines, RowLink } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
 import { Split, useRowKeys } from "../ui/split";
+import { Switch } from "../ui/switch";
 import { UndoBar } from "../ui/undo";
 
 type Group = Schema["GroupView"];
@@ -250,6 +251,21 @@ function GroupDetail({ group, reason }: { group: Group; reason: string | null })
                 body: { role },
                 words: `The role of the group is ${role} now.`,
                 undo: { role: group.role ?? "none" },
+              })
+            }
+          />
+        </div>
+        <div className="flex items-center gap-3">
+          <span>Its members may create projects</span>
+          <Switch
+            label={`Whether members of ${group.name} may create projects`}
+            isOn={group.can_create_projects ?? false}
+            reason={blocked}
+            onChange={(isOn) =>
+              update.mutate({
+                body: { can_create_projects: isOn },
+                words: isOn ? "Its members may create projects now." : "Its members create no projects any more.",
+                undo: { can_create_projects: !isOn },
               })
             }
           />

@@ -13,11 +13,12 @@ import { quoteShell } from "../logic/text";
 import { Action, Age, Facts, Foreign, Id, Loaded, Page, ProblemNote, SectionHead, Sign } from "../ui/basic";
 import { usePageCommand } from "../ui/copy";
 import { Choice, Field } from "../ui/fields";
+import { Layer } from "../ui/layer";
 import { RoleChoice } from "../ui/role-choice";
 import { ADMINS_ONLY, ConfirmLayer, ListHead, RowLines, RowLink } from "../ui/rows";
 import { SettingsNav } from "../ui/settings-nav";
 import { Split, useRowKeys } from "../ui/split";
-import { Tick } from "../ui/switch";
+import { Switch } from "../ui/switch";
 import { UndoBar } from "../ui/undo";
 
 type User = Schema["UserView"];
@@ -196,7 +197,7 @@ function UserContent({ user, reason }: { user: User; reason: string | null }) {
   const client = useQueryClient();
   const me = useQuery(meQuery);
   const groups = useQuery(groupsQuery);
-  const [asks, setAsks] = useState<"disable" | "password" | "keys" | null>(null);
+  const [asks, setAsks] = useState<"disable" | "password" | "keys" | "factor" | "directory" | null>(null);
   const [done, setDone] = useState<{ words: string; undo: Schema["UpdateUser"] | null } | null>(null);
   const update = useMutation({
     mutationFn: ({ body }: { body: Schema["UpdateUser"]; words: string; undo: Schema["UpdateUser"] | null }) =>
@@ -258,12 +259,37 @@ function UserContent({ user, reason }: { user: User; reason: string | null }) {
           }
         />
       </div>
+      <div className="flex items-center gap-3">
+        <span>May create projects</span>
+        <Switch
+          label={`Whether ${user.handle} may create projects`}
+          isOn={user.can_create_projects ?? false}
+          reason={blocked}
+          onChange={(isOn) =>
+            update.mutate({
+              body: { can_create_projects: isOn },
+              words: isOn ? `${user.handle} may create projects now.` : `${user.handle} creates no projects any more.`,
+              undo: { can_create_projects: !isOn },
+            })
+          }
+        />
+      </div>
       <ProjectRole key={user.id} user={user} />
       <section className="grid grid-cols-1 gap-3">
         <SectionHead>Access</SectionHead>
         <div className="flex flex-wrap gap-2">
-          <Action onPress={() => setAsks("password")} reason={reason}>
-            Set password…
+          {!isMe && (
+            <>
+              <Action onPress={() => setAsks("password")} reason={reason}>
+                Set password…
+              </Action>
+              <Action onPress={() => setAsks("factor")} reason={reason}>
+                Delete second factor…
+              </Action>
+            </>
+          )}
+          <Action onPress={() => setAsks("directory")} reason={reason}>
+            Directory…
           </Action>
           <Action onPress={() => setAsks("keys")} reason={reason}>
             Revoke all API keys…
@@ -284,12 +310,24 @@ function UserContent({ user, reason }: { user: User; reason: string | null }) {
           )}
         </div>
         <p className="flex flex-wrap gap-x-4 gap-y-1">
+          {isMe && (
+            <Link to="/settings/security" className="text-accent underline underline-offset-2">
+              Password and second factor
+            </Link>
+          )}
           <Link
             to="/settings/keys"
             search={isMe ? {} : { user: user.id }}
             className="text-accent underline underline-offset-2"
           >
             API keys
+          </Link>
+          <Link
+            to="/settings/sessions"
+            search={isMe ? {} : { user: user.id }}
+            className="text-accent underline underline-offset-2"
+          >
+            Sessions
           </Link>
           <Link
             to="/settings/preferences"
@@ -304,14 +342,41 @@ function UserContent({ user, reason }: { user: User; reason: string | null }) {
       {asks === "password" && (
         <PasswordLayer
           user={user}
-          isMe={isMe}
           pending={update.isPending}
           error={update.error}
           onClose={() => setAsks(null)}
-          onSet={(password, revokes) =>
+          onSet={(password) => update.mutate({ body: { password }, words: "The new password works.", undo: null })}
+        />
+      )}
+      {asks === "factor" && (
+        <ConfirmLayer
+          title="Delete second factor"
+          action="Delete second factor"
+          keep="Keep second factor"
+          pending={update.isPending}
+          error={update.error}
+          onClose={() => setAsks(null)}
+          onConfirm={() =>
+            update.mutate({ body: { delete_second_factor: true }, words: "The second factor is deleted.", undo: null })
+          }
+        >
+          <p>
+            For <Foreign text={user.handle} />, who has lost it. Make sure that it is them who asks: afterwards the
+            password alone is enough. Every session of theirs ends.
+          </p>
+        </ConfirmLayer>
+      )}
+      {asks === "directory" && (
+        <DirectoryLayer
+          user={user}
+          pending={update.isPending}
+          error={update.error}
+          onClose={() => setAsks(null)}
+          onSet={(name) =>
             update.mutate({
-              body: { password, ...(revokes ? { revoke_keys: true } : {}) },
-              words: "The new password works.",
+              body: { scim_user_name: name },
+              words:
+                name === "" ? "The directory does not see the account any more." : "The directory has the account.",
               undo: null,
             })
           }
@@ -414,21 +479,18 @@ function ProjectRole({ user }: { user: User }) {
 
 function PasswordLayer({
   user,
-  isMe,
   pending,
   error,
   onSet,
   onClose,
 }: {
   user: User;
-  isMe: boolean;
   pending: boolean;
   error: unknown;
-  onSet: (password: string, revokes: boolean) => void;
+  onSet: (password: string) => void;
   onClose: () => void;
 }) {
   const [password, setPassword] = useState("");
-  const [revokes, setRevokes] = useState(false);
   const isShort = password.length < MIN_PASSWORD_CHARS;
   return (
     <ConfirmLayer
@@ -439,12 +501,10 @@ function PasswordLayer({
       error={error}
       reason={isShort ? `Write at least ${MIN_PASSWORD_CHARS} characters` : null}
       onClose={onClose}
-      onConfirm={() => onSet(password, revokes)}
+      onConfirm={() => onSet(password)}
     >
       <p>
-        {isMe
-          ? "Your other sessions end at once; this one stays."
-          : "Every session of this person ends, every API key is revoked, and their notification channels are switched off."}
+        Every session of this person ends, every API key is revoked, and their notification channels are switched off.
       </p>
       <Field
         label="New password"
@@ -455,7 +515,46 @@ function PasswordLayer({
         description={`At least ${MIN_PASSWORD_CHARS} characters.`}
         autoFocus
       />
-      {isMe && <Tick label="Revoke my API keys, too" isTicked={revokes} onChange={setRevokes} />}
     </ConfirmLayer>
+  );
+}
+
+function DirectoryLayer({
+  user,
+  pending,
+  error,
+  onSet,
+  onClose,
+}: {
+  user: User;
+  pending: boolean;
+  error: unknown;
+  onSet: (name: string) => void;
+  onClose: () => void;
+}) {
+  const [name, setName] = useState(user.email ?? "");
+  return (
+    <Layer title={`Directory and ${user.handle}`} isOpen onClose={onClose}>
+      <p>
+        The directory sees and changes this account if it knows its user name there. It can then disable it, which ends
+        every session and key at once.
+      </p>
+      <Field
+        label="User name in the directory"
+        value={name}
+        onChange={setName}
+        autoFocus
+        description="Empty takes the account out of the directory."
+      />
+      {error ? <ProblemNote error={error} /> : null}
+      <div className="flex flex-wrap gap-2">
+        <Action tone="primary" onPress={() => onSet(name.trim())} reason={pending ? "It is being sent" : null}>
+          {name.trim() === "" ? "Take it out" : "Hand it over"}
+        </Action>
+        <Action tone="quiet" onPress={onClose}>
+          Cancel
+        </Action>
+      </div>
+    </Layer>
   );
 }

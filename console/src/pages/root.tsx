@@ -1,7 +1,7 @@
 /** The whole window: the login, or the frame with a page. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useRouter } from "@tanstack/react-router";
+import { Outlet, useLocation, useRouter } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 import type { Schema } from "../api/client";
 import { Problem } from "../api/problem";
@@ -14,7 +14,15 @@ import { Frame } from "../ui/frame";
 import { LiveProvider } from "../ui/live";
 import { Login } from "./login";
 
+/** The page of a link that logs an admin in when the usual way is closed. It stands outside of the frame. */
+export const BREAK_GLASS_PATH = "/break-glass";
+
 export function Root() {
+  const { pathname } = useLocation();
+  return pathname === BREAK_GLASS_PATH ? <Outlet /> : <Window />;
+}
+
+function Window() {
   const me = useQuery(meQuery);
   // What was on screen stays below the login, so that nothing that was typed is lost when a session ends.
   const known = useRef<Schema["MeView"] | null>(null);

@@ -63,7 +63,7 @@ const PLACES: Place[] = [
 ];
 
 /** Pages outside of the navigation. */
-const UNLISTED_PLACES: Record<string, string> = { welcome: "First steps" };
+const UNLISTED_PLACES: Record<string, string> = { welcome: "First steps", device: "Log a device in" };
 
 /** Pages below `/settings` by their last part. Schedules stand beside them. */
 const SETTINGS_NAMES = new Map<string, string>(SETTINGS_PAGES.map((page) => [page.to.replace(/^.*\//, ""), page.name]));
@@ -102,12 +102,16 @@ export function Frame({ me }: { me: Schema["MeView"] }) {
   const isAtSchedules = useLocation({ select: (location) => location.pathname === "/schedules" });
 
   const logOut = useCallback(async () => {
-    await unwrap(api.DELETE("/v1/sessions/current", {})).catch(() => undefined);
+    // A session of an identity provider is ended there, too, where the provider can do so.
+    const ended = await unwrap(api.POST("/v1/sessions/current/provider-logout", {})).catch(async () => {
+      await unwrap(api.DELETE("/v1/sessions/current", {})).catch(() => undefined);
+      return null;
+    });
     await releaseAtLogout();
     // Nobody is logged in to a recording; the bar says so.
     if (__DEMO__) return;
     client.clear();
-    window.location.assign("/");
+    window.location.assign(ended?.logout_url ?? "/");
   }, [client]);
 
   const copyCynork = () => {
@@ -375,7 +379,9 @@ function AccountItems({ me, onLogOut }: { me: Schema["MeView"]; onLogOut: () => 
       }}
     >
       <MenuItem isDisabled className="px-2.5 py-1.5 text-meta text-muted" textValue={me.user.handle}>
-        {me.user.display_name} · {me.installation_role ?? "no role in the installation"}
+        {me.user.display_name} ·{" "}
+        {me.installation_role ??
+          (me.needs_second_factor ? "role withheld until you have a second factor" : "no role in the installation")}
       </MenuItem>
       <Separator className="my-1 border-line border-t" />
       {THEMES.map((entry) => (
