@@ -59,14 +59,14 @@ wait_for() {
     return 1
 }
 
-# start_server: a server on $address and $internal. Sets $server_pid.
+# start_server: a server on $address and $internal. Sets $server_pid. With scheme=https the proof configures TLS and CURL_CA_BUNDLE before.
 start_server() {
     export CYNODE_STORAGE_DIRECTORY=$work/storage
     [ -f "$work/storage/master.key" ] || "$cynode" admin master-key "$work/storage/master.key" >/dev/null
     "$cynode" serve --set server.listen="$address" --set server.internal_listen="$internal" 2>>"$work/serve.log" &
     server_pid=$!
     pids+=("$server_pid")
-    wait_for "http://$address/readyz"
+    wait_for "${scheme:-http}://$address/readyz"
 }
 
 # serve_over_a_real_cluster: a durable cluster, migrated, and a server over it.
@@ -89,7 +89,8 @@ engine_program() {
     case $program in
     *.js)
         dir=$(dirname "$(dirname "$program")")
-        find "$dir" "$dir"/../restate-server-* -type f -path '*/bin/restate-server' 2>/dev/null | head -n 1
+        # npm puts the program of a machine's kind below the package or beside it.
+        (shopt -s nullglob && find "$dir" "$dir"/../restate-server-* -type f -path '*/bin/restate-server' -print -quit)
         ;;
     *) echo "$program" ;;
     esac
@@ -128,7 +129,7 @@ proof_with_manager() {
 
 # api METHOD PATH [BODY]: a call of the user's interface as the admin; prints the answer, fails on anything but success.
 api() {
-    curl -sS --fail-with-body -X "$1" "http://$address$2" -H "Authorization: Bearer $admin_token" \
+    curl -sS --fail-with-body -X "$1" "${scheme:-http}://$address$2" -H "Authorization: Bearer $admin_token" \
         -H 'Content-Type: application/json' ${3:+-d "$3"}
 }
 

@@ -842,8 +842,8 @@ def files_below(folder, left_out):
 @attack("L2", attacker="another account of the machine", tried="logs, tokens and keys of `cynode up`")
 def read_data_directory(world):
     fresh = Fresh.with_people(world)
-    # What is shown to every sandbox anyway.
-    shown = {str(fresh.data / "node" / name) for name in ("agents", "sandboxes")}
+    # What is shown to every sandbox anyway, and the released programs where their users cannot reach them elsewhere.
+    shown = {str(fresh.data / "node" / name) for name in ("agents", "sandboxes")} | {str(fresh.data / "programs")}
 
     def readable():
         paths = list(files_below(fresh.data, shown))

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Runs every command of `cynork` against a real installation and holds it to what docs/cynork.json promises.
 
-    cli_contract.py --cynork PROGRAM --url URL --internal URL --link LINK --tools URL --work DIR --database URL --nobody HOST:PORT [--quick]
+    cli_contract.py --cynork PROGRAM --cynode PROGRAM --data DIR --url URL --internal URL --link LINK --tools URL --work DIR --database URL
+        --nobody HOST:PORT --issuer PORT [--quick]
 
-LINK is the one for the first admin, --tools an MCP server with the tools `echo` and `fail`, --nobody an address where nobody answers.
+DIR after --data is the data directory of `cynode up`. LINK is the one for the first admin, --tools an MCP server with the tools `echo` and `fail`,
+--nobody an address where nobody answers, --issuer a port that an identity provider may be at.
 Prints a line for each part that holds, goes on after one that does not, then a table of commands, and fails if anything is missing.
 """
 
 import argparse
+import base64
 import concurrent.futures
 import hashlib
 import hmac
@@ -31,7 +34,7 @@ import referencing
 import referencing.jsonschema
 
 parser = argparse.ArgumentParser()
-for name in ("cynork", "url", "internal", "link", "tools", "work", "database", "nobody"):
+for name in ("cynork", "cynode", "data", "url", "internal", "link", "tools", "work", "database", "nobody", "issuer"):
     parser.add_argument(f"--{name}", required=True)
 parser.add_argument("--quick", action="store_true")
 options = parser.parse_args()
@@ -40,6 +43,10 @@ CONTRACT = json.load(open("docs/cynork.json"))
 DOCUMENT = json.load(open("docs/openapi.json"))
 COMMANDS = {command["command"]: command for command in CONTRACT["commands"]}
 OPERATIONS = {operation["operationId"] for methods in DOCUMENT["paths"].values() for operation in methods.values()}
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from mini_provider import MiniProvider  # noqa: E402
+
 REGISTRY = referencing.Registry().with_resource(
     "openapi.json", referencing.Resource(contents=DOCUMENT, specification=referencing.jsonschema.DRAFT202012)
 )
@@ -321,6 +328,173 @@ def _():
     call("settings set", "gateway.calls_per_second", 20, who="eve", code=3)
 
 
+def one_time_password(secret):
+    """The code that an authenticator shows now (RFC 6238)."""
+    key = base64.b32decode(secret + "=" * (-len(secret) % 8))
+    digest = hmac.new(key, int(time.time() // 30).to_bytes(8, "big"), hashlib.sha1).digest()
+    offset = digest[-1] & 15
+    return f"{(int.from_bytes(digest[offset : offset + 4], 'big') & 0x7FFFFFFF) % 1_000_000:06}"
+
+
+def enrol(who, password):
+    """Enrols a second factor: the command shows the secret before it asks for a code. Gives the recovery codes."""
+    command = "second-factor enrol"
+    line = [options.cynork, *command.split(), "--password-stdin", "--code-stdin", "--json", "--verbose"]
+    with subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=options.work, env=environment(who)
+    ) as process:
+        process.stdin.write(f"{password}\n")
+        process.stdin.flush()
+        said = ""
+        while not said.startswith("Secret: "):
+            said = process.stderr.readline()
+            if not said:
+                raise Wrong(f"`cynork {command}` showed no secret")
+            record_calls(command, said)
+        process.stdin.write(one_time_password(said.removeprefix("Secret: ").strip()) + "\n")
+        out, err = process.communicate(timeout=60)
+    record_calls(command, err)
+    if process.returncode:
+        raise Wrong(f"`cynork {command}` ended with {process.returncode}: {err[-600:]}")
+    ran[command] = ran.get(command, 0) + 1
+    return validate(command, out)["codes"]
+
+
+def directory(token, method, path, body):
+    """A request of a directory, by SCIM."""
+    headers = {"content-type": "application/scim+json", "authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"{options.url}/scim/v2{path}", json.dumps(body).encode(), headers, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+@part("passwords, second factors, a directory, and the way in when all else fails")
+def _():
+    other = "another good password"
+    call("login", options.url, "--handle", "bob", "--password-stdin", stdin=f"{PASSWORD}\n", who="bob")
+    call("password", "--password-stdin", stdin=f"wrong password\n{other}\n", who="bob", code=6)
+    call("password", "--password-stdin", stdin=f"{PASSWORD}\n{other}\n", who="bob")
+    codes = enrol("bob", other)
+    shown = call("second-factor show", who="bob")
+    assert shown["enrolled"] and shown["recovery_codes_left"] == len(codes) == 10, shown
+    call("login", options.url, "--handle", "bob", "--password-stdin", stdin=f"{other}\n", who="bob-again", code=2)
+    answers = ["--password-stdin", "--code-stdin"]
+    call("login", options.url, "--handle", "bob", *answers, stdin=f"{other}\n{codes[0]}\n", who="bob-again")
+    call("login", options.url, "--handle", "bob", *answers, stdin=f"{other}\n{codes[0]}\n", who="bob-again", code=3)
+    assert call("second-factor verify", "--code-stdin", stdin=f"{codes[2]}\n", who="bob")["session_verified"]
+    codes = call("second-factor recovery-codes", "--code-stdin", stdin=f"{codes[1]}\n", who="bob")["codes"]
+    call("second-factor delete", *answers, stdin=f"{other}\n{codes[0]}\n", who="bob")
+    call("password", "--password-stdin", stdin=f"{other}\n{PASSWORD}\n", who="bob")
+    # A key of one project, and what it is refused.
+    key = call("api-key create", "narrow", "--scope", "tasks", "--project", "web", "--read-only")["token"]
+    call("login", options.url, "--api-key-stdin", who="narrow", stdin=f"{key}\n")
+    call("task list", "--project", "web", who="narrow")
+    call("user list", who="narrow", code=3)
+    call("api-key revoke", "narrow")
+    # A directory makes a person and takes the access away again.
+    token = call("scim-token create", "proof", "--days", 1)["token"]
+    assert call("scim-token list")["items"][0]["name"] == "proof"
+    made = directory(token, "POST", "/Users", {"userName": "cyd@example.com"})
+    off = {"Operations": [{"op": "replace", "path": "active", "value": False}]}
+    assert not directory(token, "PATCH", f"/Users/{made['id']}", off)["active"]
+    assert not call("user show", "cyd")["active"]
+    call("scim-token revoke", "proof")
+    # The host lets an admin in.
+    words = [options.cynode, "admin", "break-glass", "ada", "--data-dir", options.data, "--set", f"server.public_url={options.url}"]
+    made = subprocess.run(words, check=True, capture_output=True, text=True)
+    link = write("break-glass", made.stdout)
+    assert call("break-glass", "--link-file", link, who="glass")["user"]["handle"] == "ada"
+    call("break-glass", "--link-file", link, who="glass", code=3)
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+def browse(operation, method, url, cookies, body=None, kind="application/json"):
+    """A request of a browser, which reaches an operation. Gives the answer's address, text and cookies."""
+    headers = {"cookie": "; ".join(cookies), "origin": options.url, "content-type": kind}
+    if method == "GET":
+        headers = {"cookie": "; ".join(cookies)}
+    opener = urllib.request.build_opener(NoRedirect, urllib.request.ProxyHandler({}))
+    try:
+        answer = opener.open(urllib.request.Request(url, body, headers, method=method), timeout=30)
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
+        reached.setdefault(operation, set()).add(str(answer.status))
+        set_cookies = [text.split(";")[0] for text in answer.headers.get_all("set-cookie") or []]
+        return answer.headers.get("location"), answer.read().decode(), [text for text in set_cookies if not text.endswith("=")]
+
+
+def log_device_in():
+    """`cynork login --sso`, whose code Ada confirms."""
+    line = [options.cynork, "login", options.url, "--sso", "--json", "--verbose"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=options.work, env=environment("device")) as process:
+        code = None
+        while not code:
+            said = process.stderr.readline()
+            if not said:
+                raise Wrong("`cynork login --sso` showed no code")
+            record_calls("login", said)
+            code = re.search(r"\b[A-Z]{4}-[A-Z]{4}\b", said)
+        assert call("device show", code[0])["device"].startswith("cynork"), code
+        call("device approve", code[0], yes=False, code=2)
+        call("device approve", code[0])
+        out, err = process.communicate(timeout=60)
+    record_calls("login", err)
+    if process.returncode:
+        raise Wrong(f"`cynork login --sso` ended with {process.returncode}: {err[-600:]}")
+    assert validate("login", out)["user"]["handle"] == "ada"
+
+
+@part("an identity provider, sessions and devices")
+def _():
+    provider = MiniProvider(int(options.issuer), options.work, "cynode")
+    words = ["--display-name", "Company account", "--issuer", provider.issuer, "--client-id", "cynode", "--map", "staff=reviewers"]
+    call("identity-provider set", "company", code=2)
+    call("identity-provider set", "company", *words, "--secret-stdin", stdin="a-secret\n")
+    call("identity-provider set", "inside", "--display-name", "x", "--issuer", "https://10.0.0.1", "--client-id", "x", code=6)
+    assert call("identity-provider list")["items"][0]["has_secret"]
+    assert call("identity-provider test", "company")["issuer"] == provider.issuer
+    assert call("api", "GET", "/v1/login-options")["providers"][0]["name"] == "company"
+    # A browser goes to the provider and comes back.
+    away, _, cookies = browse("start_provider_login", "GET", f"{options.url}/v1/sso/company/login", [])
+    back, _, session = browse("finish_provider_login", "GET", provider.log_in(away), cookies)
+    assert back == "/" and len(session) == 1, (back, session)
+    token = session[0].partition("=")[2]
+    call("login", options.url, "--api-key-stdin", who="grace", stdin=f"{token}\n")
+    assert call("whoami", who="grace")["installation_role"] == "viewer"
+    assert call("session list", who="grace")["items"][0]["provider"] == "Company account"
+    identity = call("identity list", who="grace")["items"][0]["id"]
+    call("identity unlink", identity, who="grace", code=5)
+    # A logout at the provider ends the session.
+    form = f"logout_token={provider.logout_token()}".encode()
+    browse("backchannel_logout", "POST", f"{options.url}/v1/sso/company/backchannel-logout", [], form, "application/x-www-form-urlencoded")
+    call("whoami", who="grace", code=3)
+    # Somebody with a password links the account, after its other user was deleted with its link.
+    away, _, cookies = browse("start_provider_login", "GET", f"{options.url}/v1/sso/company/login", [])
+    _, _, session = browse("finish_provider_login", "GET", provider.log_in(away), cookies)
+    browse("provider_logout", "POST", f"{options.url}/v1/sessions/current/provider-logout", session, b"null")
+    subprocess.run(["psql", "-q", "-v", "ON_ERROR_STOP=1", options.database, "-c", "DELETE FROM external_identities"], check=True, capture_output=True)
+    call("login", options.url, "--handle", "bob", "--password-stdin", stdin=f"{PASSWORD}\n", who="bob")
+    _, _, session = browse("login", "POST", f"{options.url}/v1/sessions", [], json.dumps({"handle": "bob", "password": PASSWORD}).encode())
+    _, begun, cookies = browse("link_identity", "POST", f"{options.url}/v1/me/identities", session, b'{"provider": "company"}')
+    back, _, _ = browse("finish_provider_login", "GET", provider.log_in(json.loads(begun)["authorization_url"]), session + cookies)
+    assert back == "/settings/sessions", back
+    call("identity unlink", call("identity list", who="bob")["items"][0]["id"], who="bob")
+    other = next(it for it in call("session list", who="bob")["items"] if not it["current"])
+    call("session end", other["id"], who="eve", code=4)
+    call("session end", other["id"], who="bob")
+    # Devices without a browser.
+    log_device_in()
+    asked = call("api", "POST", "/v1/device-logins", "--body", "-", stdin='{"device": "a printer"}')
+    call("device deny", asked["user_code"])
+    call("device show", asked["user_code"], code=4)
+    call("identity-provider delete", "company")
+
+
 @part("a project that is not wanted any more")
 def _():
     call("project create", "old")
@@ -365,6 +539,9 @@ def _():
     call("image allow", "docker.io/library/debian:13")
     assert call("image list")["items"] == ["docker.io/library/debian:13"]
     call("image disallow", "docker.io/library/debian:13")
+    # Both ports are on loopback and speak clear text; what the installation's own authority issued is for clients.
+    certificates = call("certificate list")["items"]
+    assert "authority" in {it["used_for"] for it in certificates} and not {"user_port", "internal_port"} & {it["used_for"] for it in certificates}, certificates
 
 
 @part("providers, models, budgets, chat")
@@ -720,6 +897,11 @@ def _():
     head = next(it for it in call("audit head")["heads"] if it.get("checkpoint"))
     assert call("audit consistency", head["chain_id"], 1)["checkpoint"]["size"] >= head["checkpoint"]["size"]
     call("audit consistency", head["chain_id"], 10**9, code=5)
+    assert call("audit sink set", "local", "--syslog", "unix", "--address", f"{options.work}/nobody")["kind"] == "syslog"
+    assert [it["name"] for it in call("audit sink list")["items"]] == ["local"]
+    call("audit sink delete", "local")
+    call("audit sink delete", "local", code=4)
+    assert {key["purpose"] for key in call("keyring")["keys"]} == {"master", "signing", "token"}
     sample = call("sample", f"{options.work}/tried")
     call("project clone", sample["project_id"], f"{options.work}/copy")
     assert call("project pull", f"{options.work}/copy", "--project", sample["project_id"])["branch"] == "main"
@@ -785,7 +967,7 @@ def check_help_and_refusals(command):
     if command in LOCAL:
         return
     secret = "wrong horse battery\n" * 3
-    flags = [f"--{word}-stdin" for word in ("password", "key", "value") if any(it.get("flag") == f"--{word}-stdin" for it in COMMANDS[command]["arguments"])]
+    flags = [f"--{word}-stdin" for word in ("password", "code", "key", "value") if any(it.get("flag") == f"--{word}-stdin" for it in COMMANDS[command]["arguments"])]
     nobody = f"http://{options.nobody}"
     for url, more, wanted in ((nobody, {}, 7), (options.url, {"CYNORK_TOKEN": "cyn_ses_wrong"}, 3)):
         if wanted == 3 and command in OPEN:
@@ -844,7 +1026,7 @@ def _():
     measure(["task", "list"], 100, "cynork task list of 100,000, to its first byte")
 
 
-good = {operation for operation, statuses in reached.items() if any(status.startswith("2") for status in statuses)}
+good = {operation for operation, statuses in reached.items() if any(status.startswith(("2", "303")) for status in statuses)}
 missing = sorted(OPERATIONS - good)
 unrun = sorted(set(COMMANDS) - set(ran))
 print(f"\n{'exit code':<18}{'commands that ended so':>24}")

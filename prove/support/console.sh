@@ -31,9 +31,6 @@ internal_listen = "$internal"
 
 [engine]
 runner_listen = "127.0.0.1:$(free_port)"
-ingress_listen = "127.0.0.1:$(free_port)"
-admin_listen = "127.0.0.1:$(free_port)"
-node_listen = "127.0.0.1:$(free_port)"
 reconcile_interval_ms = 200
 redispatch_after_ms = 2000
 

@@ -6,7 +6,7 @@ up() {
     local key ports=()
     unset DATABASE_URL
     address=127.0.0.1:$(free_port) internal=127.0.0.1:$(free_port) manager=127.0.0.1:$(free_port)
-    for key in engine.runner_listen engine.ingress_listen engine.admin_listen engine.node_listen manager.analyst_listen; do
+    for key in engine.runner_listen manager.analyst_listen; do
         ports+=(--set "$key=127.0.0.1:$(free_port)")
     done
     "$cynode" up --data-dir "$work/data" --set manager.instructions=instructions --set server.listen="$address" \

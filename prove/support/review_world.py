@@ -519,8 +519,7 @@ class Installation:
         self.addresses = {}
         keys = ["server.listen", "server.internal_listen"]
         if whole:
-            keys += ["engine.runner_listen", "engine.ingress_listen", "engine.admin_listen", "engine.node_listen", "manager.listen",
-                     "manager.analyst_listen"]  # fmt: skip
+            keys += ["engine.runner_listen", "manager.listen", "manager.analyst_listen"]
         for key in keys:
             self.addresses[key] = f"127.0.0.1:{free_port()}"
         self.user_url = f"http://{self.addresses['server.listen']}"
@@ -558,7 +557,9 @@ class Installation:
             password = (self.data / "postgres/password").read_text().strip()
             self.database = f"postgres://cynode:{password}@localhost/postgres?host={self.data}/postgres/run"
             self.cluster = self.database
-            self.bootstrap = (self.data / "setup-link").read_text().strip().rsplit("=", 1)[1]
+            # A restored installation has an admin.
+            link = self.data / "setup-link"
+            self.bootstrap = link.read_text().strip().rsplit("=", 1)[1] if link.exists() else None
 
     def is_ready(self):
         try:

@@ -18,7 +18,7 @@ export async function run({ world, browser, makePerson, variant }) {
   try {
     await ada.logIn(handle, password);
     await person.open(`/settings/people?user=${user.id}`);
-    await person.press(person.button(["Disable person", "Disable account", "Disable"]).or(person.page.getByRole("switch").first()));
+    await person.press(person.button(["Disable person", "Disable account", "Disable"]));
     const confirm = person.button(["Disable person", "Disable account", "Disable"], person.dialog());
     if (await confirm.isVisible()) await person.press(confirm);
     await until("the disabled account", async () => (await find()).disabled === true || (await find()).active === false || (await find()).disabled_at);
