@@ -21,7 +21,10 @@ mod supervise;
 mod telemetry;
 mod tls;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -110,6 +113,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// The configuration that packages install and their units name.
+const HOST_CONFIG_FILE: &str = "/etc/cynode/cynode.toml";
+
+/// Returns the configuration of this host for commands of its administrator: they mean the installation that the units run. The demo
+/// is an installation of its own.
+fn default_config_file(command: &CynodeCommand) -> Option<&'static Path> {
+    let administers = !matches!(command, CynodeCommand::Demo(_)) && rustix::process::geteuid().is_root();
+    administers.then(|| Path::new(HOST_CONFIG_FILE))
+}
+
 fn run_command(cli: CynodeCli) -> anyhow::Result<ExitCode> {
     // These need no configuration, and must work when it is broken.
     match &cli.command {
@@ -131,7 +144,11 @@ fn run_command(cli: CynodeCli) -> anyhow::Result<ExitCode> {
         }
         _ => {}
     }
-    let sources = ConfigSources::from_process(cli.settings.config.as_deref(), &cli.settings.set)?;
+    let sources = ConfigSources::from_process(
+        cli.settings.config.as_deref(),
+        &cli.settings.set,
+        default_config_file(&cli.command),
+    )?;
     let mut loaded = CynodeConfig::load_from(sources)?;
     match cli.command {
         CynodeCommand::Up(up) => commands::up::run_up(up, &mut loaded),

@@ -5,6 +5,7 @@ use std::{
     io::Write,
     os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// How to install the engine.
-pub(crate) const INSTALL_HINT: &str = "`scripts/install` of the source installs it by its lockfile (or \
+pub(crate) const INSTALL_HINT: &str = "install the package `cynode-engine`; `scripts/install` of the source installs it by its lockfile (or \
      `npm install -g --ignore-scripts @restatedev/restate-server@1.7.12`, or put the binary of that release on the PATH)";
 
 /// The version of the engine that CyNode is tested with.
@@ -52,6 +53,28 @@ pub(crate) fn find_engine_program() -> Option<PathBuf> {
     let scope = found.ancestors().nth(3)?;
     let inside = scope.join("restate-server/node_modules/@restatedev").join(&package);
     [scope.join(&package), inside].into_iter().find(|path| path.is_file())
+}
+
+/// Finds the engine's program, and refuses one of another release than the tested one: its stored state may not be read.
+pub(crate) fn find_tested_engine() -> anyhow::Result<PathBuf> {
+    let program = find_engine_program().with_context(|| {
+        format!("the engine that drives tasks is not installed: {INSTALL_HINT}")
+    })?;
+    let version = engine_version(&program)?;
+    ensure!(
+        is_tested_release(&version),
+        "{version} in {} is not of the release {TESTED_VERSION} that CyNode is tested with: {INSTALL_HINT}",
+        program.display()
+    );
+    Ok(program)
+}
+
+/// Returns what the engine says its version is.
+pub(crate) fn engine_version(program: &Path) -> anyhow::Result<String> {
+    let printed = Command::new(program).arg("--version").output();
+    let printed = printed.with_context(|| format!("{} does not run", program.display()))?;
+    ensure!(printed.status.success(), "{} does not run", program.display());
+    Ok(String::from_utf8_lossy(&printed.stdout).trim().to_owned())
 }
 
 /// The files of an engine.

@@ -144,8 +144,7 @@ fn check_machine(config: &CynodeConfig) -> anyhow::Result<()> {
     }
     up::find_instructions(config.manager.instructions.clone(), &supervise::find_sibling_program("cynode-pma")?)
         .context("the project manager's `instructions` are not beside this program, nor in ../share/cynode; see `manager.instructions` in the configuration")?;
-    restate::find_engine_program()
-        .with_context(|| format!("the engine is not installed: {}", restate::INSTALL_HINT))?;
+    restate::find_tested_engine()?;
     Ok(())
 }
 

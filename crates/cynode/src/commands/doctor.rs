@@ -188,20 +188,16 @@ fn check_engine(config: &CynodeConfig) -> ReadinessCheck {
         let detail = "the engine that drives tasks is not installed";
         return ReadinessCheck::failed_check(NAME, detail, restate::INSTALL_HINT);
     };
-    match Command::new(&program).arg("--version").output() {
-        Ok(output) if output.status.success() => {
-            let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let failed = |detail| ReadinessCheck::failed_check(NAME, detail, restate::INSTALL_HINT);
+    match restate::engine_version(&program) {
+        Ok(version) => {
             let detail = format!("{version} in {}", program.display());
             if restate::is_tested_release(&version) {
                 return ReadinessCheck::passed_check(NAME, detail);
             }
-            let detail = format!("{detail}, but CyNode is tested with {}", restate::TESTED_VERSION);
-            ReadinessCheck::warning_check(NAME, detail, restate::INSTALL_HINT)
+            failed(format!("{detail}, but CyNode is tested with {}", restate::TESTED_VERSION))
         }
-        Ok(_) | Err(_) => {
-            let detail = format!("{} does not run", program.display());
-            ReadinessCheck::failed_check(NAME, detail, restate::INSTALL_HINT)
-        }
+        Err(error) => failed(format!("{error:#}")),
     }
 }
 

@@ -195,6 +195,7 @@ pub(crate) async fn serve_requests(
         user, internal: internal_listener, user_tls, internal_tls, upkeep, ..
     } = doors;
     upkeep.spawn(&tasks, AppEnvironment::from_system(), stop.clone())?;
+    tell_service_manager();
     let server = async {
         tokio::join!(
             servers[0].serve_tls_listener(user, user_tls, router, stop.clone()),
@@ -214,6 +215,13 @@ pub(crate) async fn serve_requests(
     tasks.wait().await;
     tracing::info!(event = "server.stopped", "stopped");
     Ok(())
+}
+
+/// Tells systemd that both ports are open, so that whatever is ordered after the unit finds them. Elsewhere nobody listens.
+fn tell_service_manager() {
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        tracing::warn!(event = "server.manager_not_told", %error, "the service manager was not told that the server is ready");
+    }
 }
 
 /// Returns how browsers may use cookie sessions: over HTTPS if `server.public_url` says so or the port speaks TLS, else on this machine alone.

@@ -133,9 +133,7 @@ async fn start_installation(
 ) -> anyhow::Result<()> {
     let mut manager = configure_manager(config, place)?;
     let stop = serve::stop_signal()?;
-    let mut engine = restate::find_engine_program().with_context(|| {
-        format!("the engine that drives tasks is not installed: {}", restate::INSTALL_HINT)
-    })?;
+    let mut engine = restate::find_tested_engine()?;
     let mut runner = supervise::find_sibling_program("cynode-runner")?;
     place_programs(config, place, [&mut engine, &mut runner], manager.as_mut())?;
     // First the ports: they are the likeliest to be in use, and nothing has been started yet.
@@ -150,7 +148,10 @@ async fn start_installation(
         }
     };
     let urls = match (&config.database.url, &own) {
-        (Some(url), _) => DatabaseUrls { owner: url.clone(), runtime: url.clone() },
+        (Some(url), _) => DatabaseUrls {
+            owner: config.database.owner_url.as_ref().unwrap_or(url).clone(),
+            runtime: url.clone(),
+        },
         (None, Some(cluster)) => {
             DatabaseUrls { owner: cluster.connection_url(), runtime: cluster.runtime_url().await? }
         }
@@ -234,7 +235,7 @@ async fn wait_until_healthy(config: &CynodeConfig) -> anyhow::Result<()> {
     }
 }
 
-/// The two ways to the database. They are the same for one elsewhere, whose roles are managed by others.
+/// The two ways to the database. They are the same for one elsewhere without `database.owner_url`.
 struct DatabaseUrls {
     /// Of the owner of the schema, who migrates.
     owner: SecretString,
@@ -324,8 +325,13 @@ async fn serve_installation(
     apply_migrations(config.database.pool_options_for(&urls.owner)).await?;
     installation::record_database(dir, config)?;
     let options = config.database.pool_options_for(&urls.runtime);
-    if config.database.url.is_none() {
+    if config.database.url.is_none() || config.database.owner_url.is_some() {
         ensure_role_restricted(&options).await?;
+    } else {
+        output::print_line(
+            "warning: the running server has the role of the schema's owner: name that one in database.owner_url_file, and \
+             one that changes no table in database.url_file",
+        );
     }
     let app = open_app(config, &options)?;
     let app = app.clone().with_keys(master_key::load_keys(config, &app).await?);

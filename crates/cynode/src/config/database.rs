@@ -11,6 +11,8 @@ use super::reader::ConfigReader;
 pub(crate) struct DatabaseConfig {
     /// `postgres://…`; it may contain a password.
     pub(crate) url: Option<SecretString>,
+    /// URL of the owner of the schema, who migrates; the role of `url` then changes no table.
+    pub(crate) owner_url: Option<SecretString>,
     /// Directory to which the database of `up` archives its write-ahead log.
     pub(crate) wal_archive: Option<PathBuf>,
     max_connections: u32,
@@ -29,22 +31,34 @@ const STATEMENT_TIMEOUT_SECONDS: BoundedNumber<i64> = BoundedNumber {
 impl DatabaseConfig {
     pub(super) fn read_section(reader: &mut ConfigReader) -> Self {
         let url = reader.read_secret("database.url", "database.url_file", "DATABASE_URL");
+        let owner_url = reader.read_secret(
+            "database.owner_url",
+            "database.owner_url_file",
+            "CYNODE_DATABASE_OWNER_URL",
+        );
         let wal_archive = reader.optional_text("database.wal_archive").map(PathBuf::from);
         let connections = reader.bounded_integer("database.max_connections", MAX_CONNECTIONS);
         let statement =
             reader.bounded_integer("database.statement_timeout_seconds", STATEMENT_TIMEOUT_SECONDS);
         Self {
             url,
+            owner_url,
             wal_archive,
             max_connections: u32::try_from(connections).unwrap_or(u32::MAX),
             statement_timeout: Duration::from_secs(statement.unsigned_abs()),
         }
     }
 
-    /// Returns whether the connection is on this machine or encrypted to a verified server; `None` if no usable URL is configured.
-    pub(super) fn is_protected(&self) -> Option<bool> {
-        let url = self.url.as_ref()?;
-        cynode_db::is_protected_connection(url.expose_secret()).ok()
+    /// Returns the keys whose connection leaves this machine without being encrypted to a verified server. A URL that is not usable is
+    /// reported when the pool is made.
+    pub(super) fn unprotected_keys(&self) -> Vec<&'static str> {
+        let urls = [("database.url", &self.url), ("database.owner_url", &self.owner_url)];
+        let unprotected = urls.into_iter().filter(|(_, url)| {
+            url.as_ref().is_some_and(|url| {
+                cynode_db::is_protected_connection(url.expose_secret()).is_ok_and(|safe| !safe)
+            })
+        });
+        unprotected.map(|(key, _)| key).collect()
     }
 
     /// Returns the options of the pool, or an error with the fix if no database is configured.

@@ -57,8 +57,12 @@ impl ConfigValueSource {
 }
 
 impl ConfigSources {
-    /// Reads the sources of this process.
-    pub(crate) fn from_process(file: Option<&Path>, flags: &[String]) -> anyhow::Result<Self> {
+    /// Reads the sources of this process. Where neither a flag nor the environment names a file, `default_file` is read if it exists.
+    pub(crate) fn from_process(
+        file: Option<&Path>,
+        flags: &[String],
+        default_file: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         #[expect(clippy::disallowed_methods, reason = "this is the config module")]
         let environment: BTreeMap<_, _> = std::env::vars_os()
             .filter_map(|(name, value)| {
@@ -68,6 +72,7 @@ impl ConfigSources {
             .collect();
         let named = file.map(Path::to_owned);
         let named = named.or_else(|| environment.get("CYNODE_CONFIG").map(PathBuf::from));
+        let named = named.or_else(|| default_file.filter(|file| file.exists()).map(Path::to_owned));
         let file = match named {
             Some(path) => {
                 let text = std::fs::read_to_string(&path);

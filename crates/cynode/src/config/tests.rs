@@ -226,3 +226,26 @@ fn keys_of_certificates_that_contradict_each_other_are_refused() {
     let named = [("server.behind_proxy", "true"), ("server.trusted_proxies", "10.0.0.1")];
     assert_eq!(problems(&named), "");
 }
+
+#[test]
+fn the_file_of_the_host_is_read_where_nothing_else_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, named) = (dir.path().join("host.toml"), dir.path().join("named.toml"));
+    let read = |file: Option<&Path>| ConfigSources::from_process(file, &[], Some(&host)).unwrap().file;
+    assert_eq!(read(None), map(&[]), "a file that is not there is none");
+    std::fs::write(&host, "[server]\nlisten = '127.0.0.1:1'").unwrap();
+    std::fs::write(&named, "[server]\nlisten = '127.0.0.1:2'").unwrap();
+    assert_eq!(read(None), map(&[("server.listen", "127.0.0.1:1")]));
+    assert_eq!(read(Some(&named)), map(&[("server.listen", "127.0.0.1:2")]));
+}
+
+#[test]
+fn the_url_of_the_owner_of_the_schema_is_verified_like_that_of_the_server() {
+    let away = "postgres://owner@db.example/cynode";
+    let problems = load(&[], &format!("[database]\nowner_url = '{away}'"), &[]).unwrap_err();
+    assert_eq!(problems.0.len(), 1);
+    assert!(problems.0[0].starts_with("database.owner_url: the database is not on this machine"));
+    let verified = format!("[database]\nowner_url = '{away}?sslmode=verify-full'");
+    let loaded = load(&[], &verified, &[]).unwrap();
+    assert_eq!(shown(&loaded, "database.owner_url").0, crate::redact::MASK);
+}

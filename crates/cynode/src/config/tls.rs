@@ -105,16 +105,14 @@ pub(super) fn check_connections(config: &CynodeConfig, reader: &mut ConfigReader
             }
         }
     }
-    // A malformed URL is reported when the pool is made.
-    if config.database.is_protected() == Some(false) {
+    for key in config.database.unprotected_keys() {
         if config.tls.insecure {
-            clear_text.push("database.url".to_owned());
+            clear_text.push(key.to_owned());
         } else {
-            reader.add_problem(
-                "database.url: the database is not on this machine, and its name is not verified: add `?sslmode=verify-full` (and \
+            reader.add_problem(format!(
+                "{key}: the database is not on this machine, and its name is not verified: add `?sslmode=verify-full` (and \
                  `&sslrootcert=FILE` for an authority of your own), or set tls.insecure = true"
-                    .to_owned(),
-            );
+            ));
         }
     }
     clear_text

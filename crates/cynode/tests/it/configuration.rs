@@ -48,6 +48,8 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     tls.insecure                        false  (default)
     database.url_file                   (not set)  (default)
     database.url                        [redacted]  (environment)
+    database.owner_url_file             (not set)  (default)
+    database.owner_url                  (not set)  (default)
     database.wal_archive                (not set)  (default)
     database.max_connections            16  (default)
     database.statement_timeout_seconds  20  (default)

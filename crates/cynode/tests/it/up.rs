@@ -3,10 +3,11 @@
 use std::{
     fs::Permissions,
     io::{BufRead, BufReader},
-    net::{SocketAddr, TcpListener},
-    os::unix::fs::PermissionsExt,
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::{fs::PermissionsExt, net::UnixDatagram},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use cynode_net::tls::ClientTls;
@@ -686,4 +687,41 @@ fn serve_beyond_loopback_without_tls_does_not_start() {
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && told.contains("nothing encrypts it"), "{told}");
     assert!(told.contains("cynode admin certificate-authority"), "{told}");
+}
+
+#[test]
+fn the_service_manager_is_told_when_the_ports_are_open_and_the_setup_link_is_written() {
+    let dir = data_dir();
+    let socket = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    let data = dir.path().join("data");
+    let mut command = command(&data);
+    let listen = command.get_args().filter_map(|arg| arg.to_str()?.strip_prefix("server.listen="));
+    let listen: SocketAddr = listen.last().unwrap().parse().unwrap();
+    let child = command.env("NOTIFY_SOCKET", &socket).stdout(Stdio::null()).spawn().unwrap();
+    let mut message = [0; 64];
+    let length = manager.recv(&mut message).unwrap();
+    assert_eq!(String::from_utf8_lossy(&message[..length]), "READY=1\n");
+    assert!(data.join("setup-link").exists());
+    TcpStream::connect(listen).unwrap();
+    end(child);
+}
+
+#[test]
+fn an_engine_of_another_release_is_refused_before_anything_starts() {
+    let dir = data_dir();
+    let bin = dir.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let engine = bin.join("restate-server");
+    std::fs::write(&engine, "#!/bin/sh\necho restate-server 1.8.0\n").unwrap();
+    std::fs::set_permissions(&engine, Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let data = dir.path().join("data");
+    let output =
+        command(&data).env("PATH", format!("{}:{path}", bin.display())).output().unwrap();
+    assert!(!output.status.success());
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("restate-server 1.8.0 in ") && told.contains("tested with"), "{told}");
+    assert!(!data.join("postgres").exists(), "nothing was started");
 }
