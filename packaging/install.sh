@@ -120,9 +120,10 @@ case $1 in
 *.deb)
     [ -n "$only" ] || set -- "$@" $database
     # A new machine has no lists of the packages that these depend on.
-    if ! find /var/lib/apt/lists -name '*_Packages*' 2>/dev/null | grep -q .; then
+    has_lists() { find /var/lib/apt/lists -name '*_Packages*' 2>/dev/null | grep -q .; }
+    if ! has_lists; then
         echo "apt has no lists of packages: apt-get update"
-        apt-get update -qq || fail "apt-get update failed, and apt knows no packages: mend the sources of apt, then repeat this command. Nothing was installed"
+        { apt-get update -qq && has_lists; } || fail "apt-get update failed, and apt knows no packages: mend the sources of apt, then repeat this command. Nothing was installed"
     fi
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${downgrade:+--allow-downgrades} "$@" ||
         fail "apt-get failed. If it could not fetch a package, its lists are out of date: apt-get update. An older version needs --allow-downgrade"
