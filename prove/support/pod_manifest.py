@@ -1,8 +1,8 @@
-"""Makes a pod for `podman play kube` of the chart's StatefulSet: `pod_manifest.py RENDERED DIRECTORY PORT SOCKETS [UNKNOWN…]`.
+"""Makes a pod for `podman play kube` of the chart's StatefulSet: `pod_manifest.py RENDERED DIRECTORY PORT SOCKETS PROBE`.
 
-podman has no cluster: volumes become folders below DIRECTORY, the claim of a port becomes PORT of this machine's loopback, probes are left to us, and
-the database is reached by a socket in SOCKETS. UNKNOWN are variables that the program does not know yet. Containers, commands, mounts, users and
-rights are those of the chart.
+podman has no cluster: volumes become folders below DIRECTORY, the claim of a port becomes PORT of this machine's loopback, and the database is reached
+by a socket in SOCKETS. The readiness probe of the server goes into the file PROBE, its command or its path: the caller asks it. Containers, commands,
+mounts, users and rights are those of the chart.
 """
 
 import pathlib
@@ -14,7 +14,7 @@ USER = 12080
 
 
 def main():
-    rendered, directory, port, sockets, *unknown = sys.argv[1:]
+    rendered, directory, port, sockets, probe_file = sys.argv[1:]
     documents = yaml.safe_load_all(pathlib.Path(rendered).read_text(encoding="utf-8"))
     stateful = next(document for document in documents if document and document["kind"] == "StatefulSet")
     spec = stateful["spec"]["template"]["spec"]
@@ -28,11 +28,13 @@ def main():
     spec["restartPolicy"] = "OnFailure"
     user = spec.pop("securityContext")
     for container in spec["initContainers"] + spec["containers"]:
-        container.pop("readinessProbe", None)
+        probe = container.pop("readinessProbe", None)
+        if probe is not None:
+            asked = probe["exec"]["command"][2] if "exec" in probe else probe["httpGet"]["path"]
+            pathlib.Path(probe_file).write_text(asked, encoding="utf-8")
         container.pop("livenessProbe", None)
         container.pop("resources", None)
         container["securityContext"] |= {"runAsUser": user["runAsUser"], "runAsGroup": user["runAsGroup"]}
-        container["env"] = [variable for variable in container.get("env", []) if variable["name"] not in unknown]
         if container["name"] in ("setup", "server"):
             container["volumeMounts"].append({"name": "sockets", "mountPath": "/var/run/postgresql"})
         for opened in container.get("ports", []):
