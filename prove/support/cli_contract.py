@@ -540,6 +540,10 @@ def _():
     assert call("image list")["items"] == ["docker.io/library/debian:13"]
     call("image disallow", "docker.io/library/debian:13")
     # Both ports are on loopback and speak clear text; what the installation's own authority issued is for clients.
+    versions = {it["kind"]: it for it in call("process list")["items"]}
+    assert {"server", "database", "command_line"} <= versions.keys() and not any(it["skewed"] for it in versions.values()), versions
+    # `cynode backup` tells the installation of its backups; here is none.
+    assert call("backup list")["items"] == []
     certificates = call("certificate list")["items"]
     assert "authority" in {it["used_for"] for it in certificates} and not {"user_port", "internal_port"} & {it["used_for"] for it in certificates}, certificates
 

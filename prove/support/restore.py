@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 import urllib.parse
 
+from forge_double import Forge
 from review_world import PASSWORD, Installation, Listener, run_program, until
 
 LIMITS = {
@@ -20,6 +22,8 @@ LIMITS = {
     "CYNODE_SERVER_POLICY_CHANGES_PER_MINUTE": "1000000",
 }
 WORDS = "Add an option --max LENGTH to slug: no name is longer, and names are cut between words."
+# What a task reaches once and by itself.
+MILESTONES = ("task.completed", "task.failed", "pull_request.opened")
 # How long a task of the sample may take when several run at once on two cores.
 TASK_TIMEOUT_SECONDS = 600
 
@@ -34,14 +38,14 @@ class Load:
     def __init__(self, world):
         self.world, self.stopped, self.threads = world, threading.Event(), []
         self.project = world.create_project("load")
-        world.import_repository(self.project, {"README.md": "# Load\n"})
+        self.clone, _ = world.import_repository(self.project, {"README.md": "# Load\n"})
         self.task = world.create_task(self.project)
         self.agent = world.agent_token(self.project, task=self.task)
         # (moment of the answer, what): kept forever.
-        self.tasks, self.artifacts, self.calls = [], [], []
+        self.tasks, self.artifacts, self.calls, self.pushes = [], [], [], []
 
     def start(self):
-        for work in (self.create_tasks, self.store_artifacts, self.call_tools):
+        for work in (self.create_tasks, self.store_artifacts, self.call_tools, self.push_commits):
             thread = threading.Thread(target=self.repeat, args=(work,), daemon=True)
             thread.start()
             self.threads.append(thread)
@@ -75,6 +79,14 @@ class Load:
         assert outcome == "result", answer
         self.calls.append(time.monotonic())
 
+    def push_commits(self, number):
+        self.world.git(self.clone, "commit", "-q", "--allow-empty", "-m", f"Push {number}")
+        self.world.git(self.clone, "bundle", "create", "-q", ".git/push.bundle", "main")
+        bundle = (self.clone / ".git/push.bundle").read_bytes()
+        path = f"/v1/projects/{self.project}/repository"
+        self.world.expect(None, "PUT", path, bundle, headers={"content-type": "application/x-git-bundle"})
+        self.pushes.append((time.monotonic(), self.world.git(self.clone, "rev-parse", "main")))
+
     def stop(self):
         self.stopped.set()
         for thread in self.threads:
@@ -82,31 +94,81 @@ class Load:
 
 
 class Inbox(Listener):
-    """Receives notifications; remembers the id of each."""
+    """Receives notifications; remembers each."""
 
     def ids(self):
         return [asked.headers.get("webhook-id") for asked in self.requests]
+
+    def milestones(self):
+        """What tasks reach once, by the task: (kind, task) of each notification about it."""
+        told = [json.loads(asked.body) for asked in self.requests]
+        return [(one["type"], task) for one in told if one["type"] in MILESTONES and (task := find_task(one))]
+
+
+def find_task(told):
+    """The id of the task that a notification is about."""
+    found = re.search(r"tsk_[0-9a-f]{32}", json.dumps(told))
+    return found and found.group()
 
 
 def cynode(world, *words, **more):
     return subprocess.run([str(world.cynode), *map(str, words)], capture_output=True, text=True, check=False, env=world.environment, **more)
 
 
-def start_sample(world, home, count):
-    """A project with a script in place of a model, and tasks in it that run to their pull request by themselves."""
-    home.mkdir()
-    environment = world.environment | {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
-    cynork = [str(world.cynode.parent / "cynork"), "--url", world.user_url]
+class Sample:
+    """A project with a script in place of a model, whose pull requests go to a forge outside, and tasks that run to theirs by themselves."""
 
-    def run(*words, **more):
-        return run_program(*cynork, *words, env=environment, **more)
+    def __init__(self, world, home):
+        home.mkdir()
+        self.home, self.world = home, world
+        self.environment = world.environment | {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
+        self.run("login", world.user_url, "--handle", "admin", "--password-stdin", input=PASSWORD + "\n")
+        self.project = json.loads(self.run("--json", "sample", str(home / "slug")))["project_id"]
+        # It is of no installation, and outlives this one.
+        self.forge = Forge(home / "forge", home / "slug")
+        world.expect(None, "PUT", f"/v1/projects/{self.project}/remote", self.forge.connection())
 
-    run("login", world.user_url, "--handle", "admin", "--password-stdin", input=PASSWORD + "\n")
-    sample = json.loads(run("--json", "sample", str(home / "slug")))
-    for number in range(count):
-        run("run", WORDS, "--check", "sh tests/max_test.sh", "--budget", "0.50", "--name", f"sample-{number}", "--project", sample["project_id"],
-            "--no-import", "--force", "--detach", "--yes", cwd=home / "slug")  # fmt: skip
-    return sample["project_id"]
+    def run(self, *words, **more):
+        cynork = [str(self.world.cynode.parent / "cynork"), "--url", self.world.user_url]
+        return run_program(*cynork, *words, env=self.environment, **more)
+
+    def start_tasks(self, count):
+        for number in range(count):
+            self.run("run", WORDS, "--check", "sh tests/max_test.sh", "--budget", "0.50", "--name", f"sample-{number}", "--project", self.project,
+                "--no-import", "--force", "--detach", "--yes", cwd=self.home / "slug")  # fmt: skip
+
+
+def running_samples(world):
+    """Names of the tasks of the sample that are under way."""
+    return {row["name"] for row in world.sql("SELECT name FROM tasks WHERE name LIKE 'sample-%' AND state = 'running'")}
+
+
+class Interruption:
+    """Stops the runner when a pull request was made outside that the backup does not know: others of the tasks are still under way when everything
+    is killed, and one of them has done more than the backup says."""
+
+    def __init__(self, world, forge, destination):
+        self.world, self.forge, self.destination, self.error = world, forge, destination, None
+        self.at_backup = set()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+
+    def watch(self):
+        try:
+            until(lambda: [path for path in self.destination.glob("cynode-*") if path.suffix != ".partial"], 300, 0.02)
+            self.at_backup, known = running_samples(self.world), len(self.forge.pulls)
+            until(lambda: len(self.forge.pulls) > known, TASK_TIMEOUT_SECONDS, 0.02)
+            os.kill(self.world.program_pid("cynode-runner"), signal.SIGSTOP)
+        except AssertionError as error:
+            self.error = error
+
+    def finish(self):
+        self.thread.join()
+        assert not self.error, self.error
+        assert self.at_backup, "no task of the sample was running at the backup"
+        running = running_samples(self.world)
+        assert running, "no task of the sample was running when everything was killed"
+        return len(running)
 
 
 def back_up(world, destination, passphrase):
@@ -129,7 +191,8 @@ def back_up(world, destination, passphrase):
 def destroy(world):
     """Kills every process of the installation at once and deletes its data."""
     postmaster = int((world.data / "postgres/data/postmaster.pid").read_text().splitlines()[0])
-    for pid in (world.orchestrator_pid(), postmaster):
+    # The runner was stopped before: a signal to end would wait in it.
+    for pid in (world.program_pid("cynode-runner"), world.orchestrator_pid(), postmaster):
         os.kill(pid, signal.SIGKILL)
     world.process.wait()
     until(lambda: not pathlib.Path(f"/proc/{postmaster}").exists(), 30)
@@ -225,9 +288,15 @@ def compare(load, world, before):
     made = len([at for at in load.calls if at < before]) + len(kept)
     recorded = world.sql("SELECT count(DISTINCT call_id) AS calls FROM audit_records WHERE phase = 'decision'")[0]["calls"]
     assert recorded >= made, f"{recorded} of {made} calls are recorded"
-    refs = world.repository_refs(load.project)
-    assert "refs/heads/main" in refs, refs
-    return len(wanted), len(kept), made
+    head = world.repository_refs(load.project).get("refs/heads/main")
+    pushed = [commit for at, commit in load.pushes if at < before]
+    assert pushed, "nothing was pushed before the backup"
+    # The copy is of a moment after `before`: the head is the last push that was answered, or a later one.
+    known = world.git(load.clone, "rev-list", "main").split()
+    assert head in known[: known.index(pushed[-1]) + 1], f"the head is {head}, and {pushed[-1]} was pushed before the backup"
+    rows = world.sql(f"SELECT head FROM repositories WHERE project_id = '{load.project.split('_', 1)[1]}'")
+    assert rows[0]["head"] in known[known.index(head) :], f"the database has {rows[0]['head']}, the repository {head}"
+    return len(wanted), len(kept), made, len(pushed)
 
 
 def verify_audit(world):
@@ -235,8 +304,8 @@ def verify_audit(world):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
-def wait_for_tasks(world, project, count):
-    """Every task of the sample ends with success and has one pull request."""
+def wait_for_tasks(world, project, count, forge):
+    """Every task of the sample ends with success and has one pull request and one branch, also outside."""
 
     def states():
         found = world.expect(200, "GET", f"/v1/tasks?limit=200&project={urllib.parse.quote(project)}")["items"]
@@ -251,18 +320,26 @@ def wait_for_tasks(world, project, count):
     pulls = world.sql("""SELECT t.name, count(*) AS pulls FROM pull_requests p JOIN tasks t USING (task_id)
         WHERE t.name LIKE 'sample-%' GROUP BY t.name""")
     assert len(pulls) == count and all(row["pulls"] == 1 for row in pulls), pulls
+    outside = [pull["branch"] for pull in forge.pulls]
+    assert len(outside) == len(set(outside)) == count, f"pull requests outside: {sorted(outside)}"
+    assert set(forge.branches()) == set(outside), f"branches outside: {sorted(forge.branches())}, pull requests: {sorted(outside)}"
 
 
-def restore_to_moment(first, backup, archive, passphrase, work, program, quick, marker, moment):
-    """By the archive the database comes back as it was after the backup, at a moment."""
+def restore_to_moment(first, backup, archive, passphrase, work, program, quick, marker, moment, key, calls):
+    """By the archive the database comes back as it was after the backup, at a moment, and its audit log with it. `key` is the public key of the
+    installation, and so many tool calls were answered until then."""
     place = work / "third"
     place.mkdir(mode=0o755)
     place.chmod(0o755)
-    restore(first, backup, place / "data", passphrase, "--wal-archive", archive, "--until", moment)
+    restore(first, backup, place / "data", passphrase, "--wal-archive", archive, "--until", moment, "--public-key", key)
     third = RestoredInstallation(program, place, quick, first)
     try:
         names = {row["name"] for row in third.sql("SELECT name FROM tasks WHERE name LIKE 'marker-%'")}
         assert names == {marker}, f"at {moment} there are {names}"
+        # The audit files are of the backup, the database goes on behind them.
+        recorded = third.sql("SELECT count(DISTINCT call_id) AS calls FROM audit_records WHERE phase = 'decision'")[0]["calls"]
+        assert recorded >= calls, f"{recorded} of {calls} calls are recorded"
+        verify_audit(third)
     finally:
         third.stop()
 
@@ -273,7 +350,7 @@ def main():
     parser.add_argument("work", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
-    work, samples = given.work, 2 if given.quick else 6
+    work, samples = given.work, 4 if given.quick else 8
     passphrase, archive, backups = work / "passphrase", work / "wal-archive", work / "backups"
     passphrase.write_text("correct horse battery staple\n")
     first = Installation(given.cynode, work / "first", given.quick, {"database.wal_archive": archive}, whole=True, environment=LIMITS)
@@ -291,16 +368,23 @@ def main():
         first.admin = first.admin._replace(token=key)
         load = Load(first)
         load.start()
-        project = start_sample(first, work / "home", samples)
-        until(lambda: len(load.tasks) > (20 if given.quick else 100), 120)
+        sample = Sample(first, work / "home")
+        until(lambda: len(load.tasks) > (20 if given.quick else 100) and load.pushes, 120)
+        public_key = cynode(first, "audit", "key", "--data-dir", first.data).stdout.split()[-1]
+        sample.start_tasks(samples)
+        until(lambda: running_samples(first), 120, what="no task of the sample began")
 
         before = time.monotonic()
+        interruption = Interruption(first, sample.forge, backups)
         said = back_up(first, backups, passphrase)
         backup = pathlib.Path(said["path"])
         doctor = cynode(first, "doctor", "--restore", "--data-dir", first.data)
         assert doctor.returncode == 0, doctor.stdout + doctor.stderr
         # Work that the backup does not have, and a moment in it.
         first.expect(201, "POST", "/v1/tasks", {"project_id": load.project, "name": "marker-before", "description": "Wait."})
+        called = len(load.calls)
+        until(lambda: len(load.calls) > called + 5, 60, what="no tools were called after the backup")
+        calls_until = len(load.calls) + len(load.artifacts)
         time.sleep(1.5)
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         time.sleep(1.5)
@@ -308,10 +392,14 @@ def main():
         segment = first.sql("SELECT pg_walfile_name(pg_switch_wal()) AS name")[0]["name"]
         until((archive / segment).exists, 90, what="the write-ahead log was not archived")
         until(inbox.ids, 120, what="no notification was delivered")
+        interrupted = interruption.finish()
+        known_outside = len(sample.forge.pulls)
+        # A milestone that was reached is told before everything is killed.
+        until(inbox.milestones, 60, what="no milestone of a task was told")
         destroy(first)
         load.stop()
-        delivered = set(inbox.ids())
-        lost_at = len(inbox.requests)
+        delivered, milestones = set(inbox.ids()), set(inbox.milestones())
+        lost_at, told_at = len(inbox.requests), len(inbox.milestones())
 
         refuse_wrong_restores(first, backup, passphrase, work)
         place = work / "second"
@@ -324,17 +412,20 @@ def main():
         second = RestoredInstallation(other_host(given.cynode, work), place, given.quick, first)
         installations.append(second)
         figure("start_after_restore", round(time.monotonic() - began, 1), "s")
-        tasks, artifacts, calls = compare(load, second, before)
-        wait_for_tasks(second, project, samples)
+        tasks, artifacts, calls, pushes = compare(load, second, before)
+        wait_for_tasks(second, sample.project, samples, sample.forge)
         verify_audit(second)
         again = [one for one in inbox.ids()[lost_at:] if one in delivered]
         assert not again, f"{len(again)} notifications were delivered twice"
         assert len(set(inbox.ids())) == len(inbox.ids()), "a notification was delivered twice"
+        twice = milestones & set(inbox.milestones()[told_at:])
+        assert not twice, f"told by both installations: {sorted(twice)}"
         second.stop()
-        restore_to_moment(first, backup, archive, passphrase, work, given.cynode, given.quick, "marker-before", moment)
+        restore_to_moment(first, backup, archive, passphrase, work, given.cynode, given.quick, "marker-before", moment, public_key, calls_until)
         figure("tasks_before_backup", tasks, "tasks")
-        print(f"{tasks} tasks, {artifacts} artifacts and {calls} recorded calls before the backup: none lost; {samples} running tasks ended with one pull request each; "
-              f"{len(delivered)} notifications before and {len(inbox.requests) - lost_at} after: none twice; {said['resumed_parts']} parts of the interrupted backup were kept")  # fmt: skip
+        print(f"{tasks} tasks, {artifacts} artifacts, {pushes} pushes and {calls} recorded calls before the backup: none lost; {samples} tasks, of which {interrupted} "
+              f"were running at the end and {known_outside} had a pull request outside, ended with one each; {len(delivered)} notifications before and "
+              f"{len(inbox.requests) - lost_at} after: none twice; {said['resumed_parts']} parts of the interrupted backup were kept")  # fmt: skip
     finally:
         for installation in installations:
             installation.stop()

@@ -28,6 +28,16 @@ export const certificatesQuery = queryOptions({
   queryFn: ({ signal }) => unwrap(api.GET("/v1/certificates", { signal })),
 });
 
+export const processesQuery = queryOptions({
+  queryKey: ["processes"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/processes", { signal })),
+});
+
+export const backupsQuery = queryOptions({
+  queryKey: ["backups"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/backups", { signal })),
+});
+
 export const settingsQuery = queryOptions({
   queryKey: ["settings", "list"],
   queryFn: ({ signal }) => unwrap(api.GET("/v1/settings", { signal })),

@@ -4,10 +4,12 @@ import { useQuery } from "@tanstack/react-query";
 import { RefreshCw } from "lucide-react";
 import { doctorQuery } from "../api/queries-chat";
 import { CHECK_WORDS, orderChecks } from "../logic/doctor";
+import { Backups } from "../ui/backups";
 import { Action, Loaded, Page, PageHead } from "../ui/basic";
 import { Certificates } from "../ui/certificates";
 import { CheckList } from "../ui/checks";
 import { usePageCommand } from "../ui/copy";
+import { Processes } from "../ui/processes";
 import { SettingsNav } from "../ui/settings-nav";
 
 export function DoctorPage() {
@@ -31,6 +33,8 @@ export function DoctorPage() {
               </p>
             )}
             <CheckList checks={orderChecks(data.checks)} />
+            {data.whole && <Backups />}
+            {data.whole && <Processes />}
             {data.whole && <Certificates />}
           </div>
         )}

@@ -26,9 +26,10 @@ use cynode_app::{
 };
 use cynode_core::{
     paging::{Cursor, PageRequest},
+    releases::{RELEASE_HEADER, Release},
     trace::TraceId,
 };
-use cynode_wire::nodes::NodeHeartbeat;
+use cynode_wire::{nodes::NodeHeartbeat, platform::processes::ProcessKind};
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
@@ -130,6 +131,7 @@ pub(crate) struct ServiceCall<K, T> {
 /// A service role, as a type parameter in the signature of a handler.
 pub(crate) trait ServiceRole {
     const KIND: ServiceKind;
+    const PROCESS: ProcessKind;
 }
 
 /// Role of the runners, which drive tasks.
@@ -140,10 +142,12 @@ pub(crate) struct WorkerRole;
 
 impl ServiceRole for RunnerRole {
     const KIND: ServiceKind = ServiceKind::Runner;
+    const PROCESS: ProcessKind = ProcessKind::Runner;
 }
 
 impl ServiceRole for WorkerRole {
     const KIND: ServiceKind = ServiceKind::Worker;
+    const PROCESS: ProcessKind = ProcessKind::Worker;
 }
 
 impl<K: ServiceRole, T: DeserializeOwned> FromRequest<AppState> for ServiceCall<K, T> {
@@ -152,6 +156,9 @@ impl<K: ServiceRole, T: DeserializeOwned> FromRequest<AppState> for ServiceCall<
     async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
         let (_, shown) = bearer_token(request.headers())?;
         let service = state.app.authenticate_service(&shown, K::KIND).await?;
+        if let Some(release) = named_release(request.headers()) {
+            state.app.note_release(K::PROCESS, &service.name, release).await;
+        }
         let (parts, body) = read_body(request, state).await?;
         let request = OperationRequest {
             caller: None,
@@ -302,11 +309,20 @@ async fn authenticate_account(
         app.authenticate_caller(shown).await?
     };
     app.count_request(&caller)?;
+    if let Some(release) = named_release(&parts.headers) {
+        app.note_release(ProcessKind::CommandLine, &caller.user.as_uuid().to_string(), release)
+            .await;
+    }
     if caller.key.is_some() {
         let path = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
         require_operation_scope(&caller, &parts.method, path.unwrap_or_default())?;
     }
     Ok(caller)
+}
+
+/// Returns the release that a program of ours named. The middleware has refused one that is too far away.
+fn named_release(headers: &HeaderMap) -> Option<Release> {
+    headers.get(RELEASE_HEADER)?.to_str().ok()?.parse().ok()
 }
 
 /// Returns whether no person made a request. A client that says so of itself can only let its session end sooner.

@@ -79,7 +79,7 @@ pub(crate) async fn observe_request(
 /// Refuses a program of ours that is more than one release away. Other clients name no release.
 fn find_release_skew(headers: &HeaderMap) -> Option<Response> {
     let named = headers.get(RELEASE_HEADER)?;
-    let server = Release::CURRENT;
+    let server = Release::current();
     let other = named.to_str().ok().and_then(|text| text.parse::<Release>().ok());
     let (detail, fix) = match other.map(|other| (other, server.skew_of(other))) {
         Some((_, ReleaseSkew::Compatible)) => return None,
@@ -126,8 +126,9 @@ fn finish_response(response: &mut Response, trace: TraceId) {
     if let Ok(value) = HeaderValue::from_str(&trace.to_string()) {
         response.headers_mut().insert("x-trace-id", value);
     }
-    let release = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
-    response.headers_mut().insert(RELEASE_HEADER, release);
+    if let Ok(release) = HeaderValue::from_str(&Release::current().to_string()) {
+        response.headers_mut().insert(RELEASE_HEADER, release);
+    }
     let status = response.status();
     if !(status.is_client_error() || status.is_server_error()) {
         return;

@@ -61,6 +61,8 @@ fn account_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(operation::readiness))
         .routes(routes!(operation::diagnose))
         .routes(routes!(operation::list_certificates))
+        .routes(routes!(operation::list_processes))
+        .routes(routes!(operation::list_backups))
         .routes(routes!(operation::metrics))
         .routes(routes!(accounts::bootstrap))
         .routes(routes!(accounts::login, single_sign_on::list_sessions))

@@ -4,4 +4,5 @@ pub mod doctor;
 pub mod health;
 pub mod key_rotation;
 pub mod maintenance;
+pub mod processes;
 pub mod reconciler;

@@ -118,6 +118,7 @@ struct SharedState {
     epochs: models::inference::EpochBatcher,
     guesses: identity::login_throttle::LoginThrottle,
     credential_use: identity::credential_use::CredentialUseLog,
+    program_releases: platform::program_releases::ProgramReleaseLog,
     /// Held while all audit records of tool calls are verified.
     checking: tokio::sync::Mutex<()>,
     /// Held while jobs are placed on nodes.
@@ -147,6 +148,7 @@ impl App {
             epochs: models::inference::spawn_epoch_batcher(&lanes, &pool),
             guesses: identity::login_throttle::LoginThrottle::default(),
             credential_use: identity::credential_use::CredentialUseLog::default(),
+            program_releases: platform::program_releases::ProgramReleaseLog::default(),
             readiness_log: background::health::ReadinessLog::default(),
             checking: tokio::sync::Mutex::default(),
             placing: tokio::sync::Mutex::default(),

@@ -11,6 +11,7 @@ pub(crate) mod idempotency;
 pub mod keys;
 pub(crate) mod orphan_cleanup;
 pub(crate) mod password_hashing;
+pub mod program_releases;
 pub mod rate_limits;
 pub mod redaction;
 pub mod settings;

@@ -48,6 +48,9 @@ pub use keyring::{
     AuditSigner, BadPublicKeys, KeyIntroduction, NamedSigningKey, PublicAuditKey, PublicKeyring,
 };
 pub use proof::{BadProof, ChainConsistencyProof, MalformedBundle, RecordInclusionProof};
+pub use segment::{
+    ReconcileError, SegmentChange, StoredChain, extend_segment, has_segment, remove_segment,
+};
 pub use start::{ChainRegistryHead, ChainStart, NewChain};
 pub use store::{AuditStore, AuditStoreError, StoreFuture};
 pub use tree::MerkleTree;

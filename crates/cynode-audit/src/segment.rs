@@ -9,10 +9,14 @@
 mod directory;
 mod frame;
 mod reader;
+mod reconcile;
 
 pub(crate) use directory::{OrphanedSegment, SegmentDirectory, quarantine_segment};
 pub(crate) use frame::{SegmentFrame, SegmentHeader, put_record};
 pub(crate) use reader::{SegmentContents, SegmentEnd, read_segment};
+pub use reconcile::{
+    ReconcileError, SegmentChange, StoredChain, extend_segment, has_segment, remove_segment,
+};
 
 use std::{
     fs::File,

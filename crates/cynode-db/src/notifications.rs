@@ -4,7 +4,7 @@ pub mod inbox;
 pub mod web_push;
 
 use cynode_core::{
-    events::EventPosition,
+    events::{EventKind, EventPosition},
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},
     notifications::{ChannelKind, ChannelScope, NotificationState},
     paging::PageRequest,
@@ -338,8 +338,18 @@ pub async fn queue_notification(
     sqlx::query!(
         "
         INSERT INTO notifications (notification_id, channel_id, event_xact, event_seq, kind, subject_id, project_id, task_id,
-            trace_id, data, occurred_at, state, queued_at, due_at, attempts, total_attempts)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'pending', clock_timestamp(), clock_timestamp(), 0, 0)
+            trace_id, data, occurred_at, state, queued_at, due_at, attempts, total_attempts, ended_at, reason)
+        SELECT $1::uuid, $2::uuid, $3::bigint, $4::bigint, $5::text, $6::uuid, $7::uuid, $8::uuid, $9::text, $10::jsonb, $11::timestamptz,
+            CASE WHEN held THEN 'failed' ELSE 'pending' END, clock_timestamp(),
+            CASE WHEN NOT held THEN clock_timestamp() END, 0, 0, CASE WHEN held THEN clock_timestamp() END, CASE WHEN held THEN $12::text END
+        FROM (
+            -- What a restored task reaches once, the lost installation may have reached and told.
+            SELECT $5 = ANY ($13::text[]) AND EXISTS (
+                SELECT FROM tasks t, installation_epochs e
+                WHERE t.task_id = $8 AND e.epoch = (SELECT max(epoch) FROM installation_epochs)
+                    AND e.reason = 'restored' AND t.created_at <= e.backup_taken_at
+                    AND e.began_at > clock_timestamp() - interval '24 hours') AS held
+        ) AS restored
         ON CONFLICT ON CONSTRAINT notifications_unique DO NOTHING
         ",
         id.as_uuid(),
@@ -353,11 +363,21 @@ pub async fn queue_notification(
         trace.to_string(),
         event.data,
         now,
+        RESTORED_REASON,
+        &MILESTONES.map(|kind| kind.as_str().to_owned())[..],
     )
     .execute(conn)
     .await?;
     Ok(())
 }
+
+/// What a task reaches once, by itself. For a day after a restore it is not told by itself for a task that the backup had: the lost installation
+/// may have told it between the backup and its end. Questions to people are told again.
+const MILESTONES: [EventKind; 3] =
+    [EventKind::TaskCompleted, EventKind::TaskFailed, EventKind::PullRequestOpened];
+
+/// Why a notification is not sent by itself after a restore.
+pub(crate) const RESTORED_REASON: &str = "the installation was restored from a backup: this may have been delivered before; redeliver it if it was not";
 
 /// Puts something without an event into the outbox of a channel: somebody tries it.
 #[tracing::instrument(name = "db.notices.queue_test_notification", skip_all)]

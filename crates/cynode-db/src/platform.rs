@@ -7,6 +7,7 @@ pub mod health;
 pub mod idempotency;
 pub mod keyring;
 pub(crate) mod pool;
+pub mod processes;
 pub mod schema;
 pub mod settings;
 pub mod wakeups;

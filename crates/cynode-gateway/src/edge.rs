@@ -20,13 +20,20 @@ use cynode_app::{
     },
     tools::agent_tokens::ResolvedAgentToken,
 };
-use cynode_core::{ids::CallId, sync::lock_unpoisoned, trace::TraceParent};
+use cynode_core::{
+    agents::AgentRole,
+    ids::CallId,
+    releases::{RELEASE_HEADER, Release},
+    sync::lock_unpoisoned,
+    trace::TraceParent,
+};
 use cynode_policy::{
     agents::AgentIdentity,
     catalogue::CatalogueTool,
     decision::{check_tool_access, list_permitted_tools, optional_ids},
     reasons::RefusalReason,
 };
+use cynode_wire::platform::processes::ProcessKind;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
@@ -195,7 +202,10 @@ impl GatewayShared {
         let (reason, known) = match shown {
             Some(shown) if shown.kind.opens_gateway() => {
                 match self.keeper.resolve_token(shown).await {
-                    Ok(known) => return Ok((shown, known)),
+                    Ok(known) => {
+                        self.note_release(headers, &known).await;
+                        return Ok((shown, known));
+                    }
                     Err(reason) => (reason, self.keeper.last_known_agent(shown)),
                 }
             }
@@ -204,6 +214,21 @@ impl GatewayShared {
             None => (RefusalReason::InvalidToken, None),
         };
         Err(Box::new(self.reject_caller(headers, &reason, known.as_ref()).await))
+    }
+
+    /// Notes the release that a program of the installation named.
+    async fn note_release(&self, headers: &HeaderMap, known: &ResolvedAgentToken) {
+        let kind = match known.agent.role {
+            AgentRole::ManagerHost => ProcessKind::Manager,
+            AgentRole::AnalystHost => ProcessKind::Analyst,
+            AgentRole::WorkflowRunner => ProcessKind::Runner,
+            _ => return,
+        };
+        let named = headers.get(RELEASE_HEADER).and_then(|named| named.to_str().ok());
+        let release = named.and_then(|named| named.parse::<Release>().ok());
+        if let (Some(name), Some(release)) = (&known.service, release) {
+            self.app.note_release(kind, name, release).await;
+        }
     }
 
     /// Reads the body of an authenticated caller's message.

@@ -139,7 +139,7 @@ impl AnonymousClient {
         token: Option<&SecretString>,
     ) -> reqwest::RequestBuilder {
         let request = self.http.request(method, format!("{}/v1/nodes/{path}", self.base));
-        let request = request.header(RELEASE_HEADER, Release::CURRENT.to_string());
+        let request = request.header(RELEASE_HEADER, Release::current().to_string());
         match token {
             Some(token) => request.bearer_auth(token.expose_secret()),
             None => request,
@@ -415,7 +415,7 @@ async fn send_request<T: DeserializeOwned>(
 fn ensure_release_fits(headers: &reqwest::header::HeaderMap) -> Result<(), NodeClientError> {
     let Some(named) = headers.get(RELEASE_HEADER) else { return Ok(()) };
     let named = named.to_str().unwrap_or_default();
-    let own = Release::CURRENT;
+    let own = Release::current();
     if let Ok(server) = named.parse::<Release>()
         && own.skew_of(server) == ReleaseSkew::Compatible
     {
@@ -501,7 +501,7 @@ mod tests {
             ensure_release_fits(&headers)
         };
         assert!(ensure_release_fits(&reqwest::header::HeaderMap::new()).is_ok());
-        assert!(fits(&Release::CURRENT.to_string()).is_ok());
+        assert!(fits(&Release::current().to_string()).is_ok());
         for release in ["99.0.0", "next"] {
             let refused = fits(release).unwrap_err();
             assert!(refused.is_retryable() && !refused.is_gone(), "{release}");

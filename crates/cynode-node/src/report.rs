@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use cynode_core::nodes::{AgentReport, BackendReport, JobLimitsReport, NodeReport};
+use cynode_core::{
+    nodes::{AgentReport, BackendReport, JobLimitsReport, NodeReport},
+    releases::Release,
+};
 
 use crate::{
     node::{JobResourceLimits, NodeSettings},
@@ -18,7 +21,7 @@ pub(crate) fn build_node_report(
     warnings: &[String],
 ) -> NodeReport {
     NodeReport {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: Release::current().to_string(),
         cores: available_cores(),
         memory_mib: memory_mib(),
         disk_free_mib: store.free_bytes().unwrap_or_default() / (1024 * 1024),

@@ -4,7 +4,10 @@ mod host;
 
 use std::time::Duration;
 
-use cynode_core::trace::TraceId;
+use cynode_core::{
+    releases::{RELEASE_HEADER, Release},
+    trace::TraceId,
+};
 use cynode_net::backoff::{Backoff, Jitter};
 use cynode_wire::manager::handoffs::HandoffAssignment;
 use reqwest::{RequestBuilder, StatusCode, redirect};
@@ -57,7 +60,9 @@ impl RequestCredentials {
 
     /// Adds the credentials to a request.
     pub(crate) fn authorize_request(&self, request: RequestBuilder) -> RequestBuilder {
-        let request = request.bearer_auth(self.token.expose_secret());
+        let request = request
+            .bearer_auth(self.token.expose_secret())
+            .header(RELEASE_HEADER, Release::current().to_string());
         match self.trace {
             Some(trace) => {
                 let span = rand::random::<u64>() | 1;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use cynode_core::ids::TaskId;
+use cynode_core::{
+    ids::TaskId,
+    releases::{RELEASE_HEADER, Release},
+};
 use cynode_net::tls::ClientTls;
 use cynode_wire::workflow::{
     LeaseRef, LeaseView, RenewLease, ResumeWorkflow, ResumeWorkflowResult, StartWorkflow,
@@ -131,6 +134,7 @@ impl WorkflowClient {
             .header("mcp-protocol-version", MCP_PROTOCOL_VERSION)
             .header("mcp-method", "tools/call")
             .header("mcp-name", &name)
+            .header(RELEASE_HEADER, Release::current().to_string())
             .json(&WorkflowCall::new(&name, arguments));
         if let Some(trace) = trace {
             let span = rand::random::<u64>() | 1;

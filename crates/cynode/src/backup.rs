@@ -13,14 +13,17 @@ mod encryption;
 mod files;
 mod manifest;
 mod parts;
+mod refs;
 mod restore;
 mod retention;
 mod verify;
 
-pub(crate) use create::{BackupPlan, create_backup, describe_backup};
+pub(crate) use create::{BackupPlan, create_backup};
 pub(crate) use encryption::{DecryptionArgs, EncryptionArgs};
 pub(crate) use files::InstallationFiles;
-pub(crate) use manifest::{BackupManifest, BackupVerification, public_keys_of};
+pub(crate) use manifest::{BackupVerification, public_keys_of};
 pub(crate) use restore::{RESTORE_PROGRESS_FILE, RestorePlan, restore_backup};
-pub(crate) use retention::{StoredBackup, find_newest_backup, prune_backups};
+pub(crate) use retention::{
+    StoredBackup, find_newest_backup, import_backups, open_stored_backup, prune_backups,
+};
 pub(crate) use verify::{create_verification_dir, verify_backup};

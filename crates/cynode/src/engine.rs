@@ -213,6 +213,16 @@ impl WorkflowEngine for RestateClient {
         })
     }
 
+    fn engine_version(&self) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>> {
+        Box::pin(async move {
+            let admin = self.admin.as_ref()?;
+            let asked = admin.http.get(format!("{}/version", admin.base)).timeout(PROBE_TIMEOUT);
+            let body = asked.send().await.ok()?.error_for_status().ok()?.bytes().await.ok()?;
+            let said: serde_json::Value = serde_json::from_slice(&body).ok()?;
+            said.get("version")?.as_str().map(str::to_owned)
+        })
+    }
+
     fn dispatch_run<'a>(
         &'a self,
         due: &'a DueRun,

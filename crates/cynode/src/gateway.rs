@@ -9,6 +9,7 @@ use cynode_app::{
     manager::chat::ManagerEndpoint,
     models::inference::{self, InferenceRuntime},
     notifications,
+    platform::program_releases::run_release_heartbeat,
     tools::audit,
 };
 use cynode_gateway::{
@@ -149,7 +150,9 @@ pub(crate) async fn start_gateway(
     ));
     // Unique among replicas: of two chains of one writer the older one must have been closed.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let writer = format!("gateway {host} {}", config.server.internal_listen);
+    let replica = format!("{host} {}", config.server.internal_listen);
+    tasks.spawn(run_release_heartbeat(app.clone(), replica.clone(), stop.clone()));
+    let writer = format!("gateway {replica}");
     let writer = audit::open_audit_writer(
         &app,
         &directory.join("audit"),

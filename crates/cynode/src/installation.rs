@@ -32,6 +32,11 @@ pub(crate) struct InstallationArgs {
 }
 
 impl InstallationArgs {
+    /// Returns whether the user named an installation.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.data_dir.is_some()
+    }
+
     /// Fills in its database, if one is needed, and its storage, where the configuration names none.
     pub(crate) fn fill_config(
         &self,

@@ -141,6 +141,12 @@ pub(crate) enum CynorkCommand {
     /// Manage nodes, the machines that run jobs.
     #[command(subcommand)]
     Node(commands::node::NodeCommand),
+    /// Show the backups of the installation.
+    #[command(subcommand)]
+    Backup(commands::backup::BackupCommand),
+    /// Show the versions of the programs of the installation.
+    #[command(subcommand)]
+    Process(commands::process::ProcessCommand),
     /// Show the certificates of the installation.
     #[command(subcommand)]
     Certificate(commands::certificate::CertificateCommand),
@@ -389,6 +395,8 @@ impl CynorkCommand {
             Self::AgentToken(agent_token) => agent_token.run(context).await,
             Self::Audit(audit) => audit.run(context).await,
             Self::Node(node) => node.run(context).await,
+            Self::Backup(backup) => backup.run(context).await,
+            Self::Process(process) => process.run(context).await,
             Self::Certificate(certificate) => certificate.run(context).await,
             Self::Image(image) => image.run(context).await,
             Self::Schedule(schedule) => schedule.run(context).await,

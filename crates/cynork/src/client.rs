@@ -390,7 +390,7 @@ impl ApiClient {
         }
         let place = TraceParent { trace: self.trace, span: rand::random::<u64>().max(1), flags: 1 };
         request = request.header("traceparent", place.to_string());
-        request = request.header(RELEASE_HEADER, Release::CURRENT.to_string());
+        request = request.header(RELEASE_HEADER, Release::current().to_string());
         if method != Method::GET {
             let key =
                 call.key.clone().unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
@@ -447,7 +447,7 @@ impl ApiClient {
 /// Refuses the answer of a server that is more than one release away. A server that names no release is not refused.
 fn ensure_release_fits(headers: &reqwest::header::HeaderMap) -> Result<()> {
     let Some(named) = headers.get(RELEASE_HEADER) else { return Ok(()) };
-    let own = Release::CURRENT;
+    let own = Release::current();
     let server = named.to_str().ok().and_then(|text| text.parse::<Release>().ok());
     let (detail, fix) = match server.map(|server| (server, own.skew_of(server))) {
         Some((_, ReleaseSkew::Compatible)) => return Ok(()),

@@ -227,6 +227,8 @@ promises! {
     "node undrain" calls [LIST_NODES UPDATE_NODE] gives Document("NodeView");
     "node label" calls [LIST_NODES UPDATE_NODE] gives Document("NodeView");
     "node delete" calls [LIST_NODES DELETE_NODE] gives Nothing;
+    "backup list" calls [LIST_BACKUPS] gives Document("UnpagedList_BackupView");
+    "process list" calls [LIST_PROCESSES] gives Document("UnpagedList_ProcessView");
     "certificate list" calls [LIST_CERTIFICATES] gives Document("UnpagedList_CertificateView");
     "image list" calls [LIST_IMAGES] gives Document("UnpagedList_String");
     "image allow" calls [ALLOW_IMAGE] gives Nothing;

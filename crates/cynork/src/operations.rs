@@ -142,6 +142,7 @@ operations! {
     LIST_APPROVALS = "list_approvals" "GET" "/v1/approvals" by "approval list";
     LIST_ARTIFACTS = "list_artifacts" "GET" "/v1/tasks/{task}/artifacts" by "artifact list";
     LIST_AUDIT_SINKS = "list_audit_sinks" "GET" "/v1/audit/sinks" by "audit sink list";
+    LIST_BACKUPS = "list_backups" "GET" "/v1/backups" by "backup list";
     LIST_BUDGETS = "list_budgets" "GET" "/v1/budgets" by "budget list";
     LIST_CALLS = "list_calls" "GET" "/v1/usage/calls" by "usage calls";
     LIST_CERTIFICATES = "list_certificates" "GET" "/v1/certificates" by "certificate list";
@@ -161,6 +162,7 @@ operations! {
     LIST_PACKAGES = "list_packages" "GET" "/v1/projects/{project}/packages" by "project packages";
     LIST_POLICIES = "list_policies" "GET" "/v1/policies" by "policy list";
     LIST_PREFERENCES = "list_preferences" "GET" "/v1/preferences" by "prefs list";
+    LIST_PROCESSES = "list_processes" "GET" "/v1/processes" by "process list";
     LIST_PROJECTS = "list_projects" "GET" "/v1/projects" by "project list";
     LIST_PROVIDERS = "list_providers" "GET" "/v1/providers" by "provider list";
     LIST_PULL_REQUESTS = "list_pull_requests" "GET" "/v1/projects/{project}/pull-requests" by "pr list";

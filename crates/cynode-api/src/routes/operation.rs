@@ -5,13 +5,15 @@ use axum::{
 };
 use cynode_app::{
     Error,
-    background::{doctor, health},
+    background::{doctor, health, processes},
     platform::certificates,
 };
-use cynode_core::{ids::ProjectId, roles::UserRole};
+use cynode_core::{ids::ProjectId, releases::Release, roles::UserRole};
 use cynode_wire::platform::{
+    backups::BackupView,
     certificates::CertificateView,
     health::{Diagnosis, HealthStatus, Readiness},
+    processes::ProcessView,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -32,7 +34,7 @@ pub(crate) async fn home(State(state): State<AppState>, headers: HeaderMap) -> R
 /// Confirms that the process answers (liveness).
 #[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = OK, body = HealthStatus)))]
 pub(crate) async fn healthz() -> Json<HealthStatus> {
-    Json(HealthStatus { status: "ok".into(), version: env!("CARGO_PKG_VERSION").into() })
+    Json(HealthStatus { status: "ok".into(), version: Release::current().to_string() })
 }
 
 /// Checks the dependencies of the server (readiness). Each missing one comes with its fix.
@@ -80,6 +82,35 @@ pub(crate) async fn list_certificates(
     call: AuthenticatedCall,
 ) -> Result<Json<UnpagedList<CertificateView>>, ApiError> {
     let found = certificates::list_certificates(&call.app, &call.request).await?;
+    Ok(Json(UnpagedList::new(found)))
+}
+
+/// Lists every program of the installation with its release: servers, engine, database, nodes, and command lines that were used lately. For
+/// admins.
+#[utoipa::path(
+    get,
+    path = "/v1/processes",
+    tag = "operation",
+    responses((status = OK, body = UnpagedList<ProcessView>)),
+)]
+pub(crate) async fn list_processes(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<ProcessView>>, ApiError> {
+    let found = processes::list_processes(&call.app, &call.request).await?;
+    Ok(Json(UnpagedList::new(found)))
+}
+
+/// Lists the backups of the installation with their last verification, newest first. For admins.
+#[utoipa::path(
+    get,
+    path = "/v1/backups",
+    tag = "operation",
+    responses((status = OK, body = UnpagedList<BackupView>)),
+)]
+pub(crate) async fn list_backups(
+    call: AuthenticatedCall,
+) -> Result<Json<UnpagedList<BackupView>>, ApiError> {
+    let found = processes::list_backups(&call.app, &call.request).await?;
     Ok(Json(UnpagedList::new(found)))
 }
 

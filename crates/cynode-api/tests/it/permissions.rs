@@ -518,6 +518,8 @@ fn cases() -> Vec<Case> {
         case("get", "/v1/readiness", "/v1/readiness", json!(null), WithoutRole(403)),
         case("get", "/v1/doctor", "/v1/doctor", json!(null), Operator),
         case("get", "/v1/certificates", "/v1/certificates", json!(null), Operator),
+        case("get", "/v1/processes", "/v1/processes", json!(null), Operator),
+        case("get", "/v1/backups", "/v1/backups", json!(null), Operator),
         case(
             "get",
             "/v1/tasks/{task}/artifacts",

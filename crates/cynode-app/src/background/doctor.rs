@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cynode_core::{nodes::NodeState, roles::UserRole};
+use cynode_core::{releases::Release, roles::UserRole};
 use cynode_db::{
     models::registry::{self, ProviderKey, ProviderRecord},
     nodes::{self, NodeRecord},
     platform::{
-        backup::{self, BackupRecord},
+        backup::{self, ArchiverStatus, BackupRecord},
         database_roles::{self, RolePrivileges},
         health::{self as database, ProviderHealth},
     },
@@ -17,19 +17,17 @@ use cynode_db::{
 use cynode_wire::platform::{
     health::{Diagnosis, DiagnosisCheck, ReadinessCheck, ReadinessStatus},
     keys::KeyringView,
+    processes::{ProcessKind, ProcessView},
 };
 use object_store::{ObjectStoreExt, PutPayload, path::Path};
 use time::OffsetDateTime;
 
-use super::{health, key_rotation};
+use super::{health, key_rotation, processes::load_processes};
 use crate::{
     App, Error, OperationRequest,
     platform::{certificates, operation},
-    workflow::placement::{is_alive, takes_jobs},
+    workflow::placement::takes_jobs,
 };
-
-/// Version of this program.
-const SERVER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Difference between the clocks of server and database from which on the check warns, and from which on it fails: leases would end too
 /// early or too late.
@@ -72,6 +70,7 @@ pub async fn diagnose_installation(
     let calls = database::list_provider_health(&mut conn, now - PROVIDER_HEALTH_PERIOD).await?;
     let nodes = nodes::list_nodes(&mut conn).await?;
     let backups = backup::list_backups(&mut conn, 1).await?;
+    let archiver = backup::get_archiver_status(&mut conn).await?;
     let role = database_roles::get_role_privileges(&mut conn).await?;
     drop(conn);
     checks.push(check_clock(now, facts.now).into());
@@ -84,7 +83,7 @@ pub async fn diagnose_installation(
         checks.push(check_provider(provider, &keys, own, now));
     }
     checks.extend(nodes.iter().filter_map(check_node).map(DiagnosisCheck::from));
-    checks.push(check_versions(&nodes, &facts.version).into());
+    checks.push(check_versions(&load_processes(app).await?).into());
     checks.extend(certificates::check_certificates(app, now));
     checks.push(match backups.first() {
         Some(last) => check_last_backup(last, now).into(),
@@ -94,6 +93,7 @@ pub async fn diagnose_installation(
             "back up the database, `storage.directory` and the master key together, and try to restore them",
         ),
     });
+    checks.extend(archiver.iter().map(|status| check_archiver(status).into()));
     Ok(checks.into())
 }
 
@@ -127,6 +127,29 @@ pub fn check_last_backup(last: &BackupRecord, now: OffsetDateTime) -> ReadinessC
         }
         (Some(_), None) => {
             ReadinessCheck::passed_check(NAME, format!("{detail} and was restored for a trial"))
+        }
+    }
+}
+
+/// Checks that the write-ahead log is archived, which a restore to any moment needs.
+pub fn check_archiver(status: &ArchiverStatus) -> ReadinessCheck {
+    const NAME: &str = "write-ahead log archive";
+    match &status.archived_at {
+        _ if status.is_failing() => {
+            let segment = status.failed_segment.as_deref().unwrap_or("a segment");
+            let detail = format!(
+                "{segment} cannot be archived: nothing after it can be restored, and the database's disk fills"
+            );
+            let fix = "see `postgres/server.log`; check that the place of `database.wal_archive` is mounted, writable and not full";
+            ReadinessCheck::failed_check(NAME, detail, fix)
+        }
+        Some(archived) => ReadinessCheck::passed_check(
+            NAME,
+            format!("the last segment was archived at {archived}"),
+        ),
+        None => {
+            let fix = "wait a minute: a segment is archived when it is full, or a minute old";
+            ReadinessCheck::warning_check(NAME, "nothing was archived yet", fix)
         }
     }
 }
@@ -345,23 +368,47 @@ fn check_node(node: &NodeRecord) -> Option<ReadinessCheck> {
     })
 }
 
-/// Checks that the nodes run the version of the server.
-fn check_versions(nodes: &[NodeRecord], database: &str) -> ReadinessCheck {
+/// Checks that the programs that are present run the version of the server.
+fn check_versions(processes: &[ProcessView]) -> ReadinessCheck {
     const NAME: &str = "versions";
-    let differs = |node: &&NodeRecord| {
-        node.state != NodeState::Removed && is_alive(node) && node.report.version != SERVER_VERSION
-    };
-    let others: Vec<String> = nodes
+    let own = Release::current().to_string();
+    let external = [ProcessKind::Engine, ProcessKind::Database];
+    let ours = |process: &&ProcessView| process.present && !external.contains(&process.kind);
+    let differs = |process: &&ProcessView| process.version != own;
+    let others: Vec<String> = processes
         .iter()
+        .filter(ours)
         .filter(differs)
-        .map(|node| format!("`{}` runs {}", node.name, node.report.version))
+        .map(|process| {
+            let kind = process.kind.as_str().replace('_', " ");
+            format!("{kind} `{}` runs {}", process.name, process.version)
+        })
         .collect();
-    let detail = format!("the server is {SERVER_VERSION}, PostgreSQL is {database}");
+    let about = |kind, name| {
+        let found = processes.iter().find(|process| process.kind == kind);
+        found.map(|process| format!(", {name} is {}", process.version)).unwrap_or_default()
+    };
+    let detail = format!(
+        "the server is {own}{}{}",
+        about(ProcessKind::Database, "PostgreSQL"),
+        about(ProcessKind::Engine, "the engine")
+    );
     if others.is_empty() {
-        return ReadinessCheck::passed_check(NAME, format!("{detail}, and all nodes run the same"));
+        let count = processes.iter().filter(ours).count();
+        return ReadinessCheck::passed_check(
+            NAME,
+            format!("{detail}, and all {count} programs run the same"),
+        );
     }
     let detail = format!("{detail}; {}", others.join(", "));
-    ReadinessCheck::warning_check(NAME, detail, "install the same version everywhere")
+    let fix = "install the same version everywhere; one release apart works together";
+    let failed = processes.iter().filter(ours).any(|process| process.skewed);
+    let check = if failed {
+        ReadinessCheck::failed_check(NAME, detail, fix)
+    } else {
+        ReadinessCheck::warning_check(NAME, detail, fix)
+    };
+    check.with_commands(["cynork process list"])
 }
 
 #[cfg(test)]
@@ -384,6 +431,53 @@ mod tests {
     }
 
     #[test]
+    fn a_program_of_another_release_is_named_and_one_that_is_too_far_fails() {
+        let process = |kind, version: &str, skewed| ProcessView {
+            kind,
+            name: "one".to_owned(),
+            version: version.to_owned(),
+            present: true,
+            last_seen_at: datetime!(2026-11-18 12:00 UTC),
+            skewed,
+        };
+        let database = process(ProcessKind::Database, "17.4", false);
+        let own = Release::current().to_string();
+        let server = process(ProcessKind::Server, &own, false);
+        let same = check_versions(&[database.clone(), server.clone()]);
+        assert_eq!(same.status, ReadinessStatus::Ok);
+        let whole =
+            format!("the server is {own}, PostgreSQL is 17.4, and all 1 programs run the same");
+        assert_eq!(same.detail, whole);
+        let node = process(ProcessKind::CommandLine, "9.9.9", false);
+        let other = check_versions(&[server.clone(), node]);
+        assert_eq!(other.status, ReadinessStatus::Warning);
+        assert!(other.detail.ends_with("; command line `one` runs 9.9.9"), "{}", other.detail);
+        let far = process(ProcessKind::Node, "9.9.9", true);
+        assert_eq!(check_versions(&[server.clone(), far.clone()]).status, ReadinessStatus::Failed);
+        let gone = ProcessView { present: false, ..far };
+        assert_eq!(check_versions(&[server, gone]).status, ReadinessStatus::Ok);
+    }
+
+    #[test]
+    fn an_archive_that_does_not_take_the_last_segment_fails() {
+        let now = datetime!(2026-11-18 12:00 UTC);
+        let status = |archived: Option<i64>, failed: Option<i64>| {
+            let before = |minutes| now - time::Duration::minutes(minutes);
+            let status = ArchiverStatus {
+                archived_at: archived.map(before),
+                failed_at: failed.map(before),
+                failed_segment: failed.map(|_| "000000010000000000000002".to_owned()),
+            };
+            check_archiver(&status).status
+        };
+        assert_eq!(status(Some(1), None), ReadinessStatus::Ok);
+        assert_eq!(status(Some(1), Some(2)), ReadinessStatus::Ok);
+        assert_eq!(status(Some(2), Some(1)), ReadinessStatus::Failed);
+        assert_eq!(status(None, Some(1)), ReadinessStatus::Failed);
+        assert_eq!(status(None, None), ReadinessStatus::Warning);
+    }
+
+    #[test]
     fn a_backup_that_is_old_or_was_never_restored_is_told() {
         let now = datetime!(2026-11-18 12:00 UTC);
         let status = |hours: i64, verified: bool, problems: &[&str]| {
@@ -397,6 +491,7 @@ mod tests {
                 bytes: 1,
                 verified_at: verified.then_some(taken_at),
                 problems: problems.iter().map(|problem| (*problem).to_owned()).collect(),
+                recipients: Vec::new(),
             };
             check_last_backup(&last, now).status
         };

@@ -94,7 +94,7 @@ async fn run_readiness_checks(app: &App) -> Result<Vec<ReadinessCheck>, DbError>
     let mut conn = app.conn().await?;
     health::ping_database(&mut conn).await?;
     let mut checks = vec![ReadinessCheck::passed_check("database", "PostgreSQL answers")];
-    let present = Release::CURRENT;
+    let present = Release::current();
     if let Err(error) = schema::ensure_release_fits(&mut conn, present).await {
         let schema::MigrationError::TooNew { needed, .. } = error else {
             return Err(to_db_error(error));

@@ -55,6 +55,11 @@ pub trait WorkflowEngine: Send + Sync {
     fn check_health(&self) -> Pin<Box<dyn Future<Output = EngineHealth> + Send + '_>> {
         Box::pin(async { EngineHealth::default() })
     }
+
+    /// Returns the version of the engine, if it says one.
+    fn engine_version(&self) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>> {
+        Box::pin(async { None })
+    }
 }
 
 /// Health of the engine and of the runner.

@@ -3,6 +3,7 @@
 mod export;
 mod heads;
 mod privileged;
+mod reconcile;
 mod rows;
 pub mod sinks;
 mod stats;
@@ -34,6 +35,7 @@ use uuid::Uuid;
 pub use export::export_records;
 pub use heads::{list_audit_heads, prove_append_only};
 pub use privileged::{PRIVILEGED_METHOD, chain_privileged_events, run_privileged_chain};
+pub use reconcile::{SegmentReconciliation, reconcile_segments};
 pub(crate) use rows::to_audit_view;
 pub use stats::{ToolStatsRequest, count_tool_calls};
 

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::{SegmentFile, SegmentFrame, SegmentHeader};
 use crate::AuditEntry;
 
-const SEGMENT_EXTENSION: &str = "wal";
+pub(super) const SEGMENT_EXTENSION: &str = "wal";
 const DAMAGED_EXTENSION: &str = "damaged";
 const LOCK_FILE_NAME: &str = "lock";
 

@@ -4,6 +4,7 @@
 mod encoding;
 mod keys;
 mod proofs;
+mod reconciliation;
 mod recovery;
 mod shipping;
 mod support;

@@ -12,8 +12,8 @@ fn fencing_step(now: OffsetDateTime) -> i64 {
     i64::try_from(now.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX / 4).max(1)
 }
 
-/// How long the fence waits for one table, and after which time it looks for a deadlock: before any request does, so that the backup gives
-/// way and never a request. A vacuum in its way is cancelled at that time and begins again later.
+/// How long the fence waits for all tables together, and after which time it looks for a deadlock: before any request does, so that the backup
+/// gives way and never a request. A vacuum in its way is cancelled at that time and begins again later.
 const FENCE_LOCK_TIMEOUT_MS: u32 = 300;
 const FENCE_DEADLOCK_TIMEOUT_MS: u32 = 100;
 
@@ -61,7 +61,8 @@ pub async fn permit_removal(pool: &Pool) -> Result<Option<RemovalPermit>, DbErro
 #[tracing::instrument(name = "db.backup.raise_fence", skip_all)]
 pub async fn raise_fence(conn: &mut Conn) -> Result<bool, DbError> {
     sqlx::query!(
-        r#"SELECT set_config('lock_timeout', $1, true) AS "lock!", set_config('deadlock_timeout', $2, true) AS "deadlock!""#,
+        // A timeout of locks would hold for each table.
+        r#"SELECT set_config('statement_timeout', $1, true) AS "statement!", set_config('deadlock_timeout', $2, true) AS "deadlock!""#,
         FENCE_LOCK_TIMEOUT_MS.to_string(),
         FENCE_DEADLOCK_TIMEOUT_MS.to_string(),
     )
@@ -72,17 +73,21 @@ pub async fn raise_fence(conn: &mut Conn) -> Result<bool, DbError> {
         "LOCK TABLE jobs, tasks, artifacts, job_blobs, repositories, pull_requests, deliveries, project_remotes, audit_chains, \
          audit_records, audit_checkpoints, installation_keys IN SHARE MODE",
     )
-    .execute(conn)
+    .execute(&mut *conn)
     .await;
     match locked {
-        Ok(_) => Ok(true),
+        Ok(_) => {}
         Err(sqlx::Error::Database(error))
-            if matches!(error.code().as_deref(), Some("55P03" | "40P01")) =>
+            if matches!(error.code().as_deref(), Some("57014" | "40P01")) =>
         {
-            Ok(false)
+            return Ok(false);
         }
-        Err(error) => Err(error.into()),
+        Err(error) => return Err(error.into()),
     }
+    sqlx::query!(r#"SELECT set_config('statement_timeout', '0', true) AS "none!""#)
+        .fetch_one(conn)
+        .await?;
+    Ok(true)
 }
 
 /// Position in the write-ahead log that a backup restores.
@@ -169,7 +174,7 @@ pub async fn count_fenced_rows(conn: &mut Conn) -> Result<FencedCounts, DbError>
 pub struct ProjectCommits {
     /// Project.
     pub project: Uuid,
-    /// Commits of its default branch, of its pull requests and of its deliveries.
+    /// Commits of its default branch and of its pull requests, and those of jobs, deliveries and continued tasks whose files have not expired.
     pub commits: Vec<String>,
 }
 
@@ -183,6 +188,15 @@ pub async fn list_project_commits(conn: &mut Conn) -> Result<Vec<ProjectCommits>
             SELECT r.head
             UNION SELECT p.head_commit FROM pull_requests p WHERE p.project_id = r.project_id AND p.head_commit IS NOT NULL
             UNION SELECT p.base_commit FROM pull_requests p WHERE p.project_id = r.project_id
+            UNION SELECT named.commit
+            FROM tasks t CROSS JOIN LATERAL (
+                SELECT j.result ->> 'commit' FROM jobs j WHERE j.task_id = t.task_id AND j.requires_node
+                UNION ALL SELECT unnest(j.base_commit || j.merge_commits) FROM jobs j
+                    WHERE j.task_id = t.task_id AND j.requires_node AND j.state IN ('queued', 'running')
+                UNION ALL SELECT unnest(ARRAY[d.source, d.parent, d.commit_id]) FROM deliveries d WHERE d.task_id = t.task_id
+                UNION ALL SELECT unnest(ARRAY[c.start_commit, c.base_commit]) FROM task_continuations c WHERE c.task_id = t.task_id
+            ) AS named (commit)
+            WHERE t.project_id = r.project_id AND t.files_expired_at IS NULL AND named.commit IS NOT NULL
         ) AS "commits!"
         FROM repositories r ORDER BY r.project_id
         "#
@@ -190,10 +204,16 @@ pub async fn list_project_commits(conn: &mut Conn) -> Result<Vec<ProjectCommits>
     Ok(projects.fetch_all(conn).await?)
 }
 
-/// Lists the digests of the artifacts: their bytes were stored before their rows.
-#[tracing::instrument(name = "db.backup.list_artifact_digests", skip_all)]
-pub async fn list_artifact_digests(conn: &mut Conn) -> Result<Vec<Vec<u8>>, DbError> {
-    let digests = sqlx::query_scalar!("SELECT DISTINCT digest FROM artifacts ORDER BY digest");
+/// Lists the digests of artifacts and of files of jobs that succeeded: their bytes are stored. A file of another job may be on its way.
+#[tracing::instrument(name = "db.backup.list_stored_digests", skip_all)]
+pub async fn list_stored_digests(conn: &mut Conn) -> Result<Vec<Vec<u8>>, DbError> {
+    let digests = sqlx::query_scalar!(
+        r#"
+        SELECT digest AS "digest!" FROM artifacts
+        UNION SELECT b.digest FROM job_blobs b JOIN jobs j USING (job_id) WHERE j.state = 'succeeded'
+        ORDER BY 1
+        "#
+    );
     Ok(digests.fetch_all(conn).await?)
 }
 
@@ -229,6 +249,19 @@ pub struct RestoreSummary {
     pub ended_sessions: u64,
 }
 
+/// Returns the number of other connections of our programs to this database: those of servers that run.
+#[tracing::instrument(name = "db.backup.count_program_connections", skip_all)]
+pub async fn count_program_connections(conn: &mut Conn) -> Result<i64, DbError> {
+    let count = sqlx::query_scalar!(
+        r#"
+        SELECT count(*) AS "count!" FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()
+        "#,
+        crate::platform::pool::APPLICATION_NAME,
+    );
+    Ok(count.fetch_one(conn).await?)
+}
+
 /// Begins the epoch of a restored installation, in one transaction of the caller. Doing it again for the same backup changes nothing.
 ///
 /// Leases end, running jobs are lost and fencing tokens rise, so that nodes, runners and managers of the lost installation are refused and
@@ -260,9 +293,10 @@ pub async fn begin_restored_epoch(
         "
         UPDATE notifications
         SET state = 'failed', due_at = NULL, claim_id = NULL, ended_at = clock_timestamp(),
-            reason = 'the installation was restored from a backup: this may have been delivered before; redeliver it if it was not'
+            reason = $1
         WHERE state = 'pending'
-        "
+        ",
+        crate::notifications::RESTORED_REASON,
     )
     .execute(&mut *conn)
     .await?
@@ -354,17 +388,23 @@ pub struct BackupRecord {
     pub verified_at: Option<OffsetDateTime>,
     /// What the verification found.
     pub problems: Vec<String>,
+    /// Age recipients that can open it; none for a backup with a passphrase.
+    pub recipients: Vec<String>,
 }
 
-/// Records a completed backup, or its verification.
+/// Records a completed backup, where it is, and its verification unless a later one is recorded.
 #[tracing::instrument(name = "db.backup.record_backup", skip_all)]
 pub async fn record_backup(conn: &mut Conn, backup: &BackupRecord) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO backups (backup_id, taken_at, completed_at, location, program_version, bytes, verified_at, problems)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        INSERT INTO backups (backup_id, taken_at, completed_at, location, program_version, bytes, verified_at, problems, recipients)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ON CONFLICT (backup_id) DO UPDATE
-        SET location = excluded.location, verified_at = excluded.verified_at, problems = excluded.problems
+        SET location = excluded.location,
+            verified_at = CASE WHEN backups.verified_at IS NULL OR excluded.verified_at >= backups.verified_at
+                THEN excluded.verified_at ELSE backups.verified_at END,
+            problems = CASE WHEN backups.verified_at IS NULL OR excluded.verified_at >= backups.verified_at
+                THEN excluded.problems ELSE backups.problems END
         ",
         backup.id,
         backup.taken_at,
@@ -374,10 +414,49 @@ pub async fn record_backup(conn: &mut Conn, backup: &BackupRecord) -> Result<(),
         backup.bytes,
         backup.verified_at,
         &backup.problems[..],
+        &backup.recipients[..],
     )
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Removes the records of backups that were deleted.
+#[tracing::instrument(name = "db.backup.delete_backup_records", skip_all)]
+pub async fn delete_backup_records(conn: &mut Conn, ids: &[Uuid]) -> Result<(), DbError> {
+    sqlx::query!("DELETE FROM backups WHERE backup_id = ANY ($1)", ids).execute(conn).await?;
+    Ok(())
+}
+
+/// How the archiver of the write-ahead log fares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiverStatus {
+    /// Time at which the last segment was archived.
+    pub archived_at: Option<OffsetDateTime>,
+    /// Time of the last failure.
+    pub failed_at: Option<OffsetDateTime>,
+    /// Name of the segment that could not be archived.
+    pub failed_segment: Option<String>,
+}
+
+impl ArchiverStatus {
+    /// Returns whether the last attempt failed: segments pile up, and a restore ends before the first of them.
+    pub fn is_failing(&self) -> bool {
+        self.failed_at.is_some_and(|failed| self.archived_at.is_none_or(|last| last <= failed))
+    }
+}
+
+/// Asks the archiver of the write-ahead log; `None` if there is none.
+#[tracing::instrument(name = "db.backup.get_archiver_status", skip_all)]
+pub async fn get_archiver_status(conn: &mut Conn) -> Result<Option<ArchiverStatus>, DbError> {
+    let status = sqlx::query_as!(
+        ArchiverStatus,
+        "
+        SELECT last_archived_time AS archived_at, last_failed_time AS failed_at, last_failed_wal AS failed_segment
+        FROM pg_stat_archiver WHERE current_setting('archive_mode') <> 'off'
+        "
+    );
+    Ok(status.fetch_optional(conn).await?)
 }
 
 /// The newest backups, newest first.
@@ -386,7 +465,7 @@ pub async fn list_backups(conn: &mut Conn, limit: i64) -> Result<Vec<BackupRecor
     let backups = sqlx::query_as!(
         BackupRecord,
         r#"
-        SELECT backup_id AS id, taken_at, completed_at, location, program_version, bytes, verified_at, problems
+        SELECT backup_id AS id, taken_at, completed_at, location, program_version, bytes, verified_at, problems, recipients
         FROM backups ORDER BY taken_at DESC, backup_id LIMIT $1
         "#,
         limit,

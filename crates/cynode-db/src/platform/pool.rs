@@ -4,6 +4,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 
 use crate::{DbError, Pool, PooledConn, Tx};
 
+/// Name with which our programs connect.
+pub(crate) const APPLICATION_NAME: &str = "cynode";
+
 /// How to reach the database.
 pub struct DbOptions {
     /// `postgres://…`, or with `?host=/directory` for a socket. It may hold a password.
@@ -49,7 +52,7 @@ pub fn connect_pool(options: &DbOptions) -> Result<Pool, ConnectError> {
     let milliseconds = options.statement_timeout.as_millis().to_string();
     let connect = PgConnectOptions::from_str(&options.url)
         .map_err(|_| ConnectError::Url)?
-        .application_name("cynode")
+        .application_name(APPLICATION_NAME)
         // A process that stops inside a transaction must not hold its locks, nor the stream of events, for ever.
         .options([
             ("statement_timeout", milliseconds.as_str()),

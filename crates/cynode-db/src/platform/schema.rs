@@ -69,7 +69,7 @@ pub async fn migrate_schema(
         return Err(MigrationError::Foreign { table });
     }
     let before = pending_migrations(conn).await?.len();
-    ensure_release_fits(conn, Release::CURRENT).await?;
+    ensure_release_fits(conn, Release::current()).await?;
     let migrator = Migrator {
         migrations: Cow::Borrowed(&MIGRATOR.migrations),
         // What a later release added was checked above. A missing migration in between is another lineage and is refused.

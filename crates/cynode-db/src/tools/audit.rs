@@ -194,6 +194,23 @@ pub async fn insert_chain(conn: &mut Conn, chain: &AuditChainRow) -> Result<(), 
     Ok(())
 }
 
+/// Takes back the start of the last chain, which has no records. Returns whether it was there.
+#[tracing::instrument(name = "db.audit.delete_last_chain", skip_all)]
+pub async fn delete_last_chain(conn: &mut Conn, chain: Uuid) -> Result<bool, DbError> {
+    let deleted = sqlx::query!(
+        "
+        DELETE FROM audit_chains c
+        WHERE c.chain_id = $1 AND c.number = (SELECT max(number) FROM audit_chains)
+            AND NOT EXISTS (SELECT FROM audit_records r WHERE r.chain_id = c.chain_id)
+            AND NOT EXISTS (SELECT FROM audit_checkpoints p WHERE p.chain_id = c.chain_id)
+        ",
+        chain,
+    )
+    .execute(conn)
+    .await?;
+    Ok(deleted.rows_affected() == 1)
+}
+
 /// Stores records that are not there yet. Gives the hashes of those that were there, by place.
 #[tracing::instrument(name = "db.audit.insert_audit_records", skip_all, fields(records = rows.len()))]
 pub async fn insert_audit_records(

@@ -1,5 +1,10 @@
-use cynode_db::platform::backup;
+use cynode_core::{
+    events::{EventKind, EventPosition},
+    ids::{ChannelId, NotificationId, ProjectId, TaskId},
+};
+use cynode_db::{notifications, platform::backup, tasks::events::NewEvent};
 use cynode_testkit_db::{NOW, TestDb};
+use serde_json::json;
 use uuid::Uuid;
 
 #[tokio::test]
@@ -77,6 +82,55 @@ async fn a_restored_installation_begins_an_epoch_once_and_sends_nothing_twice() 
 }
 
 #[tokio::test]
+async fn what_a_restored_task_reaches_again_is_not_told_again_and_its_questions_are() {
+    let db = TestDb::new().await;
+    for statement in [
+        "INSERT INTO users (user_id, handle, display_name, state, created_at, updated_at)
+            VALUES ('00000000-0000-0000-0000-000000000001', 'ada', 'Ada', 'active', now(), now())",
+        "INSERT INTO projects (project_id, slug, title, created_by, created_at, updated_at)
+            VALUES ('00000000-0000-0000-0000-000000000002', 'web', 'Web', '00000000-0000-0000-0000-000000000001', now(), now())",
+        "INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria, state, created_by, created_at, updated_at)
+            SELECT id::uuid, '00000000-0000-0000-0000-000000000002', name, 'x', '[]', 'queued', '00000000-0000-0000-0000-000000000001',
+                now() - age::interval, now()
+            FROM (VALUES ('00000000-0000-0000-0000-000000000004', 'old', '2 hours'), ('00000000-0000-0000-0000-000000000005', 'new', '0'))
+                AS t (id, name, age)",
+        "INSERT INTO notification_channels (channel_id, scope, name, kind, address, event_kinds, min_gap_seconds, enabled, created_by,
+                created_at, updated_at)
+            VALUES ('00000000-0000-0000-0000-000000000003', 'installation', 'hook', 'webhook', 'https://example.org',
+                '{task.completed,task.waiting}', 0, true, '00000000-0000-0000-0000-000000000001', now(), now())",
+        "INSERT INTO installation_epochs (epoch, reason, began_at, backup_id, backup_taken_at)
+            VALUES (2, 'restored', now() - interval '1 minute', gen_random_uuid(), now() - interval '1 hour')",
+    ] {
+        db.execute(statement).await;
+    }
+    let mut conn = db.conn().await;
+    let events =
+        [(4, EventKind::TaskCompleted), (4, EventKind::TaskWaiting), (5, EventKind::TaskCompleted)];
+    for (number, (task, kind)) in (10..).zip(events) {
+        let event = NewEvent {
+            kind,
+            actor: None,
+            subject: None,
+            project: Some(ProjectId::from_uuid(Uuid::from_u128(2))),
+            task: Some(TaskId::from_uuid(Uuid::from_u128(task))),
+            data: json!({}),
+        };
+        let id = NotificationId::from_uuid(Uuid::from_u128(number));
+        let channel = ChannelId::from_uuid(Uuid::from_u128(3));
+        let place = EventPosition { xact: i64::try_from(number).unwrap(), seq: 1 };
+        let trace = "0af7651916cd43dd8448eb211c80319c".parse().unwrap();
+        notifications::queue_notification(&mut conn, id, channel, &event, place, trace, NOW)
+            .await
+            .unwrap();
+    }
+    let told = "SELECT kind || ' ' || right(task_id::text, 1) || ' ' || state FROM notifications ORDER BY notification_id";
+    assert_eq!(
+        db.texts(told).await,
+        ["task.completed 4 failed", "task.waiting 4 pending", "task.completed 5 pending"]
+    );
+}
+
+#[tokio::test]
 async fn two_restores_of_one_backup_have_different_generations() {
     let node = "INSERT INTO nodes (node_id, name, public_key, state, labels, report, slots, joined_at, last_seen_at, generation)
         VALUES ('00000000-0000-0000-0000-000000000001', 'one', decode(repeat('11', 32), 'hex'), 'active', '{}', '{}', 1, now(), now(), 7)";
@@ -112,6 +166,7 @@ async fn the_last_backup_is_the_newest_and_its_verification_is_kept() {
         bytes: 7,
         verified_at: None,
         problems: Vec::new(),
+        recipients: vec!["age1reader".to_owned()],
     };
     for backup in [record(1, 2), record(2, 1)] {
         backup::record_backup(&mut conn, &backup).await.unwrap();
@@ -122,5 +177,27 @@ async fn the_last_backup_is_the_newest_and_its_verification_is_kept() {
         ..record(1, 2)
     };
     backup::record_backup(&mut conn, &verified).await.unwrap();
-    assert_eq!(backup::list_backups(&mut conn, 1).await.unwrap(), [verified]);
+    assert_eq!(backup::list_backups(&mut conn, 1).await.unwrap(), [verified.clone()]);
+    // A copy that says less, or something earlier, takes nothing back; where it is now counts.
+    let moved = "/mnt/backups/1".to_owned();
+    let earlier =
+        backup::BackupRecord { verified_at: Some(NOW - time::Duration::HOUR), ..record(1, 2) };
+    for known in [earlier, backup::BackupRecord { location: moved.clone(), ..record(1, 2) }] {
+        backup::record_backup(&mut conn, &known).await.unwrap();
+    }
+    let expected = backup::BackupRecord { location: moved, ..verified };
+    assert_eq!(backup::list_backups(&mut conn, 1).await.unwrap(), [expected.clone()]);
+    backup::delete_backup_records(&mut conn, &[expected.id]).await.unwrap();
+    assert_eq!(backup::list_backups(&mut conn, 9).await.unwrap(), [record(2, 1)]);
+}
+
+#[tokio::test]
+async fn programs_that_are_connected_are_counted_and_others_are_not() {
+    let db = TestDb::new().await;
+    let (mut own, mut other) = (db.conn().await, db.conn().await);
+    let counted = [("SET application_name = 'psql'", 0), ("SET application_name = 'cynode'", 1)];
+    for (statement, expected) in counted {
+        sqlx::query(statement).execute(&mut *other).await.unwrap();
+        assert_eq!(backup::count_program_connections(&mut own).await.unwrap(), expected);
+    }
 }

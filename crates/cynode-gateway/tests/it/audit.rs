@@ -656,6 +656,46 @@ async fn what_a_gate_that_died_had_begun_is_recorded_as_of_unknown_outcome_by_th
 }
 
 #[tokio::test]
+async fn a_database_of_a_later_moment_than_the_audit_files_verifies_after_they_were_brought_up_to_it()
+ {
+    let bench = Bench::new().await;
+    let agent = bench.agent("developer").await;
+    agent.call("help.overview", json!({})).await;
+    bench.app.recorded().await;
+    let backup = copied(&bench.app.records_directory().await);
+    // The database goes on after the backup, and so it is restored: with what the files do not have.
+    agent.call("help.overview", json!({})).await;
+    agent.call("db.task.list", json!({})).await;
+    bench.app.recorded().await;
+    // Another replica has begun a chain, and its records are later than the restored moment.
+    let replica = bench.app.another_gateway().await;
+    agent.clone().at(&replica).call("help.overview", json!({})).await;
+    replica.recorded().await;
+    for deletion in [
+        "DELETE FROM audit_checkpoints WHERE chain_id = (SELECT chain_id FROM audit_chains ORDER BY number DESC LIMIT 1)",
+        "DELETE FROM audit_records WHERE chain_id = (SELECT chain_id FROM audit_chains ORDER BY number DESC LIMIT 1)",
+    ] {
+        bench.app.db.execute(deletion).await;
+    }
+
+    let directory = backup.path().join("audit");
+    let reconcile = async || audit::reconcile_segments(&bench.app.app, &directory).await.unwrap();
+    let done = reconcile().await;
+    assert_eq!((done.records, done.starts, done.damaged), (3, 1, 0));
+    assert_eq!(reconcile().await, audit::SegmentReconciliation::default());
+
+    let restored = bench.app.gateway_over(backup, AuditWriterOptions::new("restored")).await;
+    agent.at(&restored).call("help.overview", json!({})).await;
+    restored.recorded().await;
+    restored.close().await;
+    let report = bench.verified().await;
+    assert_eq!(
+        (report.chains, report.closed, report.records, report.problems),
+        (2, 2, 7, Vec::new())
+    );
+}
+
+#[tokio::test]
 async fn records_whose_time_is_over_are_removed_and_what_stays_says_that_it_was_us() {
     let mut bench = Bench::new().await;
     bench.agent("developer").await.call("help.overview", json!({})).await;

@@ -14,7 +14,7 @@ use cynode_app::{AppEnvironment, platform::keys::InstallationKeys};
 use cynode_db::{
     DbOptions, Pool,
     platform::{
-        backup::{self, BackupLock, BackupRecord},
+        backup::{self, BackupLock, BackupRecord, FencedCounts},
         schema,
     },
 };
@@ -27,8 +27,9 @@ use super::{
     database::{self, FencedState, WalReceiver},
     encryption::{KeyRecipients, SEALED_KEY_FILE},
     files::{FileClass, InstallationFiles, SourceFile},
-    manifest::{BackupIndex, BackupManifest, IndexedFile, public_key_of},
+    manifest::{BackupIndex, BackupManifest, IndexedFile, public_key_of, public_keys_of},
     parts::{DigestReader, PartRecord, PartWriter, digest_bytes},
+    refs::{RefLists, list_refs, stable_refs},
 };
 use crate::{cluster, restate};
 
@@ -43,6 +44,12 @@ const LOCK_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// File in the data directory with the progress of a backup.
 const PROGRESS_FILE: &str = "backup-progress.json";
+
+/// Extension of the directory of a backup that is not complete.
+const PARTIAL_EXTENSION: &str = "partial";
+
+/// File in it with the public key of the installation that makes it.
+const OWNER_FILE: &str = "owner";
 
 /// What is backed up, and where to.
 pub(crate) struct BackupPlan {
@@ -90,16 +97,20 @@ pub(crate) async fn create_backup(plan: &BackupPlan) -> anyhow::Result<Completed
     })?;
     let _lock = lock_backups(&pool).await?;
     let (mut draft, directory) = open_draft(plan)?;
+    remove_leftovers(plan, &directory)?;
     let resumed_parts = draft.parts.len();
     let key = draft.key.parse::<x25519::Recipient>();
     let key = key.map_err(|why| anyhow::anyhow!("{PROGRESS_FILE} is damaged: {why}"))?;
     // Most of the bytes, without any claim to completeness: what is missing is added after the fence.
     copy_immutable_files(plan, &mut draft, &directory, &key)?;
     let scratch = create_scratch_dir(data_dir, draft.backup_id)?;
+    let refs = list_refs(&plan.source.storage)?;
     let copied = copy_database(plan, &pool, &draft, &directory, &key, &scratch).await;
     fs::remove_dir_all(&scratch).context("the scratch directory could not be removed")?;
     let (database_parts, state) = copied?;
-    let index = complete_files(plan, &mut draft, &directory, &key, &state)?;
+    let refs = stable_refs(refs, &list_refs(&plan.source.storage)?);
+    let index = BackupIndex { refs, ..complete_files(plan, &mut draft, &directory, &key, &state)? };
+    ensure_storage_there(&index, &state.counts)?;
     let mut parts = draft.parts.clone();
     parts.extend(database_parts);
     parts.push(store_index(&index, &directory, &key)?);
@@ -111,9 +122,14 @@ pub(crate) async fn create_backup(plan: &BackupPlan) -> anyhow::Result<Completed
         cluster::postgres_version(data_dir)?,
         (restore_point_name(draft.backup_id), state.point.position.clone()),
         public_key_of(&plan.keys),
+        draft.recipients.clone(),
         state.counts.clone(),
         parts,
     );
+    match fs::remove_file(directory.join(OWNER_FILE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
     manifest.store(&directory, &plan.keys)?;
     let path = plan.destination.join(&draft.name);
     fs::rename(&directory, &path)?;
@@ -135,6 +151,7 @@ pub(crate) fn describe_backup(manifest: &BackupManifest, path: &Path) -> BackupR
         bytes: i64::try_from(manifest.total_bytes()).unwrap_or(i64::MAX),
         verified_at: None,
         problems: Vec::new(),
+        recipients: manifest.recipients.clone(),
     }
 }
 
@@ -185,12 +202,32 @@ fn open_draft(plan: &BackupPlan) -> anyhow::Result<(BackupDraft, PathBuf)> {
     let mut file = File::create(directory.join(SEALED_KEY_FILE))?;
     file.write_all(&plan.recipients.seal_key(&key)?)?;
     file.sync_all()?;
+    fs::write(directory.join(OWNER_FILE), public_key_of(&plan.keys))?;
     draft.save(&plan.source.data_dir)?;
     Ok((draft, directory))
 }
 
+/// Removes what this installation left of interrupted backups that it does not go on with: one runs at a time. Those of other installations in
+/// the same place stay.
+fn remove_leftovers(plan: &BackupPlan, current: &Path) -> anyhow::Result<()> {
+    let own = public_keys_of(&plan.keys);
+    for entry in fs::read_dir(&plan.destination)? {
+        let path = entry?.path();
+        let is_partial = path.extension().is_some_and(|extension| extension == PARTIAL_EXTENSION);
+        if !is_partial || path == current {
+            continue;
+        }
+        let owner = fs::read_to_string(path.join(OWNER_FILE)).unwrap_or_default();
+        if own.contains(&owner) {
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
 fn partial_directory(draft: &BackupDraft) -> PathBuf {
-    draft.destination.join(format!("{}.partial", draft.name))
+    draft.destination.join(format!("{}.{PARTIAL_EXTENSION}", draft.name))
 }
 
 /// Returns the name of a backup, which sorts by time.
@@ -323,7 +360,20 @@ fn complete_files(
         let stored = draft.files.get(&path).with_context(|| format!("{path} was not stored"))?;
         files.insert(path, stored.clone());
     }
-    Ok(BackupIndex { directories: state.directories.clone(), files })
+    Ok(BackupIndex { directories: state.directories.clone(), files, refs: RefLists::new() })
+}
+
+/// Refuses a backup of a storage that is empty, although rows name files of it: the disk is probably not mounted.
+fn ensure_storage_there(index: &BackupIndex, counts: &FencedCounts) -> anyhow::Result<()> {
+    let expected = [(counts.artifacts, "artifacts"), (counts.repositories, "repositories")];
+    for (count, directory) in expected {
+        let prefix = format!("storage/{directory}/");
+        ensure!(
+            count == 0 || index.files.keys().any(|path| path.starts_with(&prefix)),
+            "the database names {count} {directory}, and the storage has none: is the disk of `storage.directory` mounted?"
+        );
+    }
+    Ok(())
 }
 
 fn store_index(
@@ -504,6 +554,26 @@ mod tests {
         fs::write(first.join("wal"), "secret").unwrap();
         let second = create_scratch_dir(dir.path(), Uuid::from_u128(2)).unwrap();
         assert!(!first.exists() && second.is_dir());
+    }
+
+    #[test]
+    fn an_empty_storage_whose_files_rows_name_is_not_backed_up() {
+        let keys = InstallationKeys::from_master(&[1; 32]);
+        let taken_at = datetime!(2026-11-18 12:00 UTC);
+        let counts = BackupManifest::example(&keys, Uuid::nil(), taken_at).counts;
+        let stored = IndexedFile {
+            part: "files-00001.tar.gz.age".to_owned(),
+            bytes: 1,
+            sha256: String::new(),
+            mode: 0o600,
+            modified_ns: 1,
+        };
+        let mut index = BackupIndex::default();
+        index.files.insert("storage/repositories/prj_1.git/HEAD".to_owned(), stored);
+        let refused = ensure_storage_there(&index, &counts).unwrap_err().to_string();
+        assert!(refused.starts_with("the database names 3 artifacts"), "{refused}");
+        let without = FencedCounts { artifacts: 0, ..counts };
+        assert!(ensure_storage_there(&index, &without).is_ok());
     }
 
     #[test]

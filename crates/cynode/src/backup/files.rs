@@ -4,11 +4,11 @@ use std::{
     collections::BTreeMap,
     fs::{self, Metadata},
     io::ErrorKind,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 /// How a file may change while a backup is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +48,17 @@ pub(crate) struct InstallationFiles {
     pub(crate) storage: PathBuf,
     /// The master key, if it is elsewhere.
     pub(crate) master_key: Option<PathBuf>,
+    /// Whether the master key is a file: a backup without it is refused then.
+    pub(crate) needs_master_key: bool,
     /// The certificate authority with its key, if it is elsewhere.
     pub(crate) authority: Option<PathBuf>,
 }
+
+/// Directories that may be on another disk and linked here. Every entry of the storage may be, too.
+const LINKABLE_PATHS: [&str; 3] = ["node", "postgres", "storage"];
+
+/// The master key in a backup.
+const MASTER_KEY_PATH: &str = "storage/master.key";
 
 /// What is made anew at every start, or by others: logs, tokens, sockets, copies of programs, the engine, which can be rebuilt, and the database, which has its
 /// own part.
@@ -101,17 +109,23 @@ impl InstallationFiles {
         if let Some(key) = self.master_key.as_deref().filter(|_| wanted == FileClass::Fenced) {
             let meta = fs::metadata(key)
                 .with_context(|| format!("cannot read the master key {}", key.display()))?;
-            listing.files.retain(|file| !file.path.starts_with("storage/master.key"));
-            listing.files.push(describe_file("storage/master.key".to_owned(), key, &meta));
+            listing.files.retain(|file| !file.path.starts_with(MASTER_KEY_PATH));
+            listing.files.push(describe_file(MASTER_KEY_PATH.to_owned(), key, &meta));
             // The key of a rotation that is under way.
             let mut next = key.as_os_str().to_owned();
             next.push(".next");
             let next = PathBuf::from(next);
             if let Ok(meta) = fs::metadata(&next) {
-                let path = "storage/master.key.next".to_owned();
+                let path = format!("{MASTER_KEY_PATH}.next");
                 listing.files.push(describe_file(path, &next, &meta));
             }
         }
+        let has_key = listing.files.iter().any(|file| file.path == MASTER_KEY_PATH);
+        ensure!(
+            has_key || !self.needs_master_key || wanted != FileClass::Fenced,
+            "{} has no master.key, and nothing can be opened without it: name the key with `storage.master_key_file`",
+            self.storage.display()
+        );
         if let Some(authority) = &self.authority {
             listing.files.retain(|file| !file.path.starts_with(AUTHORITY_PREFIX));
             listing.directories.insert("storage/tls".to_owned(), 0o700);
@@ -145,11 +159,14 @@ fn collect_directory(
         if is_excluded(&path) || (!with_storage && path == "storage") {
             continue;
         }
-        let meta = match entry.metadata() {
+        let mut meta = match entry.metadata() {
             Ok(meta) => meta,
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(error).with_context(unreadable),
         };
+        if meta.is_symlink() {
+            meta = follow_link(&path, &entry.path())?;
+        }
         if meta.is_dir() {
             let skips = wanted == FileClass::Fenced && is_immutable_directory(&path);
             let below = format!("{path}/");
@@ -157,11 +174,34 @@ fn collect_directory(
             if !skips {
                 collect_directory(&entry.path(), &below, wanted, with_storage, listing)?;
             }
-        } else if meta.is_file() && class_of(&path) == wanted {
-            listing.files.push(describe_file(path, &entry.path(), &meta));
+        } else if meta.is_file() {
+            if class_of(&path) == wanted {
+                listing.files.push(describe_file(path, &entry.path(), &meta));
+            }
+        } else {
+            // A socket holds nothing; its program makes it anew.
+            ensure!(
+                meta.file_type().is_socket(),
+                "{} is neither a file nor a directory, so that a backup cannot have it: move it out of the data directory",
+                entry.path().display()
+            );
         }
     }
     Ok(())
+}
+
+/// Follows a link that may be there. What is behind any other link would be missing in the backup, or be in it as something else.
+fn follow_link(path: &str, place: &Path) -> anyhow::Result<Metadata> {
+    let is_storage_entry =
+        path.strip_prefix(STORAGE_PREFIX).is_some_and(|name| !name.contains('/'));
+    ensure!(
+        is_storage_entry || LINKABLE_PATHS.contains(&path),
+        "{} is a symbolic link, and a backup does not follow it: put what it leads to in its place, or mount it there",
+        place.display()
+    );
+    fs::metadata(place).with_context(|| {
+        format!("the symbolic link {} leads nowhere: is the disk mounted?", place.display())
+    })
 }
 
 fn describe_file(path: String, source: &Path, meta: &Metadata) -> SourceFile {
@@ -176,7 +216,9 @@ fn describe_file(path: String, source: &Path, meta: &Metadata) -> SourceFile {
 
 fn is_excluded(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    let is_scratch = name.ends_with(".lock") || name.ends_with(".log") || name.ends_with(".new");
+    // A branch may have any of these names but that of a lock, which git refuses.
+    let is_scratch = name.ends_with(".lock")
+        || !is_in_repository(path) && (name.ends_with(".log") || name.ends_with(".new"));
     let is_partial = name.starts_with("tmp_") && path.contains(".git/objects/");
     let is_job_file = path.starts_with("node/") && !NODE_FILES.contains(&path);
     let is_sandbox = !path.contains('/') && path.ends_with("-sandboxes");
@@ -188,6 +230,13 @@ fn is_excluded(path: &str) -> bool {
         || is_job_file
         || is_sandbox
         || is_issued
+}
+
+/// Returns whether a path is inside a repository.
+fn is_in_repository(path: &str) -> bool {
+    path.strip_prefix("storage/repositories/")
+        .and_then(|path| path.split_once('/'))
+        .is_some_and(|(repository, _)| repository.ends_with(".git"))
 }
 
 /// Returns whether a directory holds immutable files only.
@@ -208,10 +257,69 @@ fn class_of(path: &str) -> FileClass {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     fn paths(listing: &FileListing) -> Vec<&str> {
         listing.files.iter().map(|file| file.path.as_str()).collect()
+    }
+
+    fn installation_in(data_dir: PathBuf) -> InstallationFiles {
+        let storage = data_dir.join("storage");
+        InstallationFiles {
+            data_dir,
+            storage,
+            master_key: None,
+            needs_master_key: true,
+            authority: None,
+        }
+    }
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_storage_on_another_disk_is_followed_and_every_other_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name);
+        write(&place("disk/master.key"), "key");
+        write(&place("disk/audit/1.wal"), "");
+        write(&place("large/sha256/ab/abcd"), "");
+        fs::create_dir(place("data")).unwrap();
+        symlink(place("disk"), place("data/storage")).unwrap();
+        symlink(place("large"), place("disk/artifacts")).unwrap();
+        let source = installation_in(place("data"));
+        let listed = |class| source.list_class(class).map(|listing| listing.files);
+        let names = |class| -> Vec<String> {
+            listed(class).unwrap().into_iter().map(|file| file.path).collect()
+        };
+        assert_eq!(names(FileClass::Immutable), ["storage/artifacts/sha256/ab/abcd"]);
+        assert_eq!(names(FileClass::Fenced), ["storage/audit/1.wal", MASTER_KEY_PATH]);
+
+        let refused = |class| listed(class).unwrap_err().to_string();
+        symlink(place("elsewhere"), place("large/sha256/cd")).unwrap();
+        assert!(refused(FileClass::Immutable).contains("a backup does not follow it"));
+        fs::remove_file(place("large/sha256/cd")).unwrap();
+        fs::rename(place("large"), place("unmounted")).unwrap();
+        assert!(refused(FileClass::Immutable).contains("leads nowhere"));
+        fs::rename(place("unmounted"), place("large")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, place("data/pipe"), rustix::fs::Mode::RUSR).unwrap();
+        assert!(refused(FileClass::Fenced).contains("neither a file nor a directory"));
+    }
+
+    #[test]
+    fn a_backup_without_the_file_of_the_master_key_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join("storage/audit/1.wal"), "");
+        let source = installation_in(dir.path().to_owned());
+        let refused = source.list_class(FileClass::Fenced).unwrap_err().to_string();
+        assert!(refused.contains("has no master.key"), "{refused}");
+        let held_elsewhere = InstallationFiles { needs_master_key: false, ..source };
+        let listing = held_elsewhere.list_class(FileClass::Fenced).unwrap();
+        assert_eq!(paths(&listing), ["storage/audit/1.wal"]);
     }
 
     #[test]
@@ -243,7 +351,9 @@ mod tests {
             "storage/repositories/prj_1.git/objects/ab/cd",
             "storage/repositories/prj_1.git/objects/pack/tmp_pack_1",
             "storage/repositories/prj_1.git/packed-refs.lock",
+            "storage/repositories/prj_1.git/refs/heads/feature/audit.log",
             "storage/repositories/prj_1.git/refs/heads/main",
+            "storage/repositories/prj_1.git/refs/heads/page.new/top",
             "storage/tls/ca.key",
             "storage-sandboxes/tools/file",
         ];
@@ -252,8 +362,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, file).unwrap();
         }
-        let storage = data_dir.join("storage");
-        let source = InstallationFiles { data_dir, storage, master_key: None, authority: None };
+        let source = installation_in(data_dir);
         let immutable = source.list_class(FileClass::Immutable).unwrap();
         let objects =
             ["storage/artifacts/sha256/ab/abcd", "storage/repositories/prj_1.git/objects/ab/cd"];
@@ -267,7 +376,9 @@ mod tests {
             "storage/audit/1.wal",
             "storage/master.key",
             "storage/repositories/prj_1.git/HEAD",
+            "storage/repositories/prj_1.git/refs/heads/feature/audit.log",
             "storage/repositories/prj_1.git/refs/heads/main",
+            "storage/repositories/prj_1.git/refs/heads/page.new/top",
             "storage/tls/ca.key",
         ];
         assert_eq!(paths(&fenced), changing);
@@ -296,6 +407,7 @@ mod tests {
             data_dir: place("data"),
             storage: place("elsewhere"),
             master_key: Some(place("key")),
+            needs_master_key: true,
             authority: Some(place("tls")),
         };
         let fenced = source.list_class(FileClass::Fenced).unwrap();

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::parts::PartRecord;
+use super::{parts::PartRecord, refs::RefLists};
 
 /// Names of the files of a backup beside its parts.
 pub(super) const MANIFEST_FILE: &str = "manifest.json";
@@ -50,6 +50,8 @@ pub(crate) struct BackupManifest {
     pub(super) position: String,
     /// Public key of the installation, as hexadecimal digits.
     pub(super) public_key: String,
+    /// Age recipients that can open it; none for a backup with a passphrase.
+    pub(super) recipients: Vec<String>,
     /// What the restored database must have.
     pub(super) counts: FencedCounts,
     /// Parts in the order in which they were written.
@@ -70,6 +72,7 @@ impl BackupManifest {
         postgres_version: u32,
         (restore_point, position): (String, String),
         public_key: String,
+        recipients: Vec<String>,
         counts: FencedCounts,
         parts: Vec<PartRecord>,
     ) -> Self {
@@ -77,12 +80,13 @@ impl BackupManifest {
             format: FORMAT,
             backup_id,
             taken_at,
-            program_version: Release::CURRENT.to_string(),
+            program_version: Release::current().to_string(),
             schema_version,
             postgres_version,
             restore_point,
             position,
             public_key,
+            recipients,
             counts,
             parts,
         }
@@ -216,6 +220,9 @@ pub(super) struct BackupIndex {
     /// Permissions of directories.
     pub(super) directories: BTreeMap<String, u32>,
     pub(super) files: BTreeMap<String, IndexedFile>,
+    /// Refs of repositories that git listed with the same commit before and after the restore point.
+    #[serde(default)]
+    pub(super) refs: RefLists,
 }
 
 impl BackupIndex {
@@ -239,9 +246,51 @@ pub(crate) struct BackupVerification {
     pub(crate) program_version: String,
     /// What was found; empty for a good backup.
     pub(crate) problems: Vec<String>,
+    /// Signature by the keys of the restored installation, as hexadecimal digits; none if they could not be opened. Only a signed
+    /// verification counts for a good backup: the place of backups may be writable for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signature: Option<String>,
 }
 
+/// Beginning of what is signed of a verification.
+const VERIFICATION_LABEL: &[u8] = b"cynode/backup-verification/v1\n";
+
 impl BackupVerification {
+    /// Creates the result of a verification, signed by the keys of the restored installation if they could be opened.
+    pub(super) fn new(
+        backup_id: Uuid,
+        verified_at: OffsetDateTime,
+        problems: Vec<String>,
+        keys: Option<&InstallationKeys>,
+    ) -> anyhow::Result<Self> {
+        let program_version = Release::current().to_string();
+        let mut found = Self { verified_at, program_version, problems, signature: None };
+        if let Some(keys) = keys {
+            let signature = keys.signing_key().key.sign(&found.signed_bytes(backup_id)?);
+            found.signature = Some(HEXLOWER.encode(&signature.to_bytes()));
+        }
+        Ok(found)
+    }
+
+    /// Returns whether an installation with one of these public keys, as hexadecimal digits, signed it for this backup.
+    pub(crate) fn is_signed_by(&self, backup_id: Uuid, public_keys: &[String]) -> bool {
+        let signature = self.signature.as_deref().and_then(decode_hex::<64>);
+        let (Some(signature), Ok(signed)) = (signature, self.signed_bytes(backup_id)) else {
+            return false;
+        };
+        let signature = Signature::from_bytes(&signature);
+        public_keys.iter().any(|key| {
+            let key = decode_hex::<32>(key).and_then(|key| VerifyingKey::from_bytes(&key).ok());
+            key.is_some_and(|key| key.verify(&signed, &signature).is_ok())
+        })
+    }
+
+    fn signed_bytes(&self, backup_id: Uuid) -> anyhow::Result<Vec<u8>> {
+        let unsigned = Self { signature: None, ..self.clone() };
+        let text = serde_json::to_string(&(backup_id, unsigned))?;
+        Ok([VERIFICATION_LABEL, text.as_bytes()].concat())
+    }
+
     /// Reads the last verification of a backup; `None` if it was never verified.
     pub(crate) fn load(backup: &Path) -> anyhow::Result<Option<Self>> {
         match fs::read_to_string(backup.join(VERIFICATION_FILE)) {
@@ -282,7 +331,18 @@ impl BackupManifest {
         };
         let point = ("cynode".to_owned(), "0/1".to_owned());
         let schema = schema::program_schema_version();
-        Self::new(id, taken_at, schema, 15, point, public_key_of(keys), counts, Vec::new())
+        let recipients = vec!["age1reader".to_owned()];
+        Self::new(
+            id,
+            taken_at,
+            schema,
+            15,
+            point,
+            public_key_of(keys),
+            recipients,
+            counts,
+            Vec::new(),
+        )
     }
 }
 
@@ -320,6 +380,26 @@ mod tests {
     }
 
     #[test]
+    fn a_verification_counts_for_its_backup_and_its_installation_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let (keys, other) =
+            (InstallationKeys::from_master(&[1; 32]), InstallationKeys::from_master(&[2; 32]));
+        let (id, at) = (Uuid::from_u128(7), datetime!(2026-11-18 12:00 UTC));
+        let good = BackupVerification::new(id, at, Vec::new(), Some(&keys)).unwrap();
+        good.store(dir.path()).unwrap();
+        let read = BackupVerification::load(dir.path()).unwrap().unwrap();
+        assert_eq!(read, good);
+        let own = public_keys_of(&keys);
+        assert!(read.is_signed_by(id, &own));
+        assert!(!read.is_signed_by(Uuid::from_u128(8), &own));
+        assert!(!read.is_signed_by(id, &public_keys_of(&other)));
+        let later = BackupVerification { verified_at: at + time::Duration::days(1), ..read };
+        assert!(!later.is_signed_by(id, &own));
+        let unsigned = BackupVerification::new(id, at, Vec::new(), None).unwrap();
+        assert!(!unsigned.is_signed_by(id, &own));
+    }
+
+    #[test]
     fn a_backup_of_a_later_program_is_refused_with_what_to_do() {
         let keys = InstallationKeys::from_master(&[1; 32]);
         let later = manifest(&keys, schema::program_schema_version() + 1);
@@ -337,7 +417,7 @@ mod tests {
         for path in ["../escape", "/etc/passwd", "a/../../b", ""] {
             let index = BackupIndex {
                 directories: BTreeMap::from([(path.to_owned(), 0o700)]),
-                files: BTreeMap::new(),
+                ..Default::default()
             };
             assert!(index.ensure_paths_inside().is_err(), "{path}");
         }

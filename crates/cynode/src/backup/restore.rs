@@ -10,7 +10,7 @@ use std::{
 
 use age::x25519;
 use anyhow::{Context, bail, ensure};
-use cynode_app::AppEnvironment;
+use cynode_app::{App, AppEnvironment, LifetimePolicy, tools::audit};
 use cynode_db::{
     DbOptions,
     platform::{
@@ -64,6 +64,7 @@ struct RestoreProgress {
 /// A restored installation whose database runs.
 pub(super) struct RestoredInstallation {
     pub(super) manifest: BackupManifest,
+    pub(super) index: BackupIndex,
     pub(super) cluster: PostgresCluster,
     files: RestoredCluster,
     /// Lock of the data directory.
@@ -75,7 +76,10 @@ pub(crate) async fn restore_backup(
     plan: &RestorePlan<'_>,
 ) -> anyhow::Result<(BackupManifest, Option<RestoreSummary>)> {
     let restored = recover_installation(plan).await?;
-    let summary = begin_epoch(&restored, plan).await;
+    let summary = match reconcile_audit_files(&restored, plan).await {
+        Ok(()) => begin_epoch(&restored, plan).await,
+        Err(error) => Err(error),
+    };
     let manifest = restored.manifest.clone();
     // Until the progress is removed, nobody else may begin here.
     let _lock = restored.stop().await?;
@@ -107,7 +111,7 @@ pub(super) async fn recover_installation(
     };
     let recovery = files.request_recovery(&target, plan.wal_archive)?;
     let cluster = PostgresCluster::start_restored(&plan.data_dir, recovery).await?;
-    let restored = RestoredInstallation { manifest, cluster, files, lock };
+    let restored = RestoredInstallation { manifest, index, cluster, files, lock };
     if let Err(error) = restored.wait_for_recovery().await {
         restored.stop().await?;
         return Err(error);
@@ -148,6 +152,33 @@ impl RestoredInstallation {
         self.files.remove_segments()?;
         Ok(self.lock)
     }
+}
+
+/// Brings the audit files, which are of the moment of the backup, up to a database of a later one.
+async fn reconcile_audit_files(
+    restored: &RestoredInstallation,
+    plan: &RestorePlan<'_>,
+) -> anyhow::Result<()> {
+    if plan.wal_archive.is_none() {
+        return Ok(());
+    }
+    let pool = cynode_db::connect_pool(&restored.owner_options())?;
+    let mut conn = cynode_db::acquire_connection(&pool).await?;
+    schema::migrate_schema(&mut conn, AppEnvironment::from_system().now()).await?;
+    drop(conn);
+    let app = App::new(pool, AppEnvironment::from_system(), LifetimePolicy::default());
+    let directory = plan.data_dir.join("storage/audit");
+    let done = audit::reconcile_segments(&app, &directory)
+        .await
+        .context("the audit log of the database and that of the backup do not go together")?;
+    tracing::info!(
+        event = "restore.audit_reconciled",
+        records = done.records,
+        starts = done.starts,
+        damaged = done.damaged,
+        "brought the audit files up to the database"
+    );
+    Ok(())
 }
 
 /// Brings the schema up to date and begins the new epoch.

@@ -6,7 +6,10 @@ use std::{
 };
 
 use anyhow::Context;
-use cynode_db::platform::backup::BackupRecord;
+use cynode_db::{
+    Conn,
+    platform::backup::{self as records, BackupRecord},
+};
 
 use super::{
     create::describe_backup,
@@ -23,14 +26,34 @@ pub(crate) struct StoredBackup {
 }
 
 impl StoredBackup {
-    /// Returns it as the table of backups has it.
-    pub(crate) fn to_record(&self) -> BackupRecord {
+    /// Returns it as the table of backups has it. A verification without a problem counts only if an installation with one of these public
+    /// keys signed it.
+    pub(crate) fn to_record(&self, public_keys: &[String]) -> BackupRecord {
+        let counts = |found: &&BackupVerification| {
+            !found.problems.is_empty() || found.is_signed_by(self.manifest.backup_id, public_keys)
+        };
+        let verified = self.verification.as_ref().filter(counts);
+        BackupRecord {
+            verified_at: verified.map(|found| found.verified_at),
+            problems: verified.map(|found| found.problems.clone()).unwrap_or_default(),
+            ..describe_backup(&self.manifest, &self.path)
+        }
+    }
+
+    /// Returns it without the check of signatures, for a machine that has the backup only.
+    pub(crate) fn to_unchecked_record(&self) -> BackupRecord {
         let verified = self.verification.as_ref();
         BackupRecord {
             verified_at: verified.map(|found| found.verified_at),
             problems: verified.map(|found| found.problems.clone()).unwrap_or_default(),
             ..describe_backup(&self.manifest, &self.path)
         }
+    }
+
+    /// Returns whether an installation with one of these public keys signed its manifest.
+    pub(crate) fn is_signed_by(&self, public_keys: &[String]) -> bool {
+        self.manifest.is_signed_by(public_keys)
+            && self.manifest.verify_signature(&self.path).is_ok()
     }
 
     /// Returns the number of parts that are not there with their size.
@@ -56,9 +79,37 @@ fn list_stored_backups(directory: &Path) -> anyhow::Result<Vec<StoredBackup>> {
     Ok(backups)
 }
 
-/// Returns the newest complete backup of a directory.
-pub(crate) fn find_newest_backup(directory: &Path) -> anyhow::Result<Option<StoredBackup>> {
-    Ok(list_stored_backups(directory)?.pop())
+/// Returns the newest complete backup of a directory. With public keys, of the installation with these.
+pub(crate) fn find_newest_backup(
+    directory: &Path,
+    public_keys: Option<&[String]>,
+) -> anyhow::Result<Option<StoredBackup>> {
+    let mut found = list_stored_backups(directory)?;
+    found.retain(|backup| public_keys.is_none_or(|keys| backup.is_signed_by(keys)));
+    Ok(found.pop())
+}
+
+/// Reads a complete backup.
+pub(crate) fn open_stored_backup(path: &Path) -> anyhow::Result<StoredBackup> {
+    let manifest = BackupManifest::load(path)?;
+    let verification = BackupVerification::load(path)?;
+    Ok(StoredBackup { path: path.to_owned(), manifest, verification })
+}
+
+/// Tells the installation with these public keys of its backups in a directory: those of which it does not know, and verifications that were
+/// made elsewhere. Returns their number.
+pub(crate) async fn import_backups(
+    conn: &mut Conn,
+    directory: &Path,
+    public_keys: &[String],
+) -> anyhow::Result<usize> {
+    let directory = std::path::absolute(directory)?;
+    let mut own = list_stored_backups(&directory)?;
+    own.retain(|backup| backup.is_signed_by(public_keys));
+    for backup in &own {
+        records::record_backup(conn, &backup.to_record(public_keys)).await?;
+    }
+    Ok(own.len())
 }
 
 /// Removes the oldest backups of the installation with these public keys beyond `keep`. The newest that was verified without a problem always stays. Returns
@@ -67,11 +118,12 @@ pub(crate) fn prune_backups(
     directory: &Path,
     public_keys: &[String],
     keep: usize,
-) -> anyhow::Result<Vec<PathBuf>> {
+) -> anyhow::Result<Vec<StoredBackup>> {
     let mut own = list_stored_backups(directory)?;
-    own.retain(|backup| backup.manifest.is_signed_by(public_keys));
+    own.retain(|backup| backup.is_signed_by(public_keys));
     let verified = |backup: &StoredBackup| {
-        backup.verification.as_ref().is_some_and(|found| found.problems.is_empty())
+        let record = backup.to_record(public_keys);
+        record.verified_at.is_some() && record.problems.is_empty()
     };
     let last_verified = own.iter().rposition(verified);
     let excess = own.len().saturating_sub(keep.max(1));
@@ -84,7 +136,7 @@ pub(crate) fn prune_backups(
         fs::remove_file(backup.path.join(super::manifest::MANIFEST_FILE))?;
         fs::remove_dir_all(&backup.path)
             .with_context(|| format!("cannot remove {}", backup.path.display()))?;
-        removed.push(backup.path);
+        removed.push(backup);
     }
     Ok(removed)
 }
@@ -92,6 +144,7 @@ pub(crate) fn prune_backups(
 #[cfg(test)]
 mod tests {
     use cynode_app::{AppEnvironment, platform::keys::InstallationKeys};
+    use cynode_testkit_db::TestDb;
     use time::{Duration, macros::datetime};
     use uuid::Uuid;
 
@@ -108,9 +161,9 @@ mod tests {
         );
         manifest.store(&path, &keys).unwrap();
         if let Some(problems) = problems {
-            let verified_at = AppEnvironment::from_system().now();
-            let program_version = "0.1.0".to_owned();
-            BackupVerification { verified_at, program_version, problems }.store(&path).unwrap();
+            let (id, now) = (manifest.backup_id, AppEnvironment::from_system().now());
+            let found = BackupVerification::new(id, now, problems, Some(&keys)).unwrap();
+            found.store(&path).unwrap();
         }
         manifest
     }
@@ -124,11 +177,45 @@ mod tests {
         let newest = store(dir.path(), 4, None);
         fs::create_dir(dir.path().join("something else")).unwrap();
         let own = ["another".to_owned(), newest.public_key.clone()];
-        let removed = prune_backups(dir.path(), &own, 1).unwrap();
-        let expected = ["backup-1", "backup-3"].map(|name| dir.path().join(name));
-        assert_eq!(removed, expected);
-        assert_eq!(find_newest_backup(dir.path()).unwrap().unwrap().manifest, newest);
+        let prune = |keep| -> Vec<PathBuf> {
+            let removed = prune_backups(dir.path(), &own, keep).unwrap();
+            removed.into_iter().map(|backup| backup.path).collect()
+        };
+        assert_eq!(prune(1), ["backup-1", "backup-3"].map(|name| dir.path().join(name)));
+        let found = find_newest_backup(dir.path(), Some(&own)).unwrap().unwrap();
+        assert_eq!(found.manifest, newest);
+        let foreign = ["11".repeat(32)];
+        assert!(find_newest_backup(dir.path(), Some(&foreign)).unwrap().is_none());
         assert!(dir.path().join("something else").is_dir());
-        assert_eq!(prune_backups(dir.path(), &own, 2).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(prune(2), Vec::<PathBuf>::new());
+    }
+
+    #[tokio::test]
+    async fn an_installation_learns_of_its_backups_and_of_verifications_that_it_signed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (good, broken) =
+            (store(dir.path(), 1, Some(Vec::new())), store(dir.path(), 2, Some(vec!["x".into()])));
+        // Somebody who can write there says that the backup is good.
+        let claimed = store(dir.path(), 3, None);
+        let now = AppEnvironment::from_system().now();
+        let unsigned = BackupVerification::new(claimed.backup_id, now, Vec::new(), None).unwrap();
+        unsigned.store(&dir.path().join("backup-3")).unwrap();
+        let db = TestDb::new().await;
+        let mut conn = db.conn().await;
+        let own = [good.public_key.clone()];
+        assert_eq!(import_backups(&mut conn, dir.path(), &["11".repeat(32)]).await.unwrap(), 0);
+        assert_eq!(import_backups(&mut conn, dir.path(), &own).await.unwrap(), 3);
+        let listed = records::list_backups(&mut conn, 10).await.unwrap();
+        let facts: Vec<_> = listed
+            .iter()
+            .map(|row| (row.id, row.verified_at.is_some(), row.problems.len()))
+            .collect();
+        let expected =
+            [(claimed.backup_id, false, 0), (broken.backup_id, true, 1), (good.backup_id, true, 0)];
+        assert_eq!(facts, expected);
+        // A copy elsewhere that was never verified takes nothing back.
+        fs::remove_file(dir.path().join("backup-1/verification.json")).unwrap();
+        import_backups(&mut conn, dir.path(), &own).await.unwrap();
+        assert_eq!(records::list_backups(&mut conn, 10).await.unwrap(), listed);
     }
 }

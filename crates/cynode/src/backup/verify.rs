@@ -5,21 +5,21 @@ use std::{
     fs,
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
 use anyhow::{Context, ensure};
-use cynode_app::{App, AppEnvironment, LifetimePolicy, tools::audit};
-use cynode_core::{ids::ProjectId, releases::Release};
-use cynode_db::{
-    Conn,
-    platform::backup::{self, FencedCounts, ProjectCommits},
+use cynode_app::{
+    App, AppEnvironment, LifetimePolicy, platform::keys::InstallationKeys, tools::audit,
 };
+use cynode_core::ids::ProjectId;
+use cynode_db::platform::backup::{self, FencedCounts, ProjectCommits};
 use data_encoding::HEXLOWER;
 
 use super::{
     encryption::DecryptionArgs,
-    manifest::{BackupManifest, BackupVerification, public_keys_of},
+    manifest::{BackupIndex, BackupManifest, BackupVerification, IndexedFile, public_keys_of},
+    refs::{find_lost_refs, git_command, list_refs},
     restore::{RestorePlan, RestoredInstallation, recover_installation},
 };
 use crate::{config::CynodeConfig, installation, master_key, restate};
@@ -53,48 +53,65 @@ pub(crate) async fn verify_backup(
         wal_archive: None,
         until: None,
     };
+    let mut keys = None;
     let problems = match recover_installation(&plan).await {
         Ok(restored) => {
-            let problems = find_problems(&restored, &data_dir, config).await;
-            let stopped = restored.stop().await;
-            problems.and_then(|problems| stopped.map(|_| problems))
+            let found = find_problems(&restored, &data_dir, config, &mut keys).await;
+            // What cannot be verified is no good backup, and an earlier verification must not say so.
+            let mut problems =
+                found.unwrap_or_else(|error| vec![format!("it cannot be verified: {error:#}")]);
+            if let Err(error) = restored.stop().await {
+                problems.push(format!("its database does not stop: {error:#}"));
+            }
+            problems
         }
-        Err(error) => Ok(vec![format!("it cannot be restored: {error:#}")]),
+        Err(error) => vec![format!("it cannot be restored: {error:#}")],
     };
     let removed = fs::remove_dir_all(&data_dir);
-    let verification = BackupVerification {
-        verified_at: AppEnvironment::from_system().now(),
-        program_version: Release::CURRENT.to_string(),
-        problems: problems?,
-    };
-    removed.with_context(|| format!("{} could not be removed", data_dir.display()))?;
+    let now = AppEnvironment::from_system().now();
+    let verification = BackupVerification::new(manifest.backup_id, now, problems, keys.as_ref())?;
     verification.store(path)?;
+    removed.with_context(|| format!("{} could not be removed", data_dir.display()))?;
     Ok((manifest, verification))
 }
 
-/// Compares a restored installation with its manifest. Returns what differs.
+/// Compares a restored installation with its manifest. Returns what differs, and gives its keys, which sign the result.
 async fn find_problems(
     restored: &RestoredInstallation,
     data_dir: &Path,
     config: &CynodeConfig,
+    opened: &mut Option<InstallationKeys>,
 ) -> anyhow::Result<Vec<String>> {
     let pool = cynode_db::connect_pool(&restored.owner_options())?;
     let mut conn = cynode_db::acquire_connection(&pool).await?;
     let storage = data_dir.join("storage");
     let counts = backup::count_fenced_rows(&mut conn).await?;
     let mut problems = compare_counts(&restored.manifest.counts, &counts);
-    problems.extend(find_missing_artifacts(&mut conn, &storage).await?);
+    let digests = backup::list_stored_digests(&mut conn).await?;
+    problems.extend(compare_stored_bytes(&digests, &restored.index));
+    problems.extend(find_lost_refs(&restored.index.refs, &list_refs(&storage)?));
     for project in backup::list_project_commits(&mut conn).await? {
         problems.extend(check_repository(&storage, &project)?);
     }
     drop(conn);
     let app = App::new(pool, AppEnvironment::from_system(), LifetimePolicy::default());
-    let keys = master_key::load_restored_keys(config, &storage, &app).await?;
-    if !restored.manifest.is_signed_by(&public_keys_of(&keys)) {
+    let keys = match master_key::load_restored_keys(config, &storage, &app).await {
+        Ok(keys) => opened.insert(keys),
+        Err(error) => {
+            problems.push(format!("the master key does not open the database: {error:#}"));
+            return Ok(problems);
+        }
+    };
+    if !restored.manifest.is_signed_by(&public_keys_of(keys)) {
         problems.push("the master key is not that of the installation that signed".to_owned());
     }
-    let report = audit::verify_audit_log(&app, &keys.public_keys()).await?;
-    problems.extend(report.problems.into_iter().map(|problem| format!("audit log: {problem}")));
+    match audit::verify_audit_log(&app, &keys.public_keys()).await {
+        Ok(report) => {
+            let found = report.problems.into_iter().map(|problem| format!("audit log: {problem}"));
+            problems.extend(found);
+        }
+        Err(error) => problems.push(format!("the audit log cannot be read: {error:#}")),
+    }
     Ok(problems)
 }
 
@@ -125,19 +142,30 @@ fn compare_counts(expected: &FencedCounts, restored: &FencedCounts) -> Vec<Strin
     problems
 }
 
-/// Looks for the bytes of every artifact. Their content was compared with the index when it was restored.
-async fn find_missing_artifacts(conn: &mut Conn, storage: &Path) -> anyhow::Result<Option<String>> {
-    let digests = backup::list_artifact_digests(conn).await?;
-    let total = digests.len();
-    let missing = digests.into_iter().filter(|digest| {
+/// Compares the bytes that rows name with those of the backup. A stored file is named by the digest of its content, and what was restored has
+/// the digest of the index: a file that was broken before the backup is found, too.
+fn compare_stored_bytes(digests: &[Vec<u8>], index: &BackupIndex) -> Vec<String> {
+    const STORED: &str = "storage/artifacts/sha256/";
+    let is_missing = |digest: &&Vec<u8>| {
         let name = HEXLOWER.encode(digest);
         let folder = name.get(..2).unwrap_or_default();
-        !storage.join("artifacts/sha256").join(folder).join(&name).is_file()
-    });
-    Ok(match missing.count() {
-        0 => None,
-        count => Some(format!("the bytes of {count} of {total} artifacts are missing")),
-    })
+        !index.files.contains_key(&format!("{STORED}{folder}/{name}"))
+    };
+    let is_changed = |(path, file): &(&String, &IndexedFile)| {
+        let name = path.strip_prefix(STORED).and_then(|path| path.rsplit('/').next());
+        // Another name is not that of a stored file.
+        name.is_some_and(|name| name.len() == 64 && name != file.sha256)
+    };
+    let (missing, total) = (digests.iter().filter(is_missing).count(), digests.len());
+    let changed = index.files.iter().filter(is_changed).count();
+    let mut problems = Vec::new();
+    if missing > 0 {
+        problems.push(format!("the bytes of {missing} of {total} artifacts are missing"));
+    }
+    if changed > 0 {
+        problems.push(format!("{changed} stored files have other bytes than their name says"));
+    }
+    problems
 }
 
 /// Checks that a repository has the commits that rows name, and all objects that its refs lead to.
@@ -190,22 +218,6 @@ fn find_missing_commits(repository: &Path, commits: &[String]) -> anyhow::Result
     Ok(lines.map(str::to_owned).collect())
 }
 
-/// Returns a git command that ignores all configuration of the machine.
-fn git_command(repository: &Path) -> Command {
-    let mut command = Command::new("git");
-    let path = std::env::join_paths(crate::config::search_path()).unwrap_or_default();
-    command
-        .env_clear()
-        .env("PATH", path)
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .env("HOME", "/nonexistent")
-        .args(["-c", "safe.directory=*", "--git-dir"])
-        .arg(repository);
-    command
-}
-
 /// Makes the directory in which backups are verified.
 pub(crate) fn create_verification_dir(place: &Path) -> anyhow::Result<PathBuf> {
     // PostgreSQL has a user of its own if we are root: it must be able to enter.
@@ -243,6 +255,30 @@ mod tests {
             [
                 "2 tasks were restored, and 3 were backed up",
                 "the newest audit chain is another one than was backed up",
+            ]
+        );
+    }
+
+    #[test]
+    fn bytes_that_are_not_what_their_name_says_are_a_problem() {
+        let digests = [vec![0xab; 32], vec![0xcd; 32], vec![0xef; 32]];
+        let mut index = BackupIndex::default();
+        for (named, content) in [("ab", "ab"), ("cd", "00")] {
+            let name = named.repeat(32);
+            let file = IndexedFile {
+                part: "files-00001.tar.gz.age".to_owned(),
+                bytes: 1,
+                sha256: content.repeat(32),
+                mode: 0o600,
+                modified_ns: 1,
+            };
+            index.files.insert(format!("storage/artifacts/sha256/{named}/{name}"), file);
+        }
+        assert_eq!(
+            compare_stored_bytes(&digests, &index),
+            [
+                "the bytes of 1 of 3 artifacts are missing",
+                "1 stored files have other bytes than their name says",
             ]
         );
     }

@@ -19,6 +19,7 @@ use cynode_app::{
 use cynode_core::names::{Handle, Title};
 use cynode_db::platform::backup;
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use super::{
     block_on, bootstrap_link, break_glass_link, open_app_with_keys, restore,
@@ -108,6 +109,9 @@ pub(crate) enum AdminCommand {
         /// Moment of the restored database, such as 2026-11-18T09:00:00Z.
         #[arg(long, value_name = "TIME", value_parser = restore::parse_time)]
         taken_at: OffsetDateTime,
+        /// Begin although programs are connected to the database: they are none of this installation, such as a pool of connections.
+        #[arg(long)]
+        ignore_connections: bool,
     },
     /// Generate the signing key of an engine: `key.pem` for the engine, `key.pub` for the runner.
     EngineKey {
@@ -181,7 +185,9 @@ pub(crate) fn run_admin(
             rotate_key::run_rotation(loaded, options)
         }
         AdminCommand::Keys { json } => rotate_key::print_keys(loaded, *json),
-        AdminCommand::BeginEpoch { taken_at } => begin_epoch(loaded, *taken_at),
+        AdminCommand::BeginEpoch { taken_at, ignore_connections } => {
+            begin_epoch(loaded, *taken_at, *ignore_connections)
+        }
         AdminCommand::EngineKey { directory } => {
             let (private, public) = (directory.join("key.pem"), directory.join("key.pub"));
             anyhow::ensure!(!private.exists(), "{} is there already", private.display());
@@ -208,20 +214,32 @@ fn issue_service_token(
     Ok(ExitCode::SUCCESS)
 }
 
-fn begin_epoch(loaded: &LoadedConfig, taken_at: OffsetDateTime) -> anyhow::Result<ExitCode> {
+fn begin_epoch(
+    loaded: &LoadedConfig,
+    taken_at: OffsetDateTime,
+    ignore_connections: bool,
+) -> anyhow::Result<ExitCode> {
     let options = loaded.config.database.pool_options()?;
-    let environment = AppEnvironment::from_system();
-    let now = environment.now();
-    let id = environment.new_uuid(now);
+    let now = AppEnvironment::from_system().now();
+    // One moment is one restore: the command may be repeated.
+    let id = Uuid::from_u128(taken_at.unix_timestamp_nanos().unsigned_abs());
     let summary = block_on(async {
         let pool = cynode_db::connect_pool(&options)?;
         let mut tx = cynode_db::begin_transaction(&pool).await?;
+        let connected = backup::count_program_connections(&mut tx).await?;
+        anyhow::ensure!(
+            connected == 0 || ignore_connections,
+            "{connected} connections of CyNode's programs are open: stop every server, and repeat this before any starts"
+        );
         let summary = backup::begin_restored_epoch(&mut tx, id, taken_at, now).await?;
         tx.commit().await.context("the new epoch could not be recorded")?;
         Ok(summary)
     })?;
-    if let Some(summary) = summary {
-        restore::print_summary(&summary);
+    match summary {
+        Some(summary) => restore::print_summary(&summary),
+        None => {
+            output::print_line("the epoch of this moment has begun already: nothing was changed")
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

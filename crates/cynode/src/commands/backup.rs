@@ -11,8 +11,8 @@ use serde_json::json;
 use super::{block_on, open_app};
 use crate::{
     backup::{
-        self, BackupManifest, BackupPlan, BackupVerification, DecryptionArgs, EncryptionArgs,
-        InstallationFiles,
+        self, BackupPlan, BackupVerification, DecryptionArgs, EncryptionArgs, InstallationFiles,
+        StoredBackup,
     },
     cluster,
     config::{CynodeConfig, LoadedConfig, MasterKeySource},
@@ -67,6 +67,7 @@ pub(crate) fn run_backup(args: &BackupArgs, loaded: &mut LoadedConfig) -> anyhow
             .master_key_file
             .clone()
             .filter(|_| config.master_key.source == MasterKeySource::File),
+        needs_master_key: config.master_key.source == MasterKeySource::File,
         authority: config.tls.directory.clone(),
     };
     let destination = std::path::absolute(&args.destination)?;
@@ -77,10 +78,8 @@ pub(crate) fn run_backup(args: &BackupArgs, loaded: &mut LoadedConfig) -> anyhow
         let (path, manifest) = (&completed.path, &completed.manifest);
         let verification = if args.verify {
             let scratch = backup::create_verification_dir(&data_dir.join("verify"))?;
-            let (_, verification) =
-                backup::verify_backup(path, &scratch, &args.opening, None, config).await?;
-            record_verification(&data_dir, path, manifest, &verification).await?;
-            Some(verification)
+            let verified = backup::verify_backup(path, &scratch, &args.opening, None, config);
+            Some(verified.await?.1)
         } else {
             None
         };
@@ -92,6 +91,9 @@ pub(crate) fn run_backup(args: &BackupArgs, loaded: &mut LoadedConfig) -> anyhow
             }
             Some(_) | None => Vec::new(),
         };
+        // Also those that were verified elsewhere, or completed by a command that died before it could say so.
+        record_backups(&data_dir, &plan, &pruned).await?;
+        let pruned: Vec<PathBuf> = pruned.into_iter().map(|backup| backup.path).collect();
         if args.json {
             output::print_json(&json!({
                 "path": path,
@@ -147,12 +149,11 @@ pub(super) fn print_verification(verification: &BackupVerification) {
     }
 }
 
-/// Records the verification of a backup in the running installation, for its admins.
-async fn record_verification(
+/// Tells the running installation, for its admins, which backups there are and which were deleted.
+async fn record_backups(
     data_dir: &std::path::Path,
-    path: &std::path::Path,
-    manifest: &BackupManifest,
-    verification: &BackupVerification,
+    plan: &BackupPlan,
+    deleted: &[StoredBackup],
 ) -> anyhow::Result<()> {
     let url = cluster::running_cluster_url(data_dir)?;
     let pool = cynode_db::connect_pool(&DbOptions {
@@ -162,10 +163,8 @@ async fn record_verification(
         statement_timeout: Duration::from_secs(20),
     })?;
     let mut conn = cynode_db::acquire_connection(&pool).await?;
-    let record = records::BackupRecord {
-        verified_at: Some(verification.verified_at),
-        problems: verification.problems.clone(),
-        ..backup::describe_backup(manifest, path)
-    };
-    Ok(records::record_backup(&mut conn, &record).await?)
+    let public_keys = backup::public_keys_of(&plan.keys);
+    backup::import_backups(&mut conn, &plan.destination, &public_keys).await?;
+    let deleted: Vec<_> = deleted.iter().map(|backup| backup.manifest.backup_id).collect();
+    Ok(records::delete_backup_records(&mut conn, &deleted).await?)
 }

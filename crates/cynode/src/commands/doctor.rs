@@ -8,20 +8,20 @@ use std::{
 };
 
 use clap::Args;
-use cynode_app::{AppEnvironment, background::doctor::check_last_backup};
-use cynode_db::{
-    DbOptions,
-    platform::backup::{BackupRecord, list_backups},
+use cynode_app::{
+    AppEnvironment,
+    background::doctor::{check_archiver, check_last_backup},
 };
+use cynode_db::platform::backup::{self as records, ArchiverStatus, BackupRecord};
 use cynode_wire::platform::health::{Readiness, ReadinessCheck};
 
-use super::block_on;
+use super::{block_on, open_app};
 use crate::{
     backup::{self, StoredBackup},
     cluster,
     config::CynodeConfig,
     installation::InstallationArgs,
-    output, restate, supervise,
+    master_key, output, restate, supervise,
 };
 
 /// Check this machine.
@@ -58,47 +58,115 @@ pub(crate) fn run_doctor(
     Ok(if readiness.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// What the running installation says about its backups.
+struct OwnBackups {
+    last: Option<BackupRecord>,
+    /// Public keys with which it has signed its backups.
+    public_keys: Vec<String>,
+    /// Its archiver of the write-ahead log, if there is one.
+    archiver: Option<ArchiverStatus>,
+}
+
 /// Checks whether the installation could be restored.
 fn restore_checks(
     doctor: &DoctorArgs,
     config: &mut CynodeConfig,
 ) -> anyhow::Result<Vec<ReadinessCheck>> {
     let now = AppEnvironment::from_system().now();
-    let (last, parts) = match &doctor.backups {
-        Some(directory) => {
-            let stored = backup::find_newest_backup(directory)?;
-            let parts = stored.as_ref().map(check_parts);
-            (stored.map(|stored| stored.to_record()), parts)
+    let own = match doctor.installation.fill_config(config, true) {
+        Ok(()) if doctor.backups.is_none() || config.database.url.is_some() => {
+            Some(block_on(load_own_backups(config, doctor.backups.as_deref()))?)
         }
-        None => {
-            doctor.installation.fill_config(config, true)?;
-            let options = config.database.pool_options()?;
-            (block_on(load_last_backup(options))?, None)
+        // On a machine that has the backups only, they are looked at by themselves.
+        Ok(()) => None,
+        Err(_) if doctor.backups.is_some() && !doctor.installation.is_given() => None,
+        Err(error) => return Err(error),
+    };
+    let public_keys = own.as_ref().map(|own| own.public_keys.as_slice());
+    let (last, stored) = match (&doctor.backups, &own) {
+        (Some(directory), _) => {
+            let stored = backup::find_newest_backup(directory, public_keys)?;
+            let record = stored.as_ref().map(|stored| match public_keys {
+                Some(keys) => stored.to_record(keys),
+                None => stored.to_unchecked_record(),
+            });
+            (record, stored.map(Ok))
         }
+        (None, Some(own)) => {
+            let stored =
+                own.last.as_ref().map(|last| backup::open_stored_backup(Path::new(&last.location)));
+            (own.last.clone(), stored)
+        }
+        (None, None) => (None, None),
     };
     let age = match &last {
         Some(last) => check_last_backup(last, now),
         None => ReadinessCheck::failed_check("backups", "there is no backup", "make one")
             .with_commands(["cynode backup DIRECTORY --verify --recipient AGE1… --identity FILE"]),
     };
-    Ok([age].into_iter().chain(parts).collect())
+    let files = stored.map(|stored| check_stored_backup(&stored, last.as_ref(), public_keys));
+    let archiver = own.and_then(|own| own.archiver).map(|status| check_archiver(&status));
+    Ok([age].into_iter().chain(files).chain(archiver).collect())
 }
 
-async fn load_last_backup(options: DbOptions) -> anyhow::Result<Option<BackupRecord>> {
+/// Asks the running installation. It is told first of the backups in a directory, and of verifications that were made elsewhere.
+async fn load_own_backups(
+    config: &CynodeConfig,
+    directory: Option<&Path>,
+) -> anyhow::Result<OwnBackups> {
+    let options = config.database.pool_options()?;
+    let keys = master_key::load_keys(config, &open_app(config, &options)?).await?;
+    let public_keys = backup::public_keys_of(&keys);
     let pool = cynode_db::connect_pool(&options)?;
     let mut conn = cynode_db::acquire_connection(&pool).await?;
-    Ok(list_backups(&mut conn, 1).await?.pop())
+    if let Some(directory) = directory {
+        backup::import_backups(&mut conn, directory, &public_keys).await?;
+    }
+    Ok(OwnBackups {
+        last: records::list_backups(&mut conn, 1).await?.pop(),
+        archiver: records::get_archiver_status(&mut conn).await?,
+        public_keys,
+    })
 }
 
-/// Checks that the files of a backup are there with their sizes.
-fn check_parts(stored: &StoredBackup) -> ReadinessCheck {
+/// Checks that a backup is where it was recorded, whole, and signed by the installation.
+fn check_stored_backup(
+    stored: &anyhow::Result<StoredBackup>,
+    last: Option<&BackupRecord>,
+    public_keys: Option<&[String]>,
+) -> ReadinessCheck {
     const NAME: &str = "backup files";
+    let stored = match stored {
+        Ok(stored) => stored,
+        Err(error) => {
+            let fix = "mount the disk, or name where the backups are now with --backups DIRECTORY";
+            return ReadinessCheck::failed_check(NAME, format!("{error:#}"), fix);
+        }
+    };
     let place = stored.path.display();
-    match stored.missing_parts() {
-        0 => ReadinessCheck::passed_check(NAME, format!("all parts are in {place}")),
-        count => {
-            let detail = format!("{count} parts are missing or cut off in {place}");
+    if last.is_some_and(|last| last.id != stored.manifest.backup_id) {
+        let detail = format!("{place} is another backup than the one that was recorded there");
+        return ReadinessCheck::failed_check(NAME, detail, "make another backup");
+    }
+    let missing = stored.missing_parts();
+    if missing > 0 {
+        let detail = format!("{missing} parts are missing or cut off in {place}");
+        return ReadinessCheck::failed_check(NAME, detail, "make another backup");
+    }
+    match public_keys {
+        Some(keys) if stored.is_signed_by(keys) => {
+            let detail = format!("all parts are in {place}, signed by this installation");
+            ReadinessCheck::passed_check(NAME, detail)
+        }
+        Some(_) => {
+            let detail = format!("{place} is not what this installation signed");
             ReadinessCheck::failed_check(NAME, detail, "make another backup")
+        }
+        None => {
+            let detail = format!("all parts are in {place}; whose backup it is was not checked");
+            let fix =
+                "run it where the installation is, or `cynode restore --check` with --public-key";
+            ReadinessCheck::warning_check(NAME, detail, fix)
         }
     }
 }
@@ -354,5 +422,21 @@ fn check_port_free(name: &str, address: SocketAddr, key: &str) -> ReadinessCheck
                 address.port()
             ),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cynode_wire::platform::health::ReadinessStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_backup_that_is_not_where_it_was_recorded_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let gone = backup::open_stored_backup(&dir.path().join("cynode-1"));
+        let check = check_stored_backup(&gone, None, Some(&[]));
+        assert_eq!(check.status, ReadinessStatus::Failed);
+        assert!(check.detail.contains("is no complete backup"), "{}", check.detail);
     }
 }

@@ -59,13 +59,26 @@ async fn an_installation_comes_back_from_its_backup_elsewhere_and_goes_on() {
     assert_eq!(code, Some(0), "{stderr}{stdout}");
     let made: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(made["verification"]["problems"], json!([]));
-    let (code, stdout, _) = give(&["doctor", "--restore"], &[("--data-dir", &source)]);
+    let doctor = |more: &[(&str, &PathBuf)]| {
+        give(&["doctor", "--restore"], &[&[("--data-dir", &source)], more].concat())
+    };
+    let (code, stdout, _) = doctor(&[]);
     assert_eq!(code, Some(0), "{stdout}");
+    // Where it was written it is not any more, until the installation learns where it is.
+    let moved = place.path().join("moved");
+    std::fs::rename(&backups, &moved).unwrap();
+    let (code, stdout, _) = doctor(&[]);
+    assert!(code == Some(1) && stdout.contains("is no complete backup"), "{stdout}");
+    for more in [&[("--backups", &moved)][..], &[]] {
+        let (code, stdout, _) = doctor(more);
+        assert_eq!(code, Some(0), "{stdout}");
+    }
     // What happens later is not in it.
     installation.task_is_driven().await;
     end(child);
 
-    let backup = PathBuf::from(made["path"].as_str().unwrap());
+    let written = PathBuf::from(made["path"].as_str().unwrap());
+    let backup = moved.join(written.file_name().unwrap());
     // Whose backup it is must be said, or that it may be anybody's.
     let (code, _, stderr) = give(
         &["restore", backup.to_str().unwrap()],

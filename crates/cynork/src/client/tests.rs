@@ -18,7 +18,7 @@ fn a_server_more_than_one_release_away_is_named_with_what_to_install() {
         ensure_release_fits(&headers)
     };
     assert_eq!(ensure_release_fits(&reqwest::header::HeaderMap::new()), Ok(()));
-    assert_eq!(fits(&Release::CURRENT.to_string()), Ok(()));
+    assert_eq!(fits(&Release::current().to_string()), Ok(()));
     let refused = fits("99.0.0").unwrap_err();
     assert_eq!(refused.kind, CliErrorKind::Conflict);
     assert_eq!(refused.fix.as_deref(), Some("install `cynork` 99.0.0"));

@@ -38,7 +38,7 @@ use crate::{
 pub const PRIVILEGED_METHOD: &str = "events/privileged";
 
 /// Writer of the chains of privileged events. All replicas write the same chain, one after the other.
-const PRIVILEGED_WRITER: &str = "privileged events";
+pub(super) const PRIVILEGED_WRITER: &str = "privileged events";
 
 /// Interval at which the queue is read when this process has recorded events.
 const CHAIN_INTERVAL: Interval = Interval::from_secs(1);
