@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154 # common.sh sets them
 # Machines of proofs: containers in which systemd is process 1, over the Debian of debian-root, without a compiler and without a network. Sourced after
 # common.sh.
 #
