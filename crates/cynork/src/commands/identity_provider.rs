@@ -210,14 +210,14 @@ impl IdentityProviderSetArgs {
     }
 
     /// Returns the required claims for the request, or none when there are none to set.
-    fn collect_required_claims(&self) -> Result<Option<BTreeMap<&str, Vec<&str>>>> {
-        let mut claims: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    fn collect_required_claims(&self) -> Result<Option<BTreeMap<String, Vec<String>>>> {
+        let mut claims: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for text in &self.require_claim {
             let Some((name, value)) = text.split_once('=') else {
                 return Err(CliError::new(CliErrorKind::Usage, format!("`{text}` names no value"))
                     .with_fix("write it like --require-claim hd=example.com"));
             };
-            claims.entry(name).or_default().push(value);
+            claims.entry(name.to_owned()).or_default().push(value.to_owned());
         }
         Ok((!claims.is_empty()).then_some(claims))
     }
