@@ -483,7 +483,10 @@ def _():
     _, begun, cookies = browse("link_identity", "POST", f"{options.url}/v1/me/identities", session, b'{"provider": "company"}')
     back, _, _ = browse("finish_provider_login", "GET", provider.log_in(json.loads(begun)["authorization_url"]), session + cookies)
     assert back == "/settings/sessions", back
-    call("identity unlink", call("identity list", who="bob")["items"][0]["id"], who="bob")
+    identity = call("identity list", "--user", "bob")["items"][0]["id"]
+    assert call("identity list", who="bob")["items"][0]["id"] == identity
+    call("identity unlink", identity, who="bob")
+    call("identity unlink", identity, "--user", "bob", code=4)
     other = next(it for it in call("session list", who="bob")["items"] if not it["current"])
     call("session end", other["id"], who="eve", code=4)
     call("session end", other["id"], who="bob")

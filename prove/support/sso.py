@@ -1,6 +1,6 @@
 """Logs people in at a real OpenID provider by real redirects, and tries what must be refused.
 
-sso.py ADDRESS CONTROL ISSUER SECRET_FILE BOOTSTRAP CYNORK [--quick]
+sso.py ADDRESS CONTROL ISSUER SECRET_FILE BOOTSTRAP CYNORK OTHER_ISSUER INTERNAL [--quick]
 """
 
 import http.cookies
@@ -11,12 +11,13 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
-ADDRESS, CONTROL, ISSUER, SECRET_FILE, BOOTSTRAP, CYNORK = sys.argv[1:7]
+ADDRESS, CONTROL, ISSUER, SECRET_FILE, BOOTSTRAP, CYNORK, OTHER_ISSUER, INTERNAL = sys.argv[1:9]
 QUICK = "--quick" in sys.argv
 SITE = f"http://{ADDRESS}"
 PASSWORD = "correct horse battery"
@@ -70,10 +71,10 @@ class Browser:
                 else:
                     jar[name] = morsel.value
 
-    def begin_login(self, return_to="/tasks"):
+    def begin_login(self, return_to="/tasks", provider="company", issuer=ISSUER):
         """Begins a login. Gives the address at the provider."""
-        status, target, _ = self.get(f"{SITE}/v1/sso/company/login?return_to={return_to}")
-        assert status == 303 and target.startswith(ISSUER), (status, target)
+        status, target, _ = self.get(f"{SITE}/v1/sso/{provider}/login?return_to={return_to}")
+        assert status == 303 and target.startswith(issuer), (status, target)
         return target
 
     def answer_provider(self, target, person):
@@ -149,17 +150,22 @@ def set_up():
     """The first admin, a group and the provider. Gives the admin's token."""
     must(program(None, "POST", "/v1/bootstrap", {"token": BOOTSTRAP, "handle": "root", "display_name": "Root", "password": PASSWORD}))
     token = must(program(None, "POST", "/v1/sessions", {"handle": "root", "password": PASSWORD}))["token"]
-    group = must(program(token, "POST", "/v1/groups", {"name": "operators"}))["id"]
-    must(program(token, "PATCH", f"/v1/groups/{group}", {"role": "operator"}))
+    groups = {}
+    for name, role in (("operators", "operator"), ("leads", "admin")):
+        groups[name] = must(program(token, "POST", "/v1/groups", {"name": name}))["id"]
+        must(program(token, "PATCH", f"/v1/groups/{groups[name]}", {"role": role}))
     body = {
         "display_name": "Company account",
         "issuer": ISSUER,
         "client_id": "cynode",
         "client_secret": pathlib.Path(SECRET_FILE).read_text(encoding="utf8").strip(),
         "scopes": ["profile", "email", "groups", "offline_access"],
-        "mappings": [{"claim_value": "builders", "group_id": group}],
+        "links_directory": True,
+        "mappings": [{"claim_value": "builders", "group_id": groups["operators"]}, {"claim_value": "leads", "group_id": groups["leads"]}],
     }
     must(program(token, "PUT", "/v1/identity-providers/company", body))
+    other = {**body, "display_name": "Other company", "issuer": OTHER_ISSUER, "links_directory": False, "mappings": []}
+    must(program(token, "PUT", "/v1/identity-providers/other", other))
     found = must(program(token, "POST", "/v1/identity-providers/company/test"))
     assert found["names_issuer"] and found["issuer"] == ISSUER, found
     return token
@@ -201,6 +207,81 @@ def show_refused_states():
     assert Browser().finish_login(f"{SITE}/v1/sso/company/callback?code=x&state=y") == "/login?sso=stale"
     refused += 2
     figure("refused_answers", refused, "answers")
+
+
+def show_two_providers():
+    """What one provider answers is never taken for the answer of another."""
+    browser = Browser()
+
+    def answers():
+        own = browser.answer_provider(browser.begin_login(), "ada")
+        return own, browser.answer_provider(browser.begin_login(provider="other", issuer=OTHER_ISSUER), "ada")
+
+    def values(url):
+        return {name: value[0] for name, value in urllib.parse.parse_qs(urllib.parse.urlsplit(url).query).items()}
+
+    # The code of the other one with the state of the login here, as a malicious provider sends it: with its issuer, and with the right one.
+    for issuer in (OTHER_ISSUER, ISSUER):
+        own, foreign = answers()
+        query = urllib.parse.urlencode({"state": values(own)["state"], "code": values(foreign)["code"], "iss": issuer})
+        assert browser.finish_login(f"{SITE}/v1/sso/company/callback?{query}") == "/login?sso=provider", issuer
+    # The whole answer of one at the address of the other.
+    own, foreign = answers()
+    assert browser.finish_login(own.replace("/sso/company/", "/sso/other/")) == "/login?sso=stale"
+    assert browser.finish_login(foreign.replace("/sso/other/", "/sso/company/")) == "/login?sso=stale"
+    figure("mixed_up_answers_refused", 4, "answers")
+    # The same name at both is two people.
+    assert browser.log_in("ada") == "/tasks"
+    first = must(browser.call("GET", "/v1/me"))["user"]["id"]
+    stranger = Browser()
+    target = stranger.begin_login(provider="other", issuer=OTHER_ISSUER)
+    assert stranger.finish_login(stranger.answer_provider(target, "ada")) == "/tasks"
+    me = must(stranger.call("GET", "/v1/me"))
+    assert me["user"]["id"] != first and me["installation_role"] is None, me
+
+
+def show_admin_without_password():
+    carol = Browser()
+    assert carol.log_in("carol") == "/tasks"
+    assert must(carol.call("GET", "/v1/me"))["installation_role"] == "admin"
+    group = must(carol.call("POST", "/v1/groups", {"name": "made-by-carol"}), (201,))["id"]
+    must(carol.call("PATCH", f"/v1/groups/{group}", {"role": "viewer"}))
+    must(carol.call("GET", "/v1/identity-providers"))
+    print("an admin by a mapped group administers without a password")
+
+
+def show_directory(token):
+    """A directory makes an account, which logs in by the provider, and ends it."""
+    scim = must(program(token, "POST", "/v1/scim-tokens", {"name": "directory"}), (201,))["token"]
+    headers = {"Content-Type": "application/scim+json", "Authorization": f"Bearer {scim}"}
+    body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "dora@example.com", "externalId": "dora"}
+    status, _, text = send("POST", f"{SITE}/scim/v2/Users", headers, json.dumps(body).encode())
+    assert status == 201, (status, text)
+    made = json.loads(text)["id"]
+    dora = Browser()
+    assert dora.log_in("dora") == "/tasks"
+    assert must(dora.call("GET", "/v1/me"))["user"]["id"] == made
+    change = {"op": "replace", "path": "active", "value": False}
+    body = {"schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"], "Operations": [change]}
+    status, _, text = send("PATCH", f"{SITE}/scim/v2/Users/{made}", headers, json.dumps(body).encode())
+    assert status == 200, (status, text)
+    must(dora.call("GET", "/v1/me"), (401,))
+    assert Browser().log_in("dora") == "/login?sso=disabled"
+    print("an account of the directory logs in by the provider, and ends with the directory's word")
+
+
+def show_provider_failures(ada):
+    """What fails at the provider, and is no word about a person, ends nothing."""
+    failures = [("/token", 401, "invalid_client"), ("/token", 403, "access_denied"), ("/me", 500, "server_error"), ("/me", 403, "no")]
+    for path, status, error in failures[::2] if QUICK else failures:
+        control("fail", path=path, status=status, error=error)
+        ends = time.monotonic() + 60
+        while time.monotonic() < ends:
+            assert must(ada.call("GET", "/v1/me"))["installation_role"] == "operator", (path, status)
+            time.sleep(1)
+        control("mend")
+        assert must(ada.call("GET", "/v1/me"))["installation_role"] == "operator", (path, status)
+    print("a refusal of our client, and a failure after a token was renewed, end no session")
 
 
 def show_key_rotation():
@@ -283,11 +364,47 @@ def show_logout(token):
     must(program(token, "GET", "/v1/me"))
 
 
-def show_removal(ada, config):
+def start_work(person):
+    """An agent token and a schedule of a person. Gives the token and the id of the schedule."""
+    project = must(person.call("POST", "/v1/projects", {"slug": "web", "title": "Web"}), (201,))["id"]
+    task = must(person.call("POST", "/v1/tasks", {"project_id": project, "description": "x"}), (201,))["id"]
+    body = {"role": "developer", "project_id": project, "task_id": task}
+    agent = must(person.call("POST", "/v1/agent-tokens", body), (201,))["token"]
+    assert agent_status(agent) != 401
+    body = {
+        "project_id": project,
+        "name": "minutely",
+        "action": {"kind": "words", "text": "Look."},
+        "trigger": {"kind": "cron", "expression": "* * * * *", "timezone": "UTC"},
+    }
+    schedule = must(person.call("POST", "/v1/schedules", body), (201,))["schedule_id"]
+    return agent, schedule
+
+
+def agent_status(token):
+    """What the gateway answers an agent: 401 when its token opens nothing any more."""
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": f"Bearer {token}"}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    return send("POST", f"http://{INTERNAL}/mcp", headers, json.dumps(message).encode())[0]
+
+
+def open_stream(person):
+    """Follows the events of the installation in the browser of a person, in a thread that ends with the stream."""
+    cookies = "; ".join(f"{name}={value}" for name, value in person.cookies[ADDRESS].items())
+    request = urllib.request.Request(f"{SITE}/v1/events", headers={"Cookie": cookies, "Accept": "text/event-stream"})
+    answer = OPENER.open(request, timeout=REMOVAL_LIMIT_SECONDS * 2)
+    follower = threading.Thread(target=lambda: [None for _ in answer], daemon=True)
+    follower.start()
+    return follower
+
+
+def show_removal(token, ada, config):
     must(ada.call("GET", "/v1/me"))
     assert cynork_works(config)
     key = must(ada.call("POST", "/v1/api-keys", {"name": "removed"}), (201,))["token"]
     must(program(key, "GET", "/v1/me"))
+    agent, schedule = start_work(ada)
+    stream = open_stream(ada)
     control("remove", person="ada")
     # Her program asks alone: no request of a session makes the server check her.
     took = seconds_until(lambda: program(key, "GET", "/v1/me")[0] == 401, REMOVAL_LIMIT_SECONDS)
@@ -295,6 +412,17 @@ def show_removal(ada, config):
     took += seconds_until(lambda: ada.call("GET", "/v1/me")[0] == 401, REMOVAL_LIMIT_SECONDS - took)
     figure("removal_at_provider", round(took, 1), "s")
     assert not cynork_works(config), "the device of a removed person still works"
+    began = time.monotonic()
+    seconds_until(lambda: agent_status(agent) == 401, max(1, REMOVAL_LIMIT_SECONDS - took))
+    stream.join(timeout=max(1, REMOVAL_LIMIT_SECONDS - took))
+    assert not stream.is_alive(), "the open stream of a removed person goes on"
+    figure("removal_ends_agents_and_streams", round(took + time.monotonic() - began, 1), "s")
+    # The schedule is due every minute: the next one is refused.
+    def last_outcome():
+        firing = must(program(token, "GET", f"/v1/schedules/{schedule}"))["last_firing"]
+        return firing and firing["outcome"]
+
+    seconds_until(lambda: last_outcome() == "refused", 90)
     # She cannot come back either.
     try:
         page = Browser().log_in("ada")
@@ -316,13 +444,17 @@ def main():
     token = set_up()
     ada, bob = show_login_and_groups()
     show_refused_states()
+    show_two_providers()
+    show_admin_without_password()
+    show_directory(token)
     show_key_rotation()
     config = show_device_login(ada)
     show_group_change(ada)
+    show_provider_failures(ada)
     show_grace(bob)
     show_logout(token)
     show_no_passwords(token)
-    show_removal(ada, config)
+    show_removal(token, ada, config)
 
 
 main()

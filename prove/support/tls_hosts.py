@@ -27,26 +27,46 @@ USER_PORT, INTERNAL_PORT, DECOY_PORT, CONTROL_PORT, ACME_PORT, ACME_ADMIN_PORT =
 PASSWORD = "planted-password-correct-horse"
 TASK_TEXT = "planted-words-of-a-task-7f3a"
 CONTROL_TEXT = "planted-control-text-91bc"
+DATAGRAM_TEXT = "planted-control-datagram-44d1"
+FILE_TEXT = "planted-content-of-a-file-c07e"
 # What would be readable if anything were sent in clear text, beside what is planted.
 MARKS = ("cyn_ses_", "cyn_join_", "cyn_nod_", "cyn_boot_", "cyn_run_", "cyn_pma_", "authorization: bearer", "HTTP/1.1 200")
 ETHERTYPE_IPV4, TCP = 0x0800, 6
 START_TIMEOUT_SECONDS = 90
+# Options of packet sockets that Python does not name.
+SOL_PACKET, PACKET_STATISTICS, SO_RCVBUFFORCE = 263, 6, 33
+# What our programs say of a server that they do not trust.
+DISTRUST = "invalid peer certificate"
 
 
 def sniff(interface, path):
-    """Writes every frame of an interface to a file, each after its length, until it is ended."""
+    """Writes every frame of an interface to a file, each after its length, until it is ended. How many frames the kernel saw and dropped is
+    beside it then."""
+    ended = []
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3)) as wire, open(path, "wb") as out:
-        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+        # The privileged option goes beyond the limit of the machine.
+        wire.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 256 << 20)
+        wire.settimeout(0.2)
         wire.bind((interface, 0))
-        while True:
-            frame = wire.recv(1 << 18)
+        idle = False
+        while not (ended and idle):
+            try:
+                frame = wire.recv(1 << 18)
+            except TimeoutError:
+                idle = True
+                continue
+            idle = False
             out.write(struct.pack(">I", len(frame)) + frame)
             out.flush()
+        seen, dropped = struct.unpack("II", wire.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+    pathlib.Path(f"{path}.counts").write_text(json.dumps({"seen": seen, "dropped": dropped}))
 
 
 def read_streams(path):
-    """The bytes of each direction of each TCP connection, by addresses and ports, in the order in which they came."""
-    streams = {}
+    """The bytes of each direction of each TCP connection, by addresses and ports, in the order in which they came; and every other frame
+    whole: UDP, IPv6 and whatever else was sent."""
+    streams, others = {}, []
     data = pathlib.Path(path).read_bytes()
     at = 0
     while at + 4 <= len(data):
@@ -54,17 +74,19 @@ def read_streams(path):
         frame = data[at + 4 : at + 4 + length]
         at += 4 + length
         if len(frame) < 34 or struct.unpack_from(">H", frame, 12)[0] != ETHERTYPE_IPV4 or frame[23] != TCP:
+            others.append(frame)
             continue
         header = (frame[14] & 0x0F) * 4
         total = struct.unpack_from(">H", frame, 16)[0] or len(frame) - 14
         segment = frame[14 + header : 14 + total]
         if len(segment) < 20:
+            others.append(frame)
             continue
         source, target = struct.unpack_from(">HH", segment)
         payload = segment[(segment[12] >> 4) * 4 :]
         key = (frame[26:30], source, frame[30:34], target)
         streams.setdefault(key, bytearray()).extend(payload)
-    return streams
+    return streams, others
 
 
 class Proof:
@@ -194,12 +216,15 @@ class Proof:
 
     @contextlib.contextmanager
     def decoy(self, certificate, key):
-        """A server of somebody else on the host of the installation. It answers whatever is asked."""
+        """A server of somebody else on the host of the installation. It answers whatever is asked, and writes it down: gives the file."""
+        asked = self.work / "decoy-requests"
+        asked.write_text("")
         script = (
             "import http.server, ssl, sys\n"
             "class Answer(http.server.BaseHTTPRequestHandler):\n"
             "    def do_POST(self):\n"
             "        self.rfile.read(int(self.headers.get('content-length', 0)))\n"
+            "        open(sys.argv[5], 'a').write(self.path + '\\n')\n"
             "        self.send_response(200); self.end_headers(); self.wfile.write(b'{}')\n"
             "context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)\n"
             "context.load_cert_chain(sys.argv[1], sys.argv[2])\n"
@@ -207,11 +232,11 @@ class Proof:
             "server.socket = context.wrap_socket(server.socket, server_side=True)\n"
             "server.serve_forever()\n"
         )
-        child = self.start("server", "decoy.log", sys.executable, "-c", script, certificate, key, SERVER, DECOY_PORT)
+        child = self.start("server", "decoy.log", sys.executable, "-c", script, certificate, key, SERVER, DECOY_PORT, asked)
         try:
             connect = ("bash", "-c", f"exec 3<>/dev/tcp/{SERVER}/{DECOY_PORT}")
             self.wait_until("the decoy listens", lambda: self.run("node", *connect, check=False).returncode == 0, 20)
-            yield
+            yield asked
         finally:
             child.terminate()
             child.wait(timeout=10)
@@ -220,7 +245,7 @@ class Proof:
         own = self.work / "data" / "storage" / "tls"
         head, pin = token.split(".sha256:")
         wrong_pin = f"{head}.sha256:{'0' * 8 if pin[:8] != '0' * 8 else '1' * 8}{pin[8:]}"
-        self.expect_refused("a wrong pin", self.join("wrong-pin", wrong_pin, f"https://{NAME}:{INTERNAL_PORT}", check=False))
+        self.expect_refused("a wrong pin", self.join("wrong-pin", wrong_pin, f"https://{NAME}:{INTERNAL_PORT}", check=False), DISTRUST)
         self.expect_refused("clear text of a node", self.join("clear", token, f"http://{NAME}:{INTERNAL_PORT}", check=False), "not encrypted")
         servers = {
             "foreign": (self.work / "foreign-ca.pem", self.work / "foreign-ca.key", [NAME, SERVER], {}),
@@ -228,8 +253,16 @@ class Proof:
             "misnamed": (own / "ca.pem", own / "ca.key", ["other.test"], {}),
         }
         for what, (authority, key, names, times) in servers.items():
-            with self.decoy(*self.issue(authority, key, what, names, **times)):
-                self.expect_refused(f"a server that is {what}", self.join(what, token, f"https://{NAME}:{DECOY_PORT}", check=False))
+            with self.decoy(*self.issue(authority, key, what, names, **times)) as asked:
+                done = self.join(what, token, f"https://{NAME}:{DECOY_PORT}", check=False)
+                self.expect_refused(f"a server that is {what}", done, DISTRUST)
+                if asked.read_text():
+                    self.problems.append(f"a server that is {what} got a request: {asked.read_text()}")
+        # The decoy is asked by whoever trusts it: it is not merely silent.
+        with self.decoy(*self.issue(own / "ca.pem", own / "ca.key", "trusted", [NAME, SERVER])) as asked:
+            self.join("trusted", token, f"https://{NAME}:{DECOY_PORT}", check=False)
+            if not asked.read_text():
+                self.problems.append("the decoy gets no request of a node that trusts it, so that the refusals above say nothing")
 
     def refuse_wrong_clients(self):
         own = self.work / "data" / "storage" / "tls"
@@ -243,6 +276,9 @@ class Proof:
         self.expect_refused("no client certificate", ask(*trusted), "401")
         certificate, key = self.issue(self.work / "foreign-ca.pem", self.work / "foreign-ca.key", "foreign-client", ["node"])
         self.expect_refused("a foreign client certificate", ask(*trusted, "--cert", certificate, "--key", key))
+        times = {"start": "20200101000000Z", "end": "20200201000000Z"}
+        certificate, key = self.issue(own / "ca.pem", own / "ca.key", "expired-client", ["node"], **times)
+        self.expect_refused("an expired client certificate", ask(*trusted, "--cert", certificate, "--key", key))
         # It has the right issuer, and nobody has stored it: only what the server itself issued is taken.
         certificate, key = self.issue(own / "ca.pem", own / "ca.key", "unknown-client", ["node"])
         self.expect_refused("a client certificate that is not stored", ask(*trusted, "--cert", certificate, "--key", key), "401")
@@ -354,8 +390,8 @@ class Proof:
 
     def search_capture(self, path):
         """The secrets that can be read in what was captured, and whether the control was found."""
-        streams = read_streams(path)
-        wanted = [PASSWORD, TASK_TEXT, *MARKS]
+        streams, others = read_streams(path)
+        wanted = [PASSWORD, TASK_TEXT, FILE_TEXT, *MARKS]
         readable, control, captured = [], 0, 0
         for (_, source, _, target), data in streams.items():
             captured += len(data)
@@ -364,7 +400,21 @@ class Proof:
                 control += text.count(CONTROL_TEXT.encode())
                 continue
             readable += [f"{mark} on ports {source} and {target}" for mark in wanted if mark.lower().encode() in text]
+        rest = b"\n".join(others).lower()
+        captured += len(rest)
+        readable += [f"{mark} beside the connections" for mark in wanted if mark.lower().encode() in rest]
+        if DATAGRAM_TEXT.encode() not in rest:
+            self.problems.append("the capture does not show the datagram of the control")
         return captured, readable, control
+
+    def end_capture(self, sniffer, path):
+        """Ends the capture. A frame that was dropped was searched by nobody."""
+        sniffer.terminate()
+        sniffer.wait(timeout=60)
+        counts = json.loads(pathlib.Path(f"{path}.counts").read_text())
+        if counts["dropped"] or not counts["seen"]:
+            self.problems.append(f"the capture is not complete: {counts}")
+        return counts["dropped"]
 
     def send_control(self):
         """A plain request beside the installation: if the capture does not show it, the capture shows nothing."""
@@ -372,6 +422,19 @@ class Proof:
         address = f"http://{SERVER}:{CONTROL_PORT}/{CONTROL_TEXT}"
         self.wait_until("the control answers", lambda: self.run("node", "curl", "-s", "-o", "/dev/null", address, check=False).returncode == 0, 20)
         child.terminate()
+        script = "import socket, sys; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(sys.argv[1].encode(), (sys.argv[2], 9))"
+        self.run("node", sys.executable, "-c", script, DATAGRAM_TEXT, SERVER)
+
+    def import_repository(self):
+        """Sends a repository with a planted file from the other host, in objects that are not compressed, and reads the file back."""
+        repository = self.work / "repository"
+        git = ["git", "-C", repository, "-c", "user.name=Ada", "-c", "user.email=ada@localhost", "-c", "core.compression=0"]
+        repository.mkdir()
+        (repository / "planted.txt").write_text(f"{FILE_TEXT}\n" * 200)
+        for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "Plant a file"]):
+            subprocess.run([*git, *words], check=True)
+        subprocess.run([*git, "config", "core.compression", "0"], check=True)
+        self.cynork("project", "import", repository, "--project", "web")
 
     def show(self):
         (self.work / "empty").mkdir()
@@ -380,22 +443,24 @@ class Proof:
             self.make_authority(name)
         certificate, key = self.issue(self.work / "site-ca.pem", self.work / "site-ca.key", "site", [NAME, SERVER])
         capture = self.work / "capture"
-        self.start("node", "sniff.log", sys.executable, __file__, "sniff", "cyntls-b", capture)
+        sniffer = self.start("node", "sniff.log", sys.executable, __file__, "sniff", "cyntls-b", capture)
         self.wait_until("the capture begins", capture.exists, 20)
         up = self.start_installation("--set", f"tls.certificate_file={certificate}", "--set", f"tls.key_file={key}")
         self.wait_until("the installation answers", lambda: self.answers(self.work / "site-ca.pem"))
         self.send_control()
         self.use_installation()
+        self.import_repository()
         self.refuse_wrong_clients()
         exchanges, requests, failed = self.exchange_under_load()
         self.stop_installation(up)
         acme = self.get_certificate_by_acme()
+        dropped = self.end_capture(sniffer, capture)
         captured, readable, control = self.search_capture(capture)
         if readable:
             self.problems.append(f"readable on the wire: {readable}")
         if control == 0:
             self.problems.append("the capture does not show the control")
-        report = {"captured_bytes": captured, "secrets_in_clear": len(readable), "control_found": control, "refused": self.refused,
+        report = {"captured_bytes": captured, "frames_dropped": dropped, "secrets_in_clear": len(readable), "control_found": control, "refused": self.refused,
                   "exchanges": exchanges, "requests_under_load": requests, "failed_requests": failed, "acme_certificates": acme}
         for problem in self.problems:
             print(f"problem: {problem}", file=sys.stderr)

@@ -156,6 +156,7 @@ impl<K: ServiceRole, T: DeserializeOwned> FromRequest<AppState> for ServiceCall<
     async fn from_request(request: HttpRequest, state: &AppState) -> Result<Self, ApiError> {
         let (_, shown) = bearer_token(request.headers())?;
         let service = state.app.authenticate_service(&shown, K::KIND).await?;
+        require_service_certificate(request.extensions(), K::KIND)?;
         if let Some(release) = named_release(request.headers()) {
             state.app.note_release(K::PROCESS, &service.name, release).await;
         }
@@ -221,6 +222,14 @@ fn require_own_certificate(
 ) -> Result<(), ApiError> {
     match extensions.get::<CertifiedClient>() {
         Some(client) if client.is_other_than(node.id) => Err(Error::Unauthenticated.into()),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Refuses the token of a program on a connection with the certificate of a node or of another program.
+fn require_service_certificate(extensions: &Extensions, kind: ServiceKind) -> Result<(), ApiError> {
+    match extensions.get::<CertifiedClient>() {
+        Some(client) if client.is_other_service_than(kind) => Err(Error::Unauthenticated.into()),
         Some(_) | None => Ok(()),
     }
 }

@@ -121,6 +121,8 @@ fn sign_on_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(single_sign_on::test_identity_provider))
         .routes(routes!(single_sign_on::list_identities, single_sign_on::link_identity))
         .routes(routes!(single_sign_on::unlink_identity))
+        .routes(routes!(single_sign_on::list_user_identities))
+        .routes(routes!(single_sign_on::remove_user_identity))
         .routes(routes!(single_sign_on::end_session))
         .routes(routes!(single_sign_on::provider_logout))
         .routes(routes!(single_sign_on::begin_device_login))

@@ -8,6 +8,7 @@ use cynode_core::{
     ids::{ChannelId, NotificationId, ProjectId, TaskId, UserId},
     notifications::{ChannelKind, ChannelScope, NotificationState},
     paging::PageRequest,
+    settings::registry::DEFAULT_KEY_CONFIRMATION_HOURS,
     trace::TraceId,
 };
 use serde_json::Value;
@@ -295,6 +296,7 @@ pub async fn list_subscribed_channels(
     conn: &mut Conn,
     about: NotificationTopic<'_>,
     only: Option<ChannelId>,
+    now: OffsetDateTime,
 ) -> Result<Vec<ChannelId>, DbError> {
     let ids = sqlx::query_scalar!(
         "
@@ -304,6 +306,8 @@ pub async fn list_subscribed_channels(
                 WHEN 'installation' THEN true
                 WHEN 'project' THEN c.project_id = $2
                 ELSE EXISTS (SELECT FROM users u WHERE u.user_id = c.user_id AND u.state = 'active')
+                    AND (NOT EXISTS (SELECT FROM external_identities e WHERE e.user_id = c.user_id)
+                        OR provider_word(c.user_id, $5, $6) NOT IN ('refused', 'lapsed'))
                     AND (c.user_id = $3
                         OR EXISTS (SELECT FROM role_bindings b
                             WHERE b.user_id = c.user_id AND b.project_id IS NULL)
@@ -318,6 +322,8 @@ pub async fn list_subscribed_channels(
         about.project.map(ProjectId::as_uuid),
         about.subject.map(UserId::as_uuid),
         only.map(ChannelId::as_uuid),
+        now,
+        DEFAULT_KEY_CONFIRMATION_HOURS,
     )
     .fetch_all(conn)
     .await?;

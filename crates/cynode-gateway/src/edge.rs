@@ -16,6 +16,7 @@ use axum::{
 use cynode_app::{
     platform::{
         body_budget::{BodyError, BodyLimits, BodyReservation, ReservedBody, body_caller_of},
+        certificates::CertifiedClient,
         tokens::{self, PresentedToken},
     },
     tools::agent_tokens::ResolvedAgentToken,
@@ -100,6 +101,7 @@ async fn resource_metadata(request_headers: HeaderMap) -> Response {
 /// Handles one message.
 async fn receive_message(State(inner): State<Arc<GatewayShared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    let client = parts.extensions.get::<CertifiedClient>().cloned();
     let request_headers = parts.headers;
     if !inner.hosts.admits_request(&request_headers) {
         let told = "this host or origin is not served here: a name under which this port is meant stands in `gateway.allowed_hosts`";
@@ -110,8 +112,8 @@ async fn receive_message(State(inner): State<Arc<GatewayShared>>, request: Reque
     // The guard is dropped when the caller's connection closes.
     let line = hangup.connection_guard();
     // The call runs in its own task: a caller that disconnects must not leave a partial operation.
-    let work =
-        inner.handle_message(request_headers, body, hangup).instrument(tracing::Span::current());
+    let work = inner.handle_message(request_headers, client, body, hangup);
+    let work = work.instrument(tracing::Span::current());
     let answer = match TaskTracker::new().spawn(work).await {
         Ok(answer) => answer,
         Err(_) => {
@@ -130,6 +132,7 @@ impl GatewayShared {
     async fn handle_message(
         self: Arc<Self>,
         headers: HeaderMap,
+        client: Option<CertifiedClient>,
         body: Body,
         hangup: Cancellation,
     ) -> Response {
@@ -141,7 +144,7 @@ impl GatewayShared {
                 .to_response(ProtocolEra::Modern);
         }
         // Authenticate first, before the body is read.
-        let (shown, known) = match self.authenticate_caller(&headers).await {
+        let (shown, known) = match self.authenticate_caller(&headers, client.as_ref()).await {
             Ok(found) => found,
             Err(response) => return *response,
         };
@@ -187,10 +190,12 @@ impl GatewayShared {
         }
     }
 
-    /// Authenticates the sender of a message. A rejected caller is recorded, and the answer says where tokens come from.
+    /// Authenticates the sender of a message. A rejected caller is recorded, and the answer says where tokens come from. A token on a
+    /// connection with the certificate of somebody else was stolen.
     async fn authenticate_caller(
         &self,
         headers: &HeaderMap,
+        client: Option<&CertifiedClient>,
     ) -> Result<(PresentedToken, ResolvedAgentToken), Box<Response>> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (value, more) = (values.next(), values.next());
@@ -202,6 +207,9 @@ impl GatewayShared {
         let (reason, known) = match shown {
             Some(shown) if shown.kind.opens_gateway() => {
                 match self.keeper.resolve_token(shown).await {
+                    Ok(known) if client.is_some_and(|own| !own.may_show_agent_token(&known)) => {
+                        (RefusalReason::InvalidToken, Some(known))
+                    }
                     Ok(known) => {
                         self.note_release(headers, &known).await;
                         return Ok((shown, known));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::OidcError;
+use crate::{OidcError, ProviderConfig};
 
 /// Maximum number of groups that are read.
 const MAX_GROUPS: usize = 2000;
@@ -35,13 +35,17 @@ pub struct VerifiedIdentity {
     pub authentication_methods: Vec<String>,
     /// Class of that proof (`acr`).
     pub authentication_context: Option<String>,
+    /// Identifier of the person in the directory.
+    pub directory_id: Option<String>,
+    /// Whether the claims have the values that the configuration requires.
+    pub has_required_claims: bool,
 }
 
 impl VerifiedIdentity {
     /// Reads the claims.
     pub(crate) fn from_claims(
         claims: &Map<String, Value>,
-        groups_claim: &str,
+        provider: &ProviderConfig,
     ) -> Result<Self, OidcError> {
         let text = |name: &str| {
             let text = claims.get(name).and_then(Value::as_str)?.trim();
@@ -59,10 +63,26 @@ impl VerifiedIdentity {
             display_name: text("name").or_else(|| text("preferred_username")),
             user_name: text("preferred_username"),
             email: text("email").filter(|_| verified),
-            groups: find_claim(claims, groups_claim).map(read_groups).transpose()?,
+            groups: find_claim(claims, &provider.groups_claim).map(read_groups).transpose()?,
             authentication_methods: claims.get("amr").map(read_methods).unwrap_or_default(),
             authentication_context: text("acr"),
+            directory_id: text(&provider.directory_claim),
+            has_required_claims: provider
+                .required_claims
+                .iter()
+                .all(|(name, values)| has_value(find_claim(claims, name), values)),
         })
+    }
+}
+
+/// Returns whether a claim has one of the values, or lists one of them.
+fn has_value(claim: Option<&Value>, values: &[String]) -> bool {
+    let is_wanted = |text: &str| values.iter().any(|value| value == text);
+    match claim {
+        Some(Value::String(text)) => is_wanted(text),
+        Some(Value::Array(many)) => many.iter().filter_map(Value::as_str).any(is_wanted),
+        Some(value @ (Value::Bool(_) | Value::Number(_))) => is_wanted(&value.to_string()),
+        Some(Value::Null | Value::Object(_)) | None => false,
     }
 }
 

@@ -19,6 +19,9 @@ use crate::{OidcError, egress::ProviderHttp};
 /// How long a discovery document and its keys are used before they are fetched again.
 const CACHE_TTL: Duration = Duration::hours(1);
 
+/// How long a failed discovery is not repeated.
+const FAILURE_TTL: Duration = Duration::seconds(10);
+
 /// Maximum number of providers in the cache.
 const MAX_CACHED_PROVIDERS: usize = 100;
 
@@ -66,10 +69,35 @@ pub(crate) struct DiscoveredProvider {
     fetched_at: OffsetDateTime,
 }
 
+/// Why keys are fetched again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyFetchCause {
+    /// An ID token, which the provider itself sent.
+    IdToken,
+    /// A logout token. Anybody may send one, so that these fetches are counted apart.
+    LogoutToken,
+}
+
+/// What is known of a provider.
+#[derive(Default)]
+struct CacheState {
+    found: Option<DiscoveredProvider>,
+    /// The last discovery, if it failed.
+    failure: Option<(OffsetDateTime, OidcError)>,
+}
+
+impl CacheState {
+    fn store(&mut self, fresh: DiscoveredProvider) -> DiscoveredProvider {
+        self.failure = None;
+        self.found.insert(fresh).clone()
+    }
+}
+
 struct CacheEntry {
     /// Held while the provider is discovered: others wait for the result.
-    state: tokio::sync::Mutex<Option<DiscoveredProvider>>,
+    state: tokio::sync::Mutex<CacheState>,
     key_fetches: DefaultDirectRateLimiter,
+    logout_key_fetches: DefaultDirectRateLimiter,
 }
 
 /// Discovered providers by issuer.
@@ -89,12 +117,14 @@ impl DiscoveryCache {
         let entry = Arc::new(CacheEntry {
             state: tokio::sync::Mutex::default(),
             key_fetches: RateLimiter::direct(quota),
+            logout_key_fetches: RateLimiter::direct(quota),
         });
         entries.insert(issuer.to_owned(), Arc::clone(&entry));
         entry
     }
 
-    /// Returns a provider, from the cache while it is fresh. A stale entry is used when the provider cannot be reached.
+    /// Returns a provider, from the cache while it is fresh. A stale entry is used while a new one cannot be had. A failure is not repeated
+    /// for ten seconds.
     pub(crate) async fn discover_provider(
         &self,
         http: &ProviderHttp,
@@ -103,18 +133,29 @@ impl DiscoveryCache {
     ) -> Result<DiscoveredProvider, OidcError> {
         let entry = self.entry(issuer);
         let mut state = entry.state.lock().await;
-        if let Some(known) = &*state
+        if let Some(known) = &state.found
             && (now - known.fetched_at).abs() < CACHE_TTL
         {
             return Ok(known.clone());
         }
-        match fetch_provider(http, issuer, now).await {
-            Ok(fresh) => Ok(state.insert(fresh).clone()),
-            Err(OidcError::Unreachable(reason)) => {
-                state.clone().ok_or(OidcError::Unreachable(reason))
-            }
-            Err(error) => Err(error),
-        }
+        let failure = match &state.failure {
+            Some((at, failure)) if (now - *at).abs() < FAILURE_TTL => failure.clone(),
+            Some(_) | None => match fetch_provider(http, issuer, now).await {
+                Ok(fresh) => return Ok(state.store(fresh)),
+                Err(failure) => {
+                    let reason = failure.to_string();
+                    tracing::warn!(
+                        event = "identity_provider.discovery_failed",
+                        issuer,
+                        reason,
+                        "an identity provider could not be discovered"
+                    );
+                    state.failure = Some((now, failure.clone()));
+                    failure
+                }
+            },
+        };
+        state.found.clone().ok_or(failure)
     }
 
     /// Fetches the document and the keys anew, whatever the cache holds.
@@ -127,7 +168,7 @@ impl DiscoveryCache {
         let entry = self.entry(issuer);
         let mut state = entry.state.lock().await;
         let fresh = fetch_provider(http, issuer, now).await?;
-        Ok(state.insert(fresh).clone())
+        Ok(state.store(fresh))
     }
 
     /// Fetches the keys again because a token names a key that is unknown. Returns `None` when that was done too often.
@@ -135,21 +176,26 @@ impl DiscoveryCache {
         &self,
         http: &ProviderHttp,
         known: &DiscoveredProvider,
+        cause: KeyFetchCause,
     ) -> Result<Option<DiscoveredProvider>, OidcError> {
         let entry = self.entry(&known.metadata.issuer);
         let mut state = entry.state.lock().await;
         // Another request has fetched them meanwhile.
-        if let Some(newer) = &*state
+        if let Some(newer) = &state.found
             && !Arc::ptr_eq(&newer.keys, &known.keys)
         {
             return Ok(Some(newer.clone()));
         }
-        if entry.key_fetches.check().is_err() {
+        let limiter = match cause {
+            KeyFetchCause::IdToken => &entry.key_fetches,
+            KeyFetchCause::LogoutToken => &entry.logout_key_fetches,
+        };
+        if limiter.check().is_err() {
             return Ok(None);
         }
         let keys = Arc::new(fetch_keys(http, &known.metadata.jwks_uri).await?);
         let fresh = DiscoveredProvider { keys, ..known.clone() };
-        *state = Some(fresh.clone());
+        state.found = Some(fresh.clone());
         Ok(Some(fresh))
     }
 }
@@ -195,7 +241,10 @@ async fn fetch_document<T: serde::de::DeserializeOwned>(
     let response = http.get_json(url, None).await?;
     if response.status != StatusCode::OK {
         let status = response.status.as_u16();
-        return Err(OidcError::Protocol(format!("{} answered with status {status}", url.path())));
+        return Err(OidcError::Unreachable(format!(
+            "{} answered with status {status}",
+            url.path()
+        )));
     }
     serde_json::from_slice(&response.body).map_err(|_| {
         OidcError::Protocol(format!("{} is not the document it should be", url.path()))

@@ -9,6 +9,8 @@ mod discovery;
 mod egress;
 mod verification;
 
+use std::collections::BTreeMap;
+
 use data_encoding::BASE64URL_NOPAD;
 use reqwest::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
@@ -21,12 +23,15 @@ use url::Url;
 pub use claims::VerifiedIdentity;
 pub use discovery::ProviderMetadata;
 
-use discovery::{DiscoveredProvider, DiscoveryCache};
+use discovery::{DiscoveredProvider, DiscoveryCache, KeyFetchCause};
 use egress::{ProviderHttp, ProviderResponse};
 use verification::{ExpectedToken, VerificationError};
 
 /// Maximum length of a token that a provider issues.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
+
+/// Error code of RFC 6749 for a code or refresh token that is not valid, or no longer: the only word of a token endpoint about the person.
+const INVALID_GRANT: &str = "invalid_grant";
 
 /// Why a provider could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,9 +39,12 @@ pub enum OidcError {
     /// There was no usable answer. A repeat may help.
     #[error("the identity provider cannot be reached: {0}")]
     Unreachable(String),
-    /// The provider refuses: the code, the grant or the client is not valid, or no longer.
+    /// The provider refuses the person: the code or the grant is not valid, or no longer. No other error is a word about the person.
     #[error("the identity provider refuses: {0}")]
     Refused(String),
+    /// The provider refuses this installation, or this request of it. It says nothing about the person.
+    #[error("the identity provider refuses this installation: {0}")]
+    Client(String),
     /// There is no token left with which the provider could be asked. It has not refused.
     #[error("the grant has no token that renews it")]
     Unrenewable,
@@ -61,6 +69,10 @@ pub struct ProviderConfig {
     pub scopes: Vec<String>,
     /// Claim that lists the groups of a person: a name, or a path with dots.
     pub groups_claim: String,
+    /// Claims that a person must have, each with one of these values.
+    pub required_claims: BTreeMap<String, Vec<String>>,
+    /// Claim that names a person in the directory.
+    pub directory_claim: String,
 }
 
 /// The values that tie one login together. Each is unpredictable and used once.
@@ -118,6 +130,17 @@ pub struct LogoutClaims {
     pub subject: Option<String>,
     /// One session of the person at the provider.
     pub session: Option<String>,
+}
+
+/// Tokens of a grant for its check. New ones are stored before anything else is asked: the refresh token before them may work no more.
+#[derive(Clone, Debug)]
+pub struct RenewedGrant {
+    /// The tokens.
+    pub tokens: GrantTokens,
+    /// Whether the provider has just issued them.
+    pub is_new: bool,
+    /// Whether the provider sent an ID token with them.
+    has_id_token: bool,
 }
 
 /// Result of a check of a grant.
@@ -243,60 +266,67 @@ impl OidcClient {
         let claims = verified.await?;
         let in_id_token = claims::find_claim(&claims, &provider.groups_claim).is_some();
         let claims = self.complete_claims(provider, &found, claims, &tokens).await?;
-        let identity = VerifiedIdentity::from_claims(&claims, &provider.groups_claim)?;
+        let identity = VerifiedIdentity::from_claims(&claims, provider)?;
         let groups_source = find_groups_source(&identity, in_id_token);
         Ok(GrantCheck { tokens: GrantTokens { groups_source, ..tokens }, identity })
     }
 
-    /// Asks the provider whether a grant still holds: by its refresh token, else by its access token. A grant without
-    /// either has ended.
+    /// Renews the tokens of a grant, the first half of its check. A grant without a refresh token is checked by its access token; one
+    /// without either has ended.
+    pub async fn renew_grant(
+        &self,
+        provider: &ProviderConfig,
+        held: &GrantTokens,
+        now: OffsetDateTime,
+    ) -> Result<RenewedGrant, OidcError> {
+        let found = self.discover(provider, now).await?;
+        let Some(refresh_token) = &held.refresh_token else {
+            let expired = held.access_expires_at.is_some_and(|expires| expires <= now);
+            if expired || found.metadata.userinfo_endpoint.is_none() {
+                return Err(OidcError::Unrenewable);
+            }
+            return Ok(RenewedGrant { tokens: held.clone(), is_new: false, has_id_token: false });
+        };
+        let fields = [("grant_type", "refresh_token"), ("refresh_token", refresh_token.as_str())];
+        let fresh = self.request_tokens(provider, &found, &fields, now).await?;
+        let has_id_token = fresh.id_token.is_some();
+        let tokens = GrantTokens {
+            // A provider that does not rotate its refresh tokens sends none.
+            refresh_token: fresh.refresh_token.or_else(|| held.refresh_token.clone()),
+            id_token: fresh.id_token.or_else(|| held.id_token.clone()),
+            groups_source: held.groups_source,
+            ..fresh
+        };
+        Ok(RenewedGrant { tokens, is_new: true, has_id_token })
+    }
+
+    /// Finds out what the provider says about the person of a grant now, the second half of its check.
     pub async fn check_grant(
         &self,
         provider: &ProviderConfig,
         subject: &str,
-        held: &GrantTokens,
+        renewed: RenewedGrant,
         now: OffsetDateTime,
     ) -> Result<GrantCheck, OidcError> {
         let found = self.discover(provider, now).await?;
-        let (tokens, claims, has_id_token) = match &held.refresh_token {
-            Some(refresh_token) => {
-                let fields =
-                    [("grant_type", "refresh_token"), ("refresh_token", refresh_token.as_str())];
-                let fresh = self.request_tokens(provider, &found, &fields, now).await?;
-                let claims = match &fresh.id_token {
-                    Some(token) => self.verify_id_token(provider, &found, token, None, now).await?,
-                    None => subject_claims(subject),
-                };
-                let has_id_token = fresh.id_token.is_some();
-                let tokens = GrantTokens {
-                    // A provider that does not rotate its refresh tokens sends none.
-                    refresh_token: fresh.refresh_token.or_else(|| held.refresh_token.clone()),
-                    id_token: fresh.id_token.or_else(|| held.id_token.clone()),
-                    ..fresh
-                };
-                (tokens, claims, has_id_token)
-            }
-            None => {
-                let expired = held.access_expires_at.is_some_and(|expires| expires <= now);
-                if expired || found.metadata.userinfo_endpoint.is_none() {
-                    return Err(OidcError::Unrenewable);
-                }
-                (held.clone(), subject_claims(subject), false)
-            }
+        let RenewedGrant { tokens, is_new, has_id_token } = renewed;
+        let claims = match tokens.id_token.as_ref().filter(|_| has_id_token) {
+            Some(token) => self.verify_id_token(provider, &found, token, None, now).await?,
+            None => subject_claims(subject),
         };
         let in_id_token = claims::find_claim(&claims, &provider.groups_claim).is_some();
-        // Without a refresh token, the answer to this question is the check itself.
-        let claims = if held.refresh_token.is_none() {
-            self.read_userinfo(&found, claims, &tokens).await?
-        } else {
+        // Without new tokens, the answer to this question is the check itself.
+        let claims = if is_new {
             self.complete_claims(provider, &found, claims, &tokens).await?
+        } else {
+            self.read_userinfo(&found, claims, &tokens).await?
         };
-        let mut identity = VerifiedIdentity::from_claims(&claims, &provider.groups_claim)?;
+        let mut identity = VerifiedIdentity::from_claims(&claims, provider)?;
         if identity.subject != subject {
-            return Err(OidcError::Protocol("it answered about another person".into()));
+            return Err(another_person());
         }
-        let groups_source = find_groups_source(&identity, in_id_token).or(held.groups_source);
-        let asked_again = match held.groups_source {
+        let groups_source = find_groups_source(&identity, in_id_token).or(tokens.groups_source);
+        let asked_again = match tokens.groups_source {
             Some(GroupsSource::IdToken) => has_id_token,
             Some(GroupsSource::Userinfo) => found.metadata.userinfo_endpoint.is_some(),
             None => false,
@@ -323,7 +353,7 @@ impl OidcClient {
             ExpectedToken { issuer: &provider.issuer, client_id: &provider.client_id, now };
         match verification::verify_logout_token(token, &found.keys, expected) {
             Err(VerificationError::UnknownKey) => {
-                let found = self.refresh_keys(&found).await?;
+                let found = self.refresh_keys(&found, KeyFetchCause::LogoutToken).await?;
                 Ok(verification::verify_logout_token(token, &found.keys, expected)?)
             }
             result => Ok(result?),
@@ -354,10 +384,12 @@ impl OidcClient {
     async fn refresh_keys(
         &self,
         found: &DiscoveredProvider,
+        cause: KeyFetchCause,
     ) -> Result<DiscoveredProvider, OidcError> {
-        let fresh = self.cache.refresh_keys(&self.http, found).await?;
+        let fresh = self.cache.refresh_keys(&self.http, found, cause).await?;
+        // The keys may be there in a minute: that is no word about the person.
         fresh.ok_or_else(|| {
-            OidcError::Protocol("its tokens name unknown keys again and again".into())
+            OidcError::Unreachable("its tokens name unknown keys again and again".into())
         })
     }
 
@@ -373,7 +405,7 @@ impl OidcClient {
             ExpectedToken { issuer: &provider.issuer, client_id: &provider.client_id, now };
         match verification::verify_id_token(token, &found.keys, expected, nonce) {
             Err(VerificationError::UnknownKey) => {
-                let found = self.refresh_keys(found).await?;
+                let found = self.refresh_keys(found, KeyFetchCause::IdToken).await?;
                 Ok(verification::verify_id_token(token, &found.keys, expected, nonce)?)
             }
             result => Ok(result?),
@@ -429,15 +461,19 @@ impl OidcClient {
         let Some(url) = &found.metadata.userinfo_endpoint else { return Ok(claims) };
         let response = self.http.get_json(url, Some(&tokens.access_token)).await?;
         if response.status != StatusCode::OK {
-            return Err(OidcError::Refused(format!(
-                "its userinfo endpoint answered with status {}",
-                response.status.as_u16()
-            )));
+            let status = response.status.as_u16();
+            let told = format!("its userinfo endpoint answered with status {status}");
+            // The access token is no longer valid. Any other answer is about the request.
+            return Err(if response.status == StatusCode::UNAUTHORIZED {
+                OidcError::Refused(told)
+            } else {
+                OidcError::Client(told)
+            });
         }
         let more: Map<String, Value> = serde_json::from_slice(&response.body)
             .map_err(|_| OidcError::Protocol("its userinfo is not JSON".into()))?;
         if more.get("sub") != claims.get("sub") {
-            return Err(OidcError::Protocol("its userinfo is about another person".into()));
+            return Err(another_person());
         }
         // How the person logged in is said by the signed token of this login alone.
         let more = more.into_iter().filter(|(name, _)| name != "amr" && name != "acr");
@@ -446,6 +482,10 @@ impl OidcClient {
         }
         Ok(claims)
     }
+}
+
+fn another_person() -> OidcError {
+    OidcError::Refused("it answered about another person".into())
 }
 
 /// Returns where the groups of a person were named, if they were.
@@ -492,8 +532,11 @@ fn parse_tokens(
     let answer: Option<TokenAnswer> = serde_json::from_slice(&response.body).ok();
     if status != StatusCode::OK {
         let code = answer.and_then(|answer| answer.error).filter(|code| is_error_code(code));
-        let code = code.unwrap_or_else(|| format!("status {}", status.as_u16()));
-        return Err(OidcError::Refused(code));
+        return Err(match code {
+            Some(code) if code == INVALID_GRANT => OidcError::Refused(code),
+            Some(code) => OidcError::Client(code),
+            None => OidcError::Client(format!("status {}", status.as_u16())),
+        });
     }
     let wrong = || OidcError::Protocol("its token endpoint did not send tokens".into());
     let answer = answer.ok_or_else(wrong)?;

@@ -5,8 +5,47 @@ use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-01-05 12:00 UTC);
 
+fn provider(groups_claim: &str) -> ProviderConfig {
+    ProviderConfig {
+        issuer: "https://id.example".into(),
+        client_id: "cynode".into(),
+        client_secret: None,
+        scopes: Vec::new(),
+        groups_claim: groups_claim.into(),
+        required_claims: BTreeMap::new(),
+        directory_claim: "sub".into(),
+    }
+}
+
 fn identity(claims: &Value, path: &str) -> Result<VerifiedIdentity, OidcError> {
-    VerifiedIdentity::from_claims(claims.as_object().unwrap(), path)
+    VerifiedIdentity::from_claims(claims.as_object().unwrap(), &provider(path))
+}
+
+#[test]
+fn a_required_claim_has_one_of_its_values_and_a_person_of_the_directory_is_named_by_its_claim() {
+    let mut provider = provider("groups");
+    provider.required_claims = BTreeMap::from([
+        ("hd".into(), vec!["example.com".into(), "example.org".into()]),
+        ("member".into(), vec!["true".into()]),
+    ]);
+    provider.directory_claim = "oid".into();
+    let read = |claims: Value| {
+        let found = VerifiedIdentity::from_claims(claims.as_object().unwrap(), &provider).unwrap();
+        (found.has_required_claims, found.directory_id)
+    };
+    let good = json!({ "sub": "7", "hd": "example.org", "member": true, "oid": "o-7" });
+    assert_eq!(read(good), (true, Some("o-7".into())));
+    let listed = json!({ "sub": "7", "hd": ["a.example", "example.com"], "member": "true" });
+    assert_eq!(read(listed), (true, None));
+    for wrong in [
+        json!({ "sub": "7" }),
+        json!({ "sub": "7", "hd": "example.com" }),
+        json!({ "sub": "7", "hd": "evil.example", "member": true }),
+        json!({ "sub": "7", "hd": { "example.com": 1 }, "member": true }),
+        json!({ "sub": "7", "hd": null, "member": true }),
+    ] {
+        assert!(!read(wrong.clone()).0, "{wrong}");
+    }
 }
 
 #[test]
@@ -38,6 +77,8 @@ fn a_person_has_a_subject_and_an_address_counts_only_if_it_is_verified() {
         groups: None,
         authentication_methods: Vec::new(),
         authentication_context: None,
+        directory_id: Some("7".into()),
+        has_required_claims: true,
     };
     assert_eq!(identity(&claims, "groups"), Ok(expected.clone()));
     let mut claims = claims;
@@ -79,19 +120,21 @@ fn an_issuer_is_public_and_encrypted_unless_the_configuration_names_it() {
 }
 
 #[test]
-fn a_refusal_is_told_by_its_code_and_never_by_text_of_the_provider() {
+fn a_refusal_is_told_by_its_code_and_only_an_invalid_grant_is_a_word_about_the_person() {
     let parse = |status: u16, body: &str| {
         let status = StatusCode::from_u16(status).unwrap();
         parse_tokens(&ProviderResponse { status, body: body.into() }, NOW)
     };
-    let refused =
-        |code: &str| -> Result<GrantTokens, OidcError> { Err(OidcError::Refused(code.to_owned())) };
+    let client = |code: &str| Err(OidcError::Client(code.to_owned()));
     assert_eq!(
         parse(400, r#"{"error":"invalid_grant","error_description":"x"}"#),
-        refused("invalid_grant")
+        Err(OidcError::Refused("invalid_grant".into()))
     );
-    assert_eq!(parse(401, r#"{"error":"<script>"}"#), refused("status 401"));
-    assert_eq!(parse(403, "no"), refused("status 403"));
+    assert_eq!(parse(401, r#"{"error":"invalid_client"}"#), client("invalid_client"));
+    assert_eq!(parse(400, r#"{"error":"invalid_scope"}"#), client("invalid_scope"));
+    // A text of the provider is never shown.
+    assert_eq!(parse(401, r#"{"error":"<script>"}"#), client("status 401"));
+    assert_eq!(parse(403, "no"), client("status 403"));
     assert!(matches!(parse(200, "{}"), Err(OidcError::Protocol(_))));
     let tokens = parse(200, r#"{"access_token":"a","expires_in":60}"#).unwrap();
     assert_eq!(

@@ -55,6 +55,8 @@ struct ProviderWorld {
     unavailable: bool,
     without_refresh_tokens: bool,
     key_fetches: usize,
+    /// Status and error code of the endpoints that fail, by path.
+    failures: BTreeMap<String, (u16, String)>,
     /// Claims of the next ID token that differ from the right ones; `null` leaves one out.
     id_changes: Map<String, Value>,
 }
@@ -139,6 +141,16 @@ impl TestIdentityProvider {
     /// Makes it fail every request, or work again.
     pub fn set_available(&self, available: bool) {
         self.world().unavailable = !available;
+    }
+
+    /// Makes one of its endpoints fail with a status and an error code, until [`Self::mend_endpoints`].
+    pub fn fail_endpoint(&self, path: &str, status: u16, error: &str) {
+        self.world().failures.insert(path.to_owned(), (status, error.to_owned()));
+    }
+
+    /// Makes every endpoint work again.
+    pub fn mend_endpoints(&self) {
+        self.world().failures.clear();
     }
 
     /// Makes it give no refresh tokens.
@@ -316,6 +328,10 @@ async fn answer(
     let mut world = world.lock().unwrap();
     if world.unavailable {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    if let Some((status, error)) = world.failures.get(uri.path()) {
+        let status = StatusCode::from_u16(*status).unwrap();
+        return (status, json!({ "error": error }).to_string()).into_response();
     }
     let (status, value) = match uri.path() {
         "/.well-known/openid-configuration" => (StatusCode::OK, world.configuration()),

@@ -36,7 +36,12 @@ struct ProviderEntry {
     #[serde(default = "enabled_by_default")]
     create_accounts: bool,
     #[serde(default)]
+    mapped_groups_only: bool,
+    #[serde(default)]
+    required_claims: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
     links_directory: bool,
+    directory_claim: Option<String>,
     #[serde(default)]
     second_factor_contexts: Vec<String>,
     #[serde(default)]
@@ -90,7 +95,10 @@ fn to_file_provider(entry: ProviderEntry) -> anyhow::Result<FileProvider> {
         scopes: entry.scopes,
         groups_claim: entry.groups_claim,
         create_accounts: entry.create_accounts,
+        mapped_groups_only: entry.mapped_groups_only,
+        required_claims: entry.required_claims,
         links_directory: entry.links_directory,
+        directory_claim: entry.directory_claim,
         second_factor_contexts: entry.second_factor_contexts,
         groups: entry.groups,
         roles: entry.roles,

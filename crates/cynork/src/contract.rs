@@ -257,8 +257,8 @@ promises! {
     "identity-provider set" calls [LIST_IDENTITY_PROVIDERS LIST_GROUPS SET_IDENTITY_PROVIDER] gives Document("IdentityProviderView");
     "identity-provider test" calls [TEST_IDENTITY_PROVIDER] gives Document("DiscoveryView");
     "identity-provider delete" calls [DELETE_IDENTITY_PROVIDER] gives Nothing;
-    "identity list" calls [LIST_IDENTITIES] gives Document("IdentityList");
-    "identity unlink" calls [UNLINK_IDENTITY] gives Nothing;
+    "identity list" calls [LIST_USERS ME LIST_IDENTITIES LIST_USER_IDENTITIES] gives Document("IdentityList");
+    "identity unlink" calls [LIST_USERS ME UNLINK_IDENTITY REMOVE_USER_IDENTITY] gives Nothing;
     "session list" calls [LIST_USERS ME LIST_SESSIONS] gives Document("Page_OpenSessionView");
     "session end" calls [END_SESSION] gives Nothing;
     "device show" calls [GET_DEVICE_LOGIN] gives Document("DeviceLoginView");

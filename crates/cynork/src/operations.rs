@@ -180,6 +180,7 @@ operations! {
     LIST_TASKS = "list_tasks" "GET" "/v1/tasks" by "task list";
     LIST_THREADS = "list_threads" "GET" "/v1/chat/threads" by "chat threads";
     LIST_TOOLS = "list_tools" "GET" "/v1/tools" by "tool list";
+    LIST_USER_IDENTITIES = "list_user_identities" "GET" "/v1/users/{user}/identities" by "identity list";
     LIST_USERS = "list_users" "GET" "/v1/users" by "user list";
     LOGIN = "login" "POST" "/v1/sessions" by "login";
     LOGIN_OPTIONS = "login_options" "GET" "/v1/login-options" by "api";
@@ -203,6 +204,7 @@ operations! {
     REFRESH_SERVER = "refresh_server" "POST" "/v1/tool-servers/{server}/refresh" by "tool refresh";
     REJECT_ENVIRONMENT = "reject_environment" "POST" "/v1/projects/{project}/environments/{version}/reject" by "project environment reject";
     REMOVE_MEMBER = "remove_member" "DELETE" "/v1/projects/{project}/members/{user}" by "project revoke";
+    REMOVE_USER_IDENTITY = "remove_user_identity" "DELETE" "/v1/users/{user}/identities/{identity}" by "identity unlink";
     REPLAY_DECISION = "replay_decision" "POST" "/v1/handoffs/{handoff}/decisions/{step}/replays" by "handoff replay";
     REPLAY_NOTIFICATION = "replay_notification" "POST" "/v1/notifications/{notification}/replay" by "notification replay";
     RERUN_EVIDENCE = "rerun_evidence" "POST" "/v1/tasks/{task}/evidence/rerun" by "task check";

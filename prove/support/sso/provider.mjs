@@ -1,4 +1,4 @@
-// A real OpenID provider (oidc-provider) with two people, groups, refresh tokens that are used once, key rotation and logout tokens.
+// A real OpenID provider (oidc-provider) with a few people, groups, refresh tokens that are used once, key rotation and logout tokens.
 // node provider.mjs PORT CONTROL_PORT CLIENT_SECRET_FILE REDIRECT_URI LOGOUT_URI AFTER_LOGOUT_URI
 // The control port changes what the provider knows: people, keys, whether it answers.
 
@@ -15,7 +15,11 @@ const secret = readFileSync(secretFile, "utf8").trim();
 const people = new Map([
   ["ada", { name: "Ada Lovelace", email: "ada@example.com", groups: ["builders", "everybody"] }],
   ["bob", { name: "Bob Builder", email: "bob@example.com", groups: ["everybody"] }],
+  ["carol", { name: "Carol Lead", email: "carol@example.com", groups: ["leads"] }],
+  ["dora", { name: "Dora Directory", email: "dora@example.com", groups: [] }],
 ]);
+/** Endpoints that fail, by path, with a status and an error code. */
+const failures = new Map();
 let isAvailable = true;
 let keyNumber = 0;
 const keys = [];
@@ -145,6 +149,9 @@ async function answerInteraction(request, response) {
 createServer((request, response) => {
   if (!isAvailable) {
     response.writeHead(503).end();
+  } else if (failures.has(new URL(request.url, issuer).pathname)) {
+    const { status, error } = failures.get(new URL(request.url, issuer).pathname);
+    response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify({ error }));
   } else if (request.url.startsWith("/interaction/")) {
     answerInteraction(request, response).catch((error) => response.writeHead(500).end(String(error)));
   } else {
@@ -161,6 +168,10 @@ const actions = {
     isAvailable = available;
   },
   keys: () => keys.map((key) => key.kid),
+  fail: ({ path, status, error }) => {
+    failures.set(path, { status, error });
+  },
+  mend: () => failures.clear(),
 };
 
 createServer((request, response) => {

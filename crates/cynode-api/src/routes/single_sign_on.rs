@@ -248,7 +248,7 @@ pub(crate) async fn test_identity_provider(
 pub(crate) async fn list_identities(
     call: AuthenticatedCall,
 ) -> Result<Json<IdentityList>, ApiError> {
-    let found = call.app.read(&call.request, |ctx| single_sign_on::list_identities(ctx));
+    let found = call.app.read(&call.request, |ctx| single_sign_on::list_identities(ctx, None));
     Ok(Json(found.await?))
 }
 
@@ -279,6 +279,31 @@ pub(crate) async fn unlink_identity(
     call: MutationCall<()>,
 ) -> Result<MutationResponse, ApiError> {
     let answer = call.app.mutate(&call.request, |ctx| single_sign_on::unlink_identity(ctx, id));
+    Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
+}
+
+/// Lists the accounts of a user at identity providers, for an admin of the installation.
+#[utoipa::path(get, path = "/v1/users/{user}/identities", tag = "single-sign-on",
+    params(("user" = String, Path)), responses((status = OK, body = IdentityList)))]
+pub(crate) async fn list_user_identities(
+    Path(user): Path<UserId>,
+    call: AuthenticatedCall,
+) -> Result<Json<IdentityList>, ApiError> {
+    let found =
+        call.app.read(&call.request, |ctx| single_sign_on::list_identities(ctx, Some(user)));
+    Ok(Json(found.await?))
+}
+
+/// Removes an account of a user at an identity provider, for an admin of the installation: its sessions end. Nobody logs in by it as that
+/// user any more.
+#[utoipa::path(delete, path = "/v1/users/{user}/identities/{identity}", tag = "single-sign-on",
+    params(("user" = String, Path), ("identity" = String, Path)), responses((status = NO_CONTENT)))]
+pub(crate) async fn remove_user_identity(
+    Path((user, id)): Path<(UserId, ExternalIdentityId)>,
+    call: MutationCall<()>,
+) -> Result<MutationResponse, ApiError> {
+    let answer =
+        call.app.mutate(&call.request, |ctx| single_sign_on::remove_user_identity(ctx, user, id));
     Ok(MutationResponse(StatusCode::NO_CONTENT, answer.await?))
 }
 

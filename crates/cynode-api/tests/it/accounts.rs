@@ -243,6 +243,8 @@ async fn logging_out_ends_the_session_at_once() {
 async fn a_session_ends_by_itself() {
     let app = TestApp::new().await;
     let admin = app.admin().await;
+    let idle = json!({ "value": 720, "expected_version": 0 });
+    admin.put("/v1/settings/auth.session_idle_minutes", idle).await.expect(200);
     app.clock.advance(Duration::hours(12) - Duration::SECOND);
     admin.get("/v1/me").await.expect(200);
     app.clock.advance(Duration::SECOND);

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use cynode_app::identity::service_tokens::{self, ServiceKind};
 use cynode_core::ids::NodeId;
 use cynode_net::tls::{
     CaPin, ClientTls, KeySource, PrivatePkcs8KeyDer, ReloadableKey, split_pinned_token,
@@ -109,6 +110,24 @@ async fn a_node_joins_by_its_pin_and_works_with_its_certificate_alone() {
     assert_eq!(report(&port, &pinned, token).await, 401, "a stolen token alone");
     let other = Machine::join(&port, 2).await;
     assert_eq!(report(&port, &other.tls(port.pin), token).await, 401, "with another certificate");
+}
+
+#[tokio::test]
+async fn the_token_of_a_program_opens_nothing_with_the_certificate_of_a_node() {
+    let app = TestApp::new().await;
+    let port = app.serve_internal_tls().await;
+    let name = "runner-1".parse().unwrap();
+    let issued = service_tokens::issue_service_token(&port.app, ServiceKind::Runner, &name).await;
+    let token = issued.unwrap().0;
+    // Where no certificate is shown, the token counts alone: the body is what is wrong then.
+    let plain = app.at_internal_port().with_token(&token);
+    let refused = plain.post("/v1/workflow/start", json!({})).await;
+    assert_ne!(refused.status, 401);
+    let machine = Machine::join(&port, 1).await;
+    let request =
+        port.client(&machine.tls(port.pin)).post(format!("{}/v1/workflow/start", port.url));
+    let request = request.bearer_auth(&token).header("content-type", "application/json").body("{}");
+    assert_eq!(request.send().await.unwrap().status().as_u16(), 401);
 }
 
 #[tokio::test]

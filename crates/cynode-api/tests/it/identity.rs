@@ -205,6 +205,16 @@ async fn a_session_that_nobody_uses_ends_and_one_that_is_used_goes_on() {
 }
 
 #[tokio::test]
+async fn a_session_is_idle_after_an_hour_where_nothing_else_is_set() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    app.clock.advance(Duration::minutes(59));
+    admin.get("/v1/me").await.expect(200);
+    app.clock.advance(Duration::minutes(60));
+    admin.get("/v1/me").await.expect(401);
+}
+
+#[tokio::test]
 async fn a_page_that_opens_its_stream_again_and_again_keeps_no_session_alive() {
     let app = TestApp::new().await;
     let admin = app.admin().await;

@@ -215,6 +215,8 @@ async fn a_message_to_the_manager_joins_the_conversation_that_it_names() {
     assert_eq!(json!(titles), json!(["two", "one"]));
     let oldest = threads[1]["thread_id"].as_str().unwrap();
     // Long after a message without a name would begin a conversation of its own.
+    let idle = json!({ "value": 720, "expected_version": 0 });
+    admin.put("/v1/settings/auth.session_idle_minutes", idle).await.expect(200);
     app.clock.advance(time::Duration::hours(3));
     say(&named(oldest), "three").await.expect(200);
     let turns = person.get(&format!("/v1/chat/threads/{oldest}/messages")).await.expect(200).json();

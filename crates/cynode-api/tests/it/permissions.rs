@@ -135,6 +135,20 @@ fn cases() -> Vec<Case> {
             json!(null),
             WithoutRole(404),
         ),
+        case(
+            "get",
+            "/v1/users/{user}/identities",
+            "/v1/users/{user}/identities",
+            json!(null),
+            Operator,
+        ),
+        case(
+            "delete",
+            "/v1/users/{user}/identities/{identity}",
+            "/v1/users/{user}/identities/xid_0192d5c8b6f07cc1a1a3c2b4d5e6f708",
+            json!(null),
+            Operator,
+        ),
         case("get", "/v1/identity-providers", "/v1/identity-providers", json!(null), Operator),
         case(
             "put",

@@ -4,10 +4,18 @@ use std::collections::BTreeMap;
 
 use cynode_app::{
     Clock as _,
-    identity::identity_providers::{self, FileProvider},
+    identity::{
+        identity_providers::{self, FileProvider},
+        provider_grants,
+    },
+    tools::agent_tokens::{self, TokenState},
+    workflow::schedules,
 };
 use cynode_core::roles::UserRole;
-use cynode_db::identity::{accounts, provider_grants};
+use cynode_db::{
+    identity::{accounts, provider_grants as stored_grants},
+    notifications::{self, NotificationTopic},
+};
 use cynode_testkit::{
     Client, Reply, TestApp,
     identity_provider::{CLIENT_ID, CLIENT_SECRET, TestIdentityProvider},
@@ -35,6 +43,9 @@ impl Site {
         let admin = app.admin().await;
         let site = Self { app, idp, admin };
         site.set_provider(json!({})).await;
+        // Longer than a test takes.
+        let idle = json!({ "value": 720, "expected_version": 0 });
+        site.admin.put("/v1/settings/auth.session_idle_minutes", idle).await.expect(200);
         site.idp.set_person("7", ada(&["builders"]));
         site
     }
@@ -105,7 +116,7 @@ impl Site {
     async fn prune_logins(&self) {
         let (mut conn, before) = (self.app.db.conn().await, self.app.clock.now() - Duration::DAY);
         accounts::prune_sessions(&mut conn, before, 100).await.unwrap();
-        provider_grants::prune_grants(&mut conn, before, 100).await.unwrap();
+        stored_grants::prune_grants(&mut conn, before, 100).await.unwrap();
     }
 
     async fn events(&self, kind: &str) -> usize {
@@ -389,6 +400,7 @@ async fn a_key_of_a_person_with_a_password_needs_no_provider_until_passwords_are
     site.advance(CHECK_DUE);
     browser.get("/v1/me").await.expect(401);
     key.get("/v1/me").await.expect(200);
+    site.map_group("leads", "leads", "admin").await;
     let off = json!({ "value": true, "expected_version": 0 });
     site.admin.put("/v1/settings/login.disable_local", off).await.expect(200);
     key.get("/v1/me").await.expect(401);
@@ -705,7 +717,14 @@ async fn a_password_logs_nobody_in_where_that_is_switched_off() {
     let body = json!({ "handle": "ada", "display_name": "Ada", "password": "long enough!" });
     site.admin.post("/v1/users", body).await.expect(201);
     let off = json!({ "value": true, "expected_version": 0 });
-    site.admin.put("/v1/settings/login.disable_local", off).await.expect(200);
+    let setting = "/v1/settings/login.disable_local";
+    // Nobody could administer any more.
+    site.admin.put(setting, off.clone()).await.expect(409);
+    site.map_group("leads", "leads", "admin").await;
+    site.set_provider(json!({ "enabled": false })).await;
+    site.admin.put(setting, off.clone()).await.expect(409);
+    site.set_provider(json!({ "enabled": true })).await;
+    site.admin.put(setting, off).await.expect(200);
     let credentials = json!({ "handle": "ada", "password": "long enough!" });
     let problem = site.app.anonymous().post("/v1/sessions", credentials).await.expect(403);
     assert_eq!(problem.text("code"), "policy_denied");
@@ -908,7 +927,10 @@ fn file_provider(idp: &TestIdentityProvider) -> FileProvider {
         scopes: None,
         groups_claim: None,
         create_accounts: true,
+        mapped_groups_only: false,
+        required_claims: BTreeMap::new(),
         links_directory: false,
+        directory_claim: None,
         second_factor_contexts: Vec::new(),
         groups: BTreeMap::from([("builders".to_owned(), "operators".parse().unwrap())]),
         roles: BTreeMap::from([("operators".parse().unwrap(), UserRole::Operator)]),
@@ -942,4 +964,324 @@ async fn a_provider_of_the_file_is_changed_there_only_and_is_switched_off_when_i
     browser.get("/v1/me").await.expect(401);
     let options = site.browser().get("/v1/login-options").await.expect(200).json();
     assert_eq!(options["providers"], json!([]));
+}
+
+/// An account with a password and a linked account at the provider. Returns its id and its session in a browser.
+async fn link_account(site: &Site, handle: &str, subject: &str) -> (String, Client) {
+    let body = json!({ "handle": handle, "display_name": handle, "password": "long enough!" });
+    let own = site.admin.post("/v1/users", body).await.expect(201).text("id");
+    let credentials = json!({ "handle": handle, "password": "long enough!" });
+    let reply = page(&site.browser()).post("/v1/sessions", credentials).await.expect(200);
+    let session = with_cookies(&site.browser(), &reply);
+    let begun = page(&session).post("/v1/me/identities", json!({ "provider": "company" })).await;
+    let begun = begun.expect(200);
+    let attempt = begun.headers["set-cookie"].to_str().unwrap().split(';').next().unwrap();
+    let cookies = format!("{}; {attempt}", session.header("cookie").unwrap());
+    let answer = site.idp.log_in(subject, &begun.text("authorization_url"));
+    let back = session.with_header("cookie", &cookies).get(&answer.callback()).await.expect(303);
+    assert_eq!(location(&back), "/settings/sessions");
+    (own, session)
+}
+
+#[tokio::test]
+async fn a_failure_of_the_provider_or_of_our_client_is_no_word_about_the_person() {
+    let site = Site::new().await;
+    site.map_group("builders", "operators", "operator").await;
+    let browser = site.log_in("7").await;
+    let key = site.program(&browser).await;
+    for (path, status, error) in [
+        ("/token", 401, "invalid_client"),
+        ("/token", 403, "access_denied"),
+        ("/token", 400, "invalid_request"),
+        // The refresh token was renewed before this failed.
+        ("/userinfo", 500, "server_error"),
+        ("/userinfo", 403, "insufficient_scope"),
+        ("/userinfo", 429, "slow_down"),
+    ] {
+        site.idp.fail_endpoint(path, status, error);
+        for _ in 0..2 {
+            site.advance(CHECK_DUE);
+            let me = browser.get("/v1/me").await.expect(200).json();
+            assert_eq!(me["installation_role"], "operator", "{path} {status}");
+        }
+        site.idp.mend_endpoints();
+        site.advance(CHECK_DUE);
+        browser.get("/v1/me").await.expect(200);
+    }
+    assert_eq!(site.events("identity_provider.unreachable").await, 6);
+    // After the grace period it is refused without a word about the person, and goes on when it is mended.
+    site.idp.fail_endpoint("/token", 401, "invalid_client");
+    site.advance(CHECK_DUE);
+    browser.get("/v1/me").await.expect(200);
+    site.advance(Duration::minutes(11));
+    assert_eq!(browser.get("/v1/me").await.expect(503).text("code"), "upstream_unavailable");
+    key.get("/v1/me").await.expect(503);
+    site.idp.mend_endpoints();
+    let me = browser.get("/v1/me").await.expect(200).json();
+    assert_eq!(me["installation_role"], "operator");
+    assert_eq!(site.events("session.ended").await, 0);
+    // Its word about the person counts at once.
+    site.idp.fail_endpoint("/token", 400, "invalid_grant");
+    site.advance(CHECK_DUE);
+    browser.get("/v1/me").await.expect(401);
+}
+
+#[tokio::test]
+async fn a_discovery_document_that_cannot_be_had_any_more_is_used_on() {
+    let site = Site::new().await;
+    site.log_in("7").await;
+    site.advance(Duration::hours(2));
+    let document = "/.well-known/openid-configuration";
+    site.idp.fail_endpoint(document, 404, "gone");
+    let browser = site.log_in("7").await;
+    site.advance(CHECK_DUE);
+    browser.get("/v1/me").await.expect(200);
+    site.admin.post("/v1/identity-providers/company/test", json!(null)).await.expect(503);
+}
+
+#[tokio::test]
+async fn forged_logout_tokens_do_not_keep_people_from_logging_in() {
+    let site = Site::new().await;
+    site.log_in("7").await;
+    let form =
+        site.app.anonymous().with_header("content-type", "application/x-www-form-urlencoded");
+    for _ in 0..20 {
+        // A key that nobody has ever published: the real one comes back below.
+        site.idp.rotate_key();
+        let token = site.idp.logout_token(&json!({ "sub": "7" }));
+        let (_, rest) = token.split_once('.').unwrap();
+        let forged = format!("{}.{rest}", forged_header());
+        let path = "/v1/sso/company/backchannel-logout";
+        let body = Some(format!("logout_token={forged}"));
+        let answer = form.raw(axum::http::Method::POST, path, body).await;
+        assert!(!answer.status().is_success());
+    }
+    site.idp.rotate_key();
+    site.log_in("7").await;
+}
+
+/// The header of a logout token that names an unknown key.
+fn forged_header() -> String {
+    let header = json!({ "alg": "EdDSA", "typ": "logout+jwt", "kid": "forged" });
+    data_encoding::BASE64URL_NOPAD.encode(header.to_string().as_bytes())
+}
+
+#[tokio::test]
+async fn what_acts_for_a_person_ends_when_the_provider_says_no() {
+    let site = Site::new().await;
+    site.map_group("builders", "operators", "operator").await;
+    let browser = page(&site.log_in("7").await);
+    let project = site.app.project(&site.admin, "web").await;
+    let body = json!({ "project_id": project, "description": "x" });
+    let task = browser.post("/v1/tasks", body).await.expect(201).text("id");
+    let body = json!({ "role": "developer", "project_id": project, "task_id": task });
+    let token = browser.post("/v1/agent-tokens", body).await.expect(201).text("token");
+    let shown = cynode_app::platform::tokens::parse_token(&token).unwrap();
+    let state = async || {
+        let found = agent_tokens::resolve_agent_tokens(&site.app.app, &[shown]).await.unwrap();
+        found[0].1.state
+    };
+    let schedule = json!({
+        "project_id": project, "name": "nightly", "action": { "kind": "words", "text": "Look." },
+        "trigger": { "kind": "cron", "expression": "* * * * *", "timezone": "UTC" },
+    });
+    browser.post("/v1/schedules", schedule).await.expect(201);
+    let fired = "SELECT outcome FROM schedule_firings ORDER BY number";
+    let channel = "INSERT INTO notification_channels (channel_id, scope, user_id, name, kind, address, event_kinds, min_gap_seconds, enabled,
+            created_by, created_at, updated_at)
+        SELECT gen_random_uuid(), 'user', user_id, 'own', 'webhook', 'https://hooks.example', '{task.waiting}', 0, true, user_id, now(), now()
+        FROM users WHERE handle = 'ada'";
+    site.app.db.execute(channel).await;
+    let told = async || {
+        let (mut conn, now) = (site.app.db.conn().await, site.app.clock.now());
+        let about =
+            NotificationTopic { kind: "task.waiting", project: Some(project), subject: None };
+        notifications::list_subscribed_channels(&mut conn, about, None, now).await.unwrap().len()
+    };
+    assert_eq!(told().await, 1);
+    // Rounds of checks go on while nobody uses the session.
+    for _ in 0..4 {
+        site.advance(Duration::seconds(40));
+        assert_eq!(provider_grants::check_due_users(&site.app.app).await.unwrap(), 1);
+        assert_eq!(state().await, TokenState::Good);
+    }
+    assert_eq!(schedules::fire_due_schedules(&site.app.app).await.unwrap(), 1);
+    assert_eq!(site.app.db.texts(fired).await, ["handoff"]);
+    // An outage does not stop what goes on within the grace period.
+    site.idp.set_available(false);
+    site.advance(CHECK_DUE);
+    provider_grants::check_due_users(&site.app.app).await.unwrap();
+    assert_eq!(state().await, TokenState::Good);
+    site.idp.set_available(true);
+    site.idp.remove_person("7");
+    site.advance(CHECK_DUE);
+    provider_grants::check_due_users(&site.app.app).await.unwrap();
+    assert_eq!((state().await, told().await), (TokenState::Revoked, 0));
+    site.advance(Duration::minutes(1));
+    schedules::fire_due_schedules(&site.app.app).await.unwrap();
+    assert_eq!(site.app.db.texts(fired).await, ["handoff", "refused"]);
+    // The person comes back, and the token with them.
+    site.idp.set_person("7", ada(&["builders"]));
+    site.log_in("7").await;
+    assert_eq!(state().await, TokenState::Good);
+}
+
+#[tokio::test]
+async fn an_account_that_was_linked_later_is_dropped_with_a_new_password_of_an_admin() {
+    let site = Site::new().await;
+    let (own, _) = link_account(&site, "bob", "8").await;
+    site.idp.set_person("8", json!({ "name": "Bob" }));
+    let browser = site.log_in("8").await;
+    assert_eq!(browser.get("/v1/me").await.expect(200).json()["user"]["id"], own.as_str());
+    let password = json!({ "password": "another password" });
+    site.admin.patch(&format!("/v1/users/{own}"), password).await.expect(200);
+    browser.get("/v1/me").await.expect(401);
+    assert_eq!(site.events("identity.unlinked").await, 1);
+    let me = site.log_in("8").await.get("/v1/me").await.expect(200).json();
+    assert_ne!(me["user"]["id"], own.as_str(), "the link is gone");
+
+    // The account that a login made keeps that login.
+    let made = me["user"]["id"].as_str().unwrap().to_owned();
+    let password = json!({ "password": "another password" });
+    site.admin.patch(&format!("/v1/users/{made}"), password).await.expect(200);
+    let me = site.log_in("8").await.get("/v1/me").await.expect(200).json();
+    assert_eq!(me["user"]["id"], made.as_str());
+}
+
+#[tokio::test]
+async fn an_admin_lists_the_accounts_of_a_user_and_removes_one() {
+    let site = Site::new().await;
+    let browser = site.log_in("7").await;
+    let id = browser.get("/v1/me").await.expect(200).json()["user"]["id"].clone();
+    let path = format!("/v1/users/{}/identities", id.as_str().unwrap());
+    page(&browser).get(&path).await.expect(403);
+    let listed = site.admin.get(&path).await.expect(200).json();
+    assert_eq!(listed["items"][0]["subject"], "7");
+    let one = format!("{path}/{}", listed["items"][0]["id"].as_str().unwrap());
+    page(&browser).delete(&one).await.expect(403);
+    // It is that user's, and nobody else's.
+    let stranger = site.app.user("bob", None).await.user.unwrap();
+    let other = one.replace(id.as_str().unwrap(), &stranger.to_string());
+    site.admin.delete(&other).await.expect(404);
+    site.admin.delete(&one).await.expect(204);
+    browser.get("/v1/me").await.expect(401);
+    assert_eq!(site.admin.get(&path).await.expect(200).json(), json!({ "items": [] }));
+}
+
+#[tokio::test]
+async fn a_session_of_a_provider_enrols_a_second_factor_only_after_a_recent_login_in_a_browser() {
+    let site = Site::new().await;
+    let browser = page(&site.log_in("7").await);
+    let (secret, code) = ask_for_device(&site).await;
+    let path = format!("/v1/device-logins/{code}");
+    browser.post(&path, json!({ "approved": true })).await.expect(200);
+    let granted = poll_device(&site, &secret).await;
+    let device = site.app.anonymous().with_token(granted["session"]["token"].as_str().unwrap());
+    device.post("/v1/me/second-factor", json!({})).await.expect(409);
+    site.advance(Duration::minutes(16));
+    let refused = browser.post("/v1/me/second-factor", json!({})).await.expect(409);
+    assert!(refused.text("detail").contains("log in again"));
+    page(&site.log_in("7").await).post("/v1/me/second-factor", json!({})).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_device_is_logged_in_no_longer_than_the_session_that_approved_it() {
+    let site = Site::new().await;
+    let browser = page(&site.log_in("7").await);
+    let ends =
+        browser.get("/v1/sessions").await.expect(200).json()["items"][0]["expires_at"].clone();
+    site.advance(Duration::minutes(5));
+    let (secret, code) = ask_for_device(&site).await;
+    let path = format!("/v1/device-logins/{code}");
+    browser.post(&path, json!({ "approved": true })).await.expect(200);
+    let granted = poll_device(&site, &secret).await;
+    assert_eq!(granted["session"]["expires_at"], ends);
+}
+
+#[tokio::test]
+async fn only_people_of_the_required_claims_and_of_mapped_groups_get_an_account() {
+    let site = Site::new().await;
+    site.set_provider(json!({ "required_claims": { "hd": ["example.com"] } })).await;
+    assert_eq!(location(&site.try_login("7").await.0), "/login?sso=no_account");
+    let mut person = ada(&[]);
+    person["hd"] = json!("evil.example");
+    site.idp.set_person("7", person.clone());
+    assert_eq!(location(&site.try_login("7").await.0), "/login?sso=no_account");
+    person["hd"] = json!("example.com");
+    site.idp.set_person("7", person.clone());
+    site.map_group("builders", "operators", "operator").await;
+    site.set_provider(json!({ "mapped_groups_only": true })).await;
+    assert_eq!(location(&site.try_login("7").await.0), "/login?sso=no_account");
+    assert_eq!(site.app.db.number("SELECT count(*) FROM external_identities").await, 0);
+    person["groups"] = json!(["builders"]);
+    site.idp.set_person("7", person);
+    site.log_in("7").await;
+    let wrong = json!({ "display_name": "x", "issuer": site.idp.issuer(), "client_id": CLIENT_ID,
+        "required_claims": { "hd": [] } });
+    site.admin.put("/v1/identity-providers/company", wrong).await.expect(422);
+}
+
+#[tokio::test]
+async fn an_account_of_the_directory_is_found_by_the_claim_that_was_set_once() {
+    let site = Site::new().await;
+    let token = site.admin.post("/v1/scim-tokens", json!({ "name": "entra" })).await.expect(201);
+    let directory = site.app.anonymous().with_token(&token.text("token"));
+    let directory = directory.with_header("content-type", "application/scim+json");
+    let body = json!({
+        "schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"],
+        "userName": "ada@example.com",
+        "externalId": "o-7",
+    });
+    let made = directory.post("/scim/v2/Users", body).await.expect(201).text("id");
+    let body = |claim: &str| {
+        json!({ "display_name": "Company", "issuer": site.idp.issuer(), "client_id": CLIENT_ID,
+            "client_secret": CLIENT_SECRET, "links_directory": true, "create_accounts": false,
+            "directory_claim": claim })
+    };
+    let path = "/v1/identity-providers/company";
+    site.admin.put(path, body("oid")).await.expect(409);
+    site.admin.delete(path).await.expect(204);
+    site.admin.put(path, body("oid")).await.expect(200);
+    assert_eq!(location(&site.try_login("7").await.0), "/login?sso=no_account");
+    let mut person = ada(&[]);
+    person["oid"] = json!("o-7");
+    site.idp.set_person("7", person);
+    let me = site.log_in("7").await.get("/v1/me").await.expect(200).json();
+    assert_eq!(me["user"]["id"], made.as_str());
+
+    // What an admin disables, the directory does not lift.
+    let account = format!("/v1/users/{made}");
+    let patch = |active: bool| {
+        json!({
+            "schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"],
+            "Operations": [{ "op": "replace", "path": "active", "value": active }],
+        })
+    };
+    let provisioned = format!("/scim/v2/Users/{made}");
+    site.admin.patch(&account, json!({ "active": false })).await.expect(200);
+    let told = directory.patch(&provisioned, patch(true)).await.expect(200).json();
+    assert_eq!(told["active"], false);
+    assert_eq!(location(&site.try_login("7").await.0), "/login?sso=disabled");
+    site.admin.patch(&account, json!({ "active": true })).await.expect(200);
+    directory.patch(&provisioned, patch(false)).await.expect(200);
+    let told = directory.patch(&provisioned, patch(true)).await.expect(200).json();
+    assert_eq!(told["active"], true);
+    site.log_in("7").await;
+}
+
+#[tokio::test]
+async fn two_people_of_the_same_name_who_log_in_first_at_the_same_moment_both_get_an_account() {
+    let site = Site::new().await;
+    let mut logins = Vec::new();
+    for number in 0..2 {
+        let subject = format!("twin-{number}");
+        site.idp.set_person(&subject, json!({ "name": "Twin" }));
+        let (browser, address) = site.begin(&site.browser()).await;
+        let answer = site.idp.log_in(&subject, &address);
+        logins.push(async move { location(&browser.get(&answer.callback()).await.expect(303)) });
+    }
+    let pages = futures::future::join_all(logins).await;
+    assert_eq!(pages, ["/tasks", "/tasks"]);
+    let handles = "SELECT handle FROM users WHERE handle LIKE 'twin%' ORDER BY 1";
+    assert_eq!(site.app.db.texts(handles).await, ["twin", "twin-2"]);
 }

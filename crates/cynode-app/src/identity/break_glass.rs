@@ -4,11 +4,7 @@
 //! The link carries a tag of the master key. Who can write to the database alone cannot make one.
 
 use cynode_core::{
-    accounts::{CallerCredential, LoginMethod},
-    events::EventKind,
-    ids::UserId,
-    names::Handle,
-    roles::UserRole,
+    accounts::LoginMethod, events::EventKind, ids::UserId, names::Handle, roles::UserRole,
 };
 use cynode_db::{
     Conn,
@@ -26,7 +22,7 @@ use crate::{
     identity::{
         second_factor,
         session_origin::{SessionClient, start_limited_session},
-        sessions,
+        sessions, single_sign_on,
     },
     platform::{
         context::EventDraft,
@@ -74,9 +70,7 @@ pub async fn issue_break_glass_token(
 }
 
 async fn is_admin(conn: &mut Conn, user: UserId) -> Result<bool, Error> {
-    let credential = CallerCredential::Link(user);
-    let person = authentication::find_caller_on_behalf(conn, user, credential).await?;
-    Ok(person.and_then(|person| person.role) == Some(UserRole::Admin))
+    Ok(authentication::find_person_role(conn, user).await? == Some(UserRole::Admin))
 }
 
 fn compute_link_tag(
@@ -146,6 +140,7 @@ pub async fn redeem_break_glass_token(
     }
     if let Some(password) = &password {
         accounts::set_password(ctx.conn(), link.user, password.as_str(), now).await?;
+        single_sign_on::remove_linked_identities(&mut ctx, link.user).await?;
     }
     let deleted = body.delete_second_factor
         && second_factor::delete_second_factor(&mut ctx, link.user).await?;

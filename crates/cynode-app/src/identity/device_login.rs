@@ -24,7 +24,7 @@ use time::Duration;
 
 use crate::{
     App, AppEnvironment, ClientSource, Ctx, Error, OperationRequest,
-    identity::session_origin::start_session,
+    identity::session_origin::start_limited_session,
     platform::{
         context::EventDraft,
         operation,
@@ -192,6 +192,9 @@ async fn start_device_session(
     let account = accounts::get_user(ctx.conn(), user).await?;
     let active = account.is_some_and(|account| account.state == UserState::Active);
     let Some((_, grant, second_factor)) = origin.filter(|_| active) else { return Ok(None) };
+    let left = accounts::find_session_end(ctx.conn(), approved_in).await?.map(|end| end - now);
+    // It ends with the session that approved it at the latest: nobody stays logged in by way of one device after the other.
+    let lifetime = left.unwrap_or_default().min(ctx.policy.session_lifetime);
     let origin = SessionOrigin {
         method: LoginMethod::Device,
         device: Some(asked.device.clone()),
@@ -200,7 +203,7 @@ async fn start_device_session(
         // What the person has shown counts for the device that they confirmed.
         second_factor,
     };
-    start_session(ctx, user, &origin).await.map(Some)
+    start_limited_session(ctx, user, &origin, lifetime).await.map(Some)
 }
 
 /// Returns the session of the caller, who may decide about devices: a person at a browser.
@@ -212,6 +215,10 @@ async fn require_deciding_session(ctx: &mut Ctx) -> Result<SessionId, Error> {
     match provider_grants::find_session_origin(ctx.conn(), session, now).await? {
         Some((Some(LoginMethod::Device), _, _)) => Err(Error::Conflict(
             "the session of a device cannot confirm the login of another: log in with a browser",
+        )),
+        // It is for an hour, to mend what is broken.
+        Some((Some(LoginMethod::BreakGlass), _, _)) => Err(Error::Conflict(
+            "a break-glass session cannot confirm the login of a device: log in the usual way",
         )),
         Some(_) => Ok(session),
         None => Err(Error::Unauthenticated),

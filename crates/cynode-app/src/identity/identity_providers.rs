@@ -43,6 +43,13 @@ const MAX_MAPPINGS: usize = 1000;
 /// Maximum number of scopes beside `openid`, and of values that stand for a second factor.
 const MAX_SCOPES: usize = 20;
 
+/// Maximum number of required claims, and of the values of one.
+const MAX_REQUIRED_CLAIMS: usize = 10;
+const MAX_CLAIM_VALUES: usize = 50;
+
+/// Claim that names a person in the directory where nothing else is set.
+const DEFAULT_DIRECTORY_CLAIM: &str = "sub";
+
 /// How long a caller waits before it asks a provider again that cannot be reached.
 const PROVIDER_RETRY_DELAY: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -70,6 +77,8 @@ impl SignOnParts {
             client_secret: secret,
             scopes: provider.scopes.clone(),
             groups_claim: provider.groups_claim.clone(),
+            required_claims: provider.required_claims.clone(),
+            directory_claim: provider.directory_claim.clone(),
         })
     }
 }
@@ -87,9 +96,10 @@ pub(crate) fn to_provider_error(error: &OidcError) -> Error {
             Error::UpstreamUnavailable { after: PROVIDER_RETRY_DELAY, why }
         }
         OidcError::Address(_) => Error::Invalid(why),
-        OidcError::Refused(_) | OidcError::Unrenewable | OidcError::Protocol(_) => {
-            Error::UpstreamRejected(why)
-        }
+        OidcError::Refused(_)
+        | OidcError::Client(_)
+        | OidcError::Unrenewable
+        | OidcError::Protocol(_) => Error::UpstreamRejected(why),
     }
 }
 
@@ -167,7 +177,10 @@ async fn store_provider(
         "issuer": provider.issuer,
         "client_id": provider.client_id,
         "create_accounts": provider.create_accounts,
+        "mapped_groups_only": provider.mapped_groups_only,
+        "required_claims": provider.required_claims,
         "links_directory": provider.links_directory,
+        "directory_claim": provider.directory_claim,
         "second_factor_contexts": provider.second_factor_contexts,
         "enabled": provider.enabled,
     });
@@ -215,6 +228,23 @@ fn validate_body(body: &SetIdentityProvider) -> Result<(), Error> {
     if body.groups_claim.as_deref().is_some_and(|claim| !visible(claim, 200)) {
         return invalid_input("`groups_claim` has 1 to 200 visible ASCII characters");
     }
+    if body.directory_claim.as_deref().is_some_and(|claim| !visible(claim, 200)) {
+        return invalid_input("`directory_claim` has 1 to 200 visible ASCII characters");
+    }
+    let fits_claim = |(name, values): (&String, &Vec<String>)| {
+        visible(name, 200)
+            && (1..=MAX_CLAIM_VALUES).contains(&values.len())
+            && values.iter().all(|value| visible(value, 300))
+    };
+    if body
+        .required_claims
+        .as_ref()
+        .is_some_and(|claims| claims.len() > MAX_REQUIRED_CLAIMS || !claims.iter().all(fits_claim))
+    {
+        return invalid_input(format!(
+            "`required_claims` has at most {MAX_REQUIRED_CLAIMS} claims, each with 1 to {MAX_CLAIM_VALUES} values of visible ASCII characters"
+        ));
+    }
     let mappings = body.mappings.as_deref().unwrap_or_default();
     let fits = |text: &str| {
         (1..=300).contains(&text.chars().count()) && !text.chars().any(char::is_control)
@@ -240,6 +270,15 @@ fn build_record(
             "the issuer of a provider cannot change, because its people are others: create another provider",
         ));
     }
+    let directory_claim = match (existing, body.directory_claim) {
+        (Some(provider), Some(claim)) if claim != provider.directory_claim => {
+            return Err(Error::Conflict(
+                "the directory's claim of a provider cannot change, because its values are other people: create another provider",
+            ));
+        }
+        (Some(provider), _) => provider.directory_claim.clone(),
+        (None, claim) => claim.unwrap_or_else(|| DEFAULT_DIRECTORY_CLAIM.to_owned()),
+    };
     let id = match existing {
         Some(provider) => provider.id,
         None => IdentityProviderId::from_uuid(ctx.new_uuid()),
@@ -272,6 +311,15 @@ fn build_record(
             .create_accounts
             .or(existing.map(|provider| provider.create_accounts))
             .unwrap_or(true),
+        mapped_groups_only: body
+            .mapped_groups_only
+            .or(existing.map(|provider| provider.mapped_groups_only))
+            .unwrap_or(false),
+        required_claims: body
+            .required_claims
+            .or_else(|| existing.map(|provider| provider.required_claims.clone()))
+            .unwrap_or_default(),
+        directory_claim,
         links_directory: body
             .links_directory
             .or(existing.map(|provider| provider.links_directory))
@@ -416,7 +464,10 @@ async fn to_provider_view(
         scopes: provider.scopes,
         groups_claim: provider.groups_claim,
         create_accounts: provider.create_accounts,
+        mapped_groups_only: provider.mapped_groups_only,
+        required_claims: provider.required_claims,
         links_directory: provider.links_directory,
+        directory_claim: provider.directory_claim,
         second_factor_contexts: provider.second_factor_contexts,
         enabled: provider.enabled,
         from_file: provider.from_file,
@@ -489,6 +540,16 @@ pub(crate) async fn is_password_login_enabled(conn: &mut Conn) -> Result<bool, E
     Ok(set != Some(Value::Bool(true)))
 }
 
+/// Rejects to switch passwords off where no admin could log in by an identity provider.
+pub(crate) async fn require_other_login(ctx: &mut Ctx) -> Result<(), Error> {
+    if identity_providers::has_provider_admin(ctx.conn()).await? {
+        return Ok(());
+    }
+    Err(Error::Conflict(
+        "no admin could log in any more: set up an identity provider, link the account of an admin or map a group with the role, and log in by it first",
+    ))
+}
+
 /// An identity provider of the file of the configuration.
 #[derive(Clone, Debug)]
 pub struct FileProvider {
@@ -508,8 +569,14 @@ pub struct FileProvider {
     pub groups_claim: Option<String>,
     /// Whether a person without an account gets one.
     pub create_accounts: bool,
+    /// Whether of people without an account only members of a mapped group get one.
+    pub mapped_groups_only: bool,
+    /// Claims that a person must have to log in, each with one of the values.
+    pub required_claims: BTreeMap<String, Vec<String>>,
     /// Whether accounts of the directory log in by it.
     pub links_directory: bool,
+    /// The claim that is the external id of an account of the directory.
+    pub directory_claim: Option<String>,
     /// Values of the claim `acr` that stand for a second factor.
     pub second_factor_contexts: Vec<String>,
     /// Groups of the provider and the groups that they are here. A group that does not exist is created.
@@ -572,7 +639,10 @@ async fn apply_file_provider(
         scopes: file.scopes,
         groups_claim: file.groups_claim,
         create_accounts: Some(file.create_accounts),
+        mapped_groups_only: Some(file.mapped_groups_only),
+        required_claims: Some(file.required_claims),
         links_directory: Some(file.links_directory),
+        directory_claim: file.directory_claim,
         second_factor_contexts: Some(file.second_factor_contexts),
         enabled: Some(true),
         mappings: None,

@@ -8,13 +8,13 @@ use serde_json::json;
 use crate::{
     App, ClientSource, Ctx, Error, HashedPassword, OperationRequest,
     identity::{
-        api_keys,
+        api_keys, session_origin,
         sessions::{self, LoginAttempt},
     },
     platform::{context::EventDraft, operation},
 };
 
-/// Proof that the caller has just shown their password, or that the account has none.
+/// Proof that the caller has just shown their password. An account without one has just logged in another way.
 #[derive(Clone)]
 pub struct PasswordProof {
     user: UserId,
@@ -32,19 +32,21 @@ pub async fn prove_password(
     source: ClientSource,
 ) -> Result<PasswordProof, Error> {
     let caller = request.caller.ok_or(Error::Unauthenticated)?;
-    if !matches!(caller.credential, CallerCredential::Session(_)) {
+    let CallerCredential::Session(session) = caller.credential else {
         let told = "only a person who is logged in can change how they log in";
         return Err(Error::KeyDenied(told.into()));
-    }
+    };
     let (user, stored) = {
         let mut conn = app.conn().await?;
         let user = accounts::get_user(&mut conn, caller.user).await?;
         let user = user.ok_or(Error::Unauthenticated)?;
         let found = accounts::find_password_hash(&mut conn, &user.handle).await?;
-        (user, found.map(|(_, stored)| stored))
-    };
-    let Some(stored) = stored else {
-        return Ok(PasswordProof { user: user.id, stored: None });
+        let Some((_, stored)) = found else {
+            session_origin::require_recent_login(&mut conn, session, app.environment().now())
+                .await?;
+            return Ok(PasswordProof { user: user.id, stored: None });
+        };
+        (user, stored)
     };
     let password =
         password.ok_or_else(|| Error::Invalid("your present password is missing".into()))?;

@@ -1,32 +1,40 @@
 //! Grants of identity providers. A session of a provider works only while the provider confirms its grant: after
 //! [`GRANT_CHECK_INTERVAL`] the next request waits for a new check. A person who was removed at the provider has no access
-//! after that. The same holds for API keys of people whom nobody but a provider vouches for.
+//! after that. The same holds for API keys of people whom nobody but a provider vouches for, and for what acts in their name: agent
+//! tokens, schedules, answer links and notification channels. Rounds of checks find out about these.
+//!
+//! Only a provider's word about the person ends a grant. Whatever else fails, of the provider, of the network or of our own client, is
+//! waited for: sessions go on for a grace period, and are held after it.
 
 use std::time::Duration as StdDuration;
 
 use cynode_core::{
+    accounts::CallerCredential,
     events::EventKind,
     ids::{IdentityProviderId, ProviderGrantId, SessionId, UserId},
     settings::registry::{DEFAULT_PROVIDER_GRACE_MINUTES, PROVIDER_GRACE_SETTING},
 };
 use cynode_db::identity::{
+    authentication,
     identity_providers::{self, IdentityProviderRecord},
     provider_grants::{self, DueGrant, EndedGrants, GrantCheckState, GrantCredential},
 };
-use cynode_oidc::{GrantCheck, GrantTokens, OidcError, VerifiedIdentity};
+use cynode_oidc::{GrantCheck, GrantTokens, OidcError, ProviderConfig, VerifiedIdentity};
+use futures::future::join_all;
 use serde_json::json;
 use time::{Duration, OffsetDateTime};
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
 use crate::{
-    App, AppEnvironment, Ctx, Error, OperationRequest,
+    App, AppEnvironment, AuthenticatedCaller, Ctx, Error, OperationRequest,
     identity::{
         identity_providers::{SignOnParts, to_provider_error},
         sessions,
     },
     platform::{
         context::EventDraft,
+        error::log_background_error,
         keys::InstallationKeys,
         operation, settings,
         tokens::{PresentedToken, TokenKind},
@@ -41,6 +49,16 @@ const CHECK_TIMEOUT: StdDuration = StdDuration::from_secs(12);
 
 /// How long other requests leave a check to the one that began it. It is longer than [`CHECK_TIMEOUT`].
 const CHECK_CLAIM_TTL: Duration = Duration::seconds(20);
+
+/// Interval of the rounds that check the grants of people in whose name something acts.
+const CHECK_ROUND_INTERVAL: StdDuration = StdDuration::from_secs(5);
+
+/// How long before a check is due a round makes it, so that nothing has to wait for one.
+const CHECK_LEAD: Duration = Duration::seconds(15);
+
+/// Maximum number of people that one round checks, and of those at the same moment.
+const CHECK_ROUND_SIZE: i64 = 500;
+const MAX_CONCURRENT_CHECKS: usize = 16;
 
 /// Interval at which requests look whether the check of another one is done.
 const CHECK_POLL_INTERVAL: StdDuration = StdDuration::from_millis(50);
@@ -78,36 +96,65 @@ impl App {
     /// Makes sure that the provider was asked about the grants behind a session or an API key whose check may be due. Returns `false` if
     /// there was nothing to ask about.
     pub(crate) async fn confirm_grants(&self, shown: &PresentedToken) -> Result<bool, Error> {
+        let hashes = self.token_keys().token_hashes(&shown.hash);
         let credential = if shown.kind == TokenKind::Session {
-            GrantCredential::Session
+            GrantCredential::Session(&hashes)
         } else if shown.kind == TokenKind::ApiKey {
-            GrantCredential::ApiKey
+            GrantCredential::ApiKey(&hashes)
         } else {
             return Ok(false);
         };
-        let check = wait_for_check(self, credential, shown);
+        let now = self.environment().now();
+        self.confirm_credential(credential, now).await
+    }
+
+    /// Returns the caller that a user is by something that stands for them. Nobody, if the account may not be used or if nobody vouches for
+    /// the person any more; the provider is asked first where its word is needed.
+    pub(crate) async fn find_caller_on_behalf(
+        &self,
+        user: UserId,
+        credential: CallerCredential,
+    ) -> Result<Option<AuthenticatedCaller>, Error> {
+        let now = self.environment().now();
+        {
+            let mut conn = self.conn().await?;
+            let found = authentication::find_caller_on_behalf(&mut conn, user, credential, now);
+            if let Some(caller) = found.await? {
+                return Ok(Some(caller));
+            }
+        }
+        if !self.confirm_credential(GrantCredential::User(user), now).await? {
+            return Ok(None);
+        }
+        let mut conn = self.conn().await?;
+        Ok(authentication::find_caller_on_behalf(&mut conn, user, credential, now).await?)
+    }
+
+    async fn confirm_credential(
+        &self,
+        credential: GrantCredential<'_>,
+        at: OffsetDateTime,
+    ) -> Result<bool, Error> {
+        let check = Box::pin(wait_for_check(self, credential, at));
         let checked = tokio::time::timeout(CHECK_WAIT_TIMEOUT, check).await;
         checked.unwrap_or_else(|_| Err(unreachable_error("its answer is waited for")))
     }
 }
 
-/// Checks the grants behind a credential until one is confirmed or none is left, or waits for the request that checks one.
-#[operation]
+/// Checks the grants behind a credential that are not confirmed at a time, until one is confirmed or none is left, or waits for the
+/// request that checks one.
 async fn wait_for_check(
     app: &App,
-    credential: GrantCredential,
-    shown: &PresentedToken,
+    credential: GrantCredential<'_>,
+    at: OffsetDateTime,
 ) -> Result<bool, Error> {
     let mut turn = tokio::time::interval(CHECK_POLL_INTERVAL);
     let mut asked = false;
     loop {
         turn.tick().await;
-        let now = app.environment().now();
-        let until = now + CHECK_CLAIM_TTL;
         let mut conn = app.conn().await?;
-        let hashes = app.token_keys().token_hashes(&shown.hash);
         let state =
-            provider_grants::claim_grant_check(&mut conn, credential, &hashes, now, until).await?;
+            provider_grants::claim_grant_check(&mut conn, credential, at, CHECK_CLAIM_TTL).await?;
         drop(conn);
         match state {
             None => return Ok(asked),
@@ -121,6 +168,54 @@ async fn wait_for_check(
                 checked.map_err(|error| Error::Internal(error.into()))??;
             }
         }
+    }
+}
+
+/// Checks the grants of people in whose name something acts, in rounds, until shutdown.
+#[operation]
+pub async fn run_grant_checks(app: App, stop: CancellationToken) {
+    loop {
+        if let Err(error) = check_due_users(&app).await {
+            log_background_error(
+                "provider_grants.round_failed",
+                &error,
+                "people could not be checked at their identity provider; it is retried",
+            );
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = app.until_poll_due(CHECK_ROUND_INTERVAL) => {}
+        }
+    }
+}
+
+/// Checks the grants of people with agent tokens, schedules or notification channels that are due soon. Returns how many people there
+/// were.
+#[tracing::instrument(name = "app.provider_grants.check_due_users", skip_all)]
+#[operation]
+pub async fn check_due_users(app: &App) -> Result<usize, Error> {
+    let at = app.environment().now() + CHECK_LEAD;
+    let users = {
+        let mut conn = app.conn().await?;
+        provider_grants::list_users_to_confirm(&mut conn, at, CHECK_ROUND_SIZE).await?
+    };
+    for some in users.chunks(MAX_CONCURRENT_CHECKS) {
+        join_all(some.iter().map(|user| check_user(app, *user, at))).await;
+    }
+    Ok(users.len())
+}
+
+async fn check_user(app: &App, user: UserId, at: OffsetDateTime) {
+    let checked = app.confirm_credential(GrantCredential::User(user), at).await;
+    // That their provider cannot be used was told already.
+    if let Err(error) = checked
+        && !matches!(error, Error::UpstreamUnavailable { .. })
+    {
+        log_background_error(
+            "provider_grant.check_failed",
+            &error,
+            "a person could not be checked at their identity provider; it is retried",
+        );
     }
 }
 
@@ -146,21 +241,17 @@ async fn check_grant(app: App, grant: DueGrant) -> Result<(), Error> {
     };
     let config = parts.open_provider(&provider)?;
     let tokens = unseal_tokens(&parts.keys, grant.id, &grant.sealed_tokens)?;
-    let now = app.environment().now();
-    let answer = parts.client.check_grant(&config, &grant.subject, &tokens, now);
+    let answer = ask_provider(&app, &parts, &config, &grant, &tokens);
     let answer = tokio::time::timeout(CHECK_TIMEOUT, answer)
         .await
-        .unwrap_or_else(|_| Err(OidcError::Unreachable("there was no answer in time".into())));
-    match answer {
-        Ok(check) => store_confirmation(&app, &parts, &provider, &grant, &check).await,
-        Err(OidcError::Unreachable(reason)) => {
-            extend_unreachable_grant(&app, &provider, &grant, &reason).await
-        }
+        .unwrap_or_else(|_| Ok(Err(OidcError::Unreachable("there was no answer in time".into()))));
+    match answer? {
+        Ok(Some(check)) => store_confirmation(&app, &parts, &provider, &grant, &check).await,
+        Ok(None) => Ok(()),
         Err(OidcError::Unrenewable) => {
             end_refused_grant(&app, &grant, GrantEndCause::NoRenewalToken, "grant_expired").await
         }
-        Err(error) => {
-            let reason = error.to_string();
+        Err(OidcError::Refused(reason)) => {
             tracing::warn!(
                 event = "provider_grant.refused",
                 user.id = %grant.user,
@@ -171,7 +262,38 @@ async fn check_grant(app: App, grant: DueGrant) -> Result<(), Error> {
             end_refused_grant(&app, &grant, GrantEndCause::ProviderRefusal, "provider_refused")
                 .await
         }
+        Err(
+            failure @ (OidcError::Unreachable(_)
+            | OidcError::Client(_)
+            | OidcError::Protocol(_)
+            | OidcError::Address(_)),
+        ) => extend_unreachable_grant(&app, &provider, &grant, &failure).await,
     }
+}
+
+/// Renews the tokens of a grant, stores them, and asks about its person. `None` if another check or a logout came in between.
+async fn ask_provider(
+    app: &App,
+    parts: &SignOnParts,
+    config: &ProviderConfig,
+    grant: &DueGrant,
+    tokens: &GrantTokens,
+) -> Result<Result<Option<GrantCheck>, OidcError>, Error> {
+    let now = app.environment().now();
+    let renewed = match parts.client.renew_grant(config, tokens, now).await {
+        Ok(renewed) => renewed,
+        Err(error) => return Ok(Err(error)),
+    };
+    // The refresh token before may work no more, whatever becomes of this check.
+    if renewed.is_new {
+        let sealed = seal_tokens(&parts.keys, app.environment(), grant.id, &renewed.tokens)?;
+        let mut conn = app.conn().await?;
+        if !provider_grants::store_grant_tokens(&mut conn, grant, &sealed).await? {
+            return Ok(Ok(None));
+        }
+    }
+    let check = parts.client.check_grant(config, &grant.subject, renewed, now).await;
+    Ok(check.map(Some))
 }
 
 fn background_request(app: &App) -> OperationRequest {
@@ -223,12 +345,12 @@ pub(crate) async fn sync_groups(
         .await
 }
 
-/// Lets the sessions of a grant go on for the grace period while its provider cannot be reached.
+/// Lets the sessions of a grant go on for the grace period while its provider says nothing about the person.
 async fn extend_unreachable_grant(
     app: &App,
     provider: &IdentityProviderRecord,
     grant: &DueGrant,
-    reason: &str,
+    failure: &OidcError,
 ) -> Result<(), Error> {
     let mut ctx = app.begin_transaction(&background_request(app)).await?;
     let minutes = settings::setting_number(
@@ -244,13 +366,14 @@ async fn extend_unreachable_grant(
         return Ok(());
     }
     if grant.unreachable_since.is_none() {
-        record_unreachable_provider(&mut ctx, provider, grant, grace_end).await?;
+        record_unreachable_provider(&mut ctx, provider, grant, failure, grace_end).await?;
     }
+    let reason = failure.to_string();
     tracing::warn!(
         event = "identity_provider.unreachable",
         provider = provider.name,
         reason,
-        "an identity provider cannot be reached"
+        "an identity provider cannot be asked about a person"
     );
     app.commit_operation(ctx).await?;
     if valid_until > now { Ok(()) } else { Err(unreachable_error("the grace period is over")) }
@@ -260,10 +383,12 @@ async fn record_unreachable_provider(
     ctx: &mut Ctx,
     provider: &IdentityProviderRecord,
     grant: &DueGrant,
+    failure: &OidcError,
     grace_end: OffsetDateTime,
 ) -> Result<(), Error> {
     let data = json!({
         "provider": provider.name,
+        "reason": failure.to_string(),
         "user_id": grant.user,
         "grace_ends_at": grace_end.unix_timestamp(),
     });

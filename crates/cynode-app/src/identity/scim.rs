@@ -20,7 +20,8 @@ use cynode_core::{
 use cynode_db::{
     DbError,
     identity::{
-        accounts, groups,
+        accounts::{self, DisabledBy},
+        groups,
         scim::{self, ScimGroupRecord, ScimUserKey, ScimUserRecord},
     },
 };
@@ -300,7 +301,8 @@ pub async fn create_user(
     };
     accounts::insert_user(ctx.conn(), &user).await.map_err(to_user_error)?;
     if state != UserState::Active {
-        accounts::set_user_state(ctx.conn(), user.id, state, now).await?;
+        let by = DisabledBy::Directory;
+        accounts::set_user_state(ctx.conn(), user.id, state, by, now).await?;
     }
     let external_id = described.external_id.as_deref();
     scim::insert_scim_user(ctx.conn(), user.id, &described.user_name, external_id, now)
@@ -359,6 +361,10 @@ pub async fn update_user(
             UserChange::Active(active) => record.active = active,
         }
     }
+    // What an admin disabled, an admin lifts. The directory is told that the account stays as it is.
+    if record.active && !before.active && !scim::is_disabled_by_directory(ctx.conn(), id).await? {
+        record.active = false;
+    }
     if record == before {
         return Ok(user_resource(&before));
     }
@@ -367,7 +373,8 @@ pub async fn update_user(
     let ended = match (before.active, record.active) {
         (true, false) => disable_user(ctx, id).await?,
         (false, true) => {
-            accounts::set_user_state(ctx.conn(), id, UserState::Active, now).await?;
+            let (state, by) = (UserState::Active, DisabledBy::Directory);
+            accounts::set_user_state(ctx.conn(), id, state, by, now).await?;
             ctx.invalidate_policy().await?;
             EndedAccess::default()
         }
@@ -392,7 +399,8 @@ async fn lock_user(
 async fn disable_user(ctx: &mut Ctx, id: UserId) -> Result<EndedAccess, Error> {
     users::require_other_admin(ctx, id).await?;
     let now = ctx.now;
-    accounts::set_user_state(ctx.conn(), id, UserState::Disabled { at: now }, now).await?;
+    let (state, by) = (UserState::Disabled { at: now }, DisabledBy::Directory);
+    accounts::set_user_state(ctx.conn(), id, state, by, now).await?;
     ctx.invalidate_policy().await?;
     users::end_all_access(ctx, id, "the directory disabled the account").await
 }

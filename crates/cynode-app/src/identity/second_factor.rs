@@ -160,9 +160,7 @@ async fn is_required(ctx: &mut Ctx, user: UserId) -> Result<bool, Error> {
     if set != Some(Value::Bool(true)) {
         return Ok(false);
     }
-    let credential = CallerCredential::Link(user);
-    let own = authentication::find_caller_on_behalf(ctx.conn(), user, credential).await?;
-    Ok(own.and_then(|own| own.role) == Some(UserRole::Admin))
+    Ok(authentication::find_person_role(ctx.conn(), user).await? == Some(UserRole::Admin))
 }
 
 /// Returns the state of the caller's second factor.

@@ -8,13 +8,16 @@ use cynode_core::{
     paging::{Page, PageRequest},
     roles::UserRole,
 };
-use cynode_db::identity::{
-    accounts,
-    provider_grants::{self, OpenSession, SessionOrigin},
+use cynode_db::{
+    Conn,
+    identity::{
+        accounts,
+        provider_grants::{self, OpenSession, SessionOrigin},
+    },
 };
 use cynode_wire::identity::{accounts::SessionView, single_sign_on::OpenSessionView};
 use serde_json::json;
-use time::Duration;
+use time::{Duration, OffsetDateTime};
 
 use crate::{
     ClientSource, Ctx, Error,
@@ -24,6 +27,10 @@ use crate::{
 
 /// Maximum length of the name of a device.
 const MAX_DEVICE_CHARS: usize = 200;
+
+/// How long after its login a session may change how its person logs in. Such a change outlives every session and password, so that a
+/// session that somebody else found open must not be enough for it.
+const MAX_RECENT_LOGIN_AGE: Duration = Duration::minutes(15);
 
 /// The client that asks for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +62,22 @@ impl SessionClient {
         let source = self.source.to_string();
         SessionOrigin { method, device: self.device.clone(), source, grant, second_factor }
     }
+}
+
+/// Rejects a session whose person has not logged in lately. That of a device began without a login of its own.
+pub(crate) async fn require_recent_login(
+    conn: &mut Conn,
+    session: SessionId,
+    now: OffsetDateTime,
+) -> Result<(), Error> {
+    let found = provider_grants::find_session_start(conn, session, now).await?;
+    let (started, method) = found.ok_or(Error::Unauthenticated)?;
+    if now - started > MAX_RECENT_LOGIN_AGE || method == Some(LoginMethod::Device) {
+        return Err(Error::Conflict(
+            "log in again with a browser first: this login was too long ago",
+        ));
+    }
+    Ok(())
 }
 
 /// Starts a session of a user who has proven who they are.

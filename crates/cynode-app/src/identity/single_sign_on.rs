@@ -8,12 +8,14 @@ use cynode_core::{
     events::EventKind,
     ids::{ExternalIdentityId, IdentityProviderId, ProviderGrantId, SessionId, UserId},
     names::{EmailAddress, Handle, Title},
+    roles::UserRole,
 };
 use cynode_db::identity::{
     accounts,
-    identity_providers::{self, ExternalIdentity, IdentityProviderRecord},
+    identity_providers::{self, ExternalIdentity, IdentityProviderRecord, LinkedIdentity},
     provider_grants::{self, EndedGrants, NewGrant},
     scim::{self, ScimUserKey},
+    second_factors,
 };
 use cynode_oidc::{GrantCheck, LoginValues, OidcError, VerifiedIdentity};
 use cynode_wire::identity::{
@@ -29,11 +31,13 @@ use time::{Duration, OffsetDateTime};
 use crate::{
     App, Ctx, Error, OperationRequest,
     identity::{
-        identity_providers::{SignOnParts, callback_path, to_provider_error},
+        identity_providers::{
+            SignOnParts, callback_path, is_password_login_enabled, to_provider_error,
+        },
         provider_grants::{
             GRANT_CHECK_INTERVAL, record_ended_sessions, seal_tokens, sync_groups, unseal_tokens,
         },
-        session_origin::{SessionClient, start_session},
+        session_origin::{self, SessionClient, start_session},
         sessions, users,
     },
     platform::{context::EventDraft, operation},
@@ -41,10 +45,6 @@ use crate::{
 
 /// How long a person may take to log in at the provider.
 pub const LOGIN_ATTEMPT_TTL: Duration = Duration::minutes(10);
-
-/// How long after its login a session may link an account at a provider. Such a link outlives every session and password, so that a
-/// session that somebody else found open must not be enough for it.
-const MAX_LINKING_SESSION_AGE: Duration = Duration::minutes(15);
 
 /// How long the id of a logout token is remembered. Such a token is refused long before.
 const LOGOUT_TOKEN_MEMORY: Duration = Duration::hours(1);
@@ -217,15 +217,15 @@ pub async fn begin_link(
         return Err(Error::Conflict("an API key cannot link an account: log in to link one"));
     };
     let now = app.environment().now();
-    let started = {
+    {
         let mut conn = app.conn().await?;
-        provider_grants::find_session_start(&mut conn, session, now).await?
-    };
-    let started = started.ok_or(Error::Unauthenticated)?;
-    if now - started > MAX_LINKING_SESSION_AGE {
-        return Err(Error::Conflict(
-            "log in again to link an account: this login was too long ago",
-        ));
+        session_origin::require_recent_login(&mut conn, session, now).await?;
+        let enrolled = second_factors::is_enrolled(&mut conn, caller.user).await?;
+        if enrolled && !accounts::has_second_factor(&mut conn, session).await? {
+            return Err(Error::Conflict(
+                "show your second factor in this session first: an account that is linked logs in as you from then on",
+            ));
+        }
     }
     let link = LinkTarget { user: caller.user, session };
     begin_attempt(app, name, origin, "/settings/sessions".to_owned(), Some(link)).await
@@ -290,7 +290,6 @@ pub async fn finish_login(
     use_state(app, &attempt, now).await?;
     let check = redeem_answer(&parts, &provider, &attempt, answer, now).await?;
     let own_request = OperationRequest { caller: None, ..request.clone() };
-    let mut ctx = app.begin_transaction(&own_request).await?;
     if let Some(link) = attempt.link {
         // The same session that began it, and nobody else.
         let caller = request.caller.filter(|caller| {
@@ -299,22 +298,38 @@ pub async fn finish_login(
         if caller.is_none() {
             return Err(LoginRefusal::Stale);
         }
+        require_claims(&check.identity)?;
+        let mut ctx = app.begin_transaction(&own_request).await?;
         link_identity(&mut ctx, &provider, &check.identity, link.user).await?;
         app.commit_operation(ctx).await?;
         return Ok(FinishedLogin::Linked { return_to: attempt.return_to });
     }
-    let identity = match find_or_create_account(&mut ctx, &provider, &check.identity).await {
-        Ok(identity) => identity,
-        Err(refusal) => {
-            drop(ctx);
-            record_refusal(app, &own_request, &provider, &refusal).await?;
-            return Err(refusal);
+    let mut is_repeat = false;
+    let session = loop {
+        let mut ctx = app.begin_transaction(&own_request).await?;
+        match find_or_create_account(&mut ctx, &provider, &check.identity).await {
+            Ok(identity) => {
+                let started =
+                    start_provider_session(&mut ctx, &parts, &provider, &identity, &check, client);
+                let session = started.await?;
+                app.commit_operation(ctx).await?;
+                break session;
+            }
+            // Another first login took the handle, or made the account, at the same moment. It is there now.
+            Err(refusal) if !is_repeat && is_lost_race(&refusal) => is_repeat = true,
+            Err(refusal) => {
+                drop(ctx);
+                record_refusal(app, &own_request, &provider, &refusal).await?;
+                return Err(refusal);
+            }
         }
     };
-    let session =
-        start_provider_session(&mut ctx, &parts, &provider, &identity, &check, client).await?;
-    app.commit_operation(ctx).await?;
     Ok(FinishedLogin::Session { session, return_to: attempt.return_to })
+}
+
+/// Returns whether another login did the same at the same moment.
+const fn is_lost_race(refusal: &LoginRefusal) -> bool {
+    matches!(refusal, LoginRefusal::AlreadyLinked | LoginRefusal::Failed(Error::Conflict(_)))
 }
 
 /// Opens the login of the cookie and compares it with the answer.
@@ -371,6 +386,11 @@ async fn redeem_answer(
     redeemed.map_err(LoginRefusal::Provider)
 }
 
+/// Rejects a person of the issuer whom this provider is not set up for, such as one of another company.
+fn require_claims(person: &VerifiedIdentity) -> Result<(), LoginRefusal> {
+    if person.has_required_claims { Ok(()) } else { Err(LoginRefusal::NoAccount) }
+}
+
 /// Records that a person whom the provider knows was refused.
 async fn record_refusal(
     app: &App,
@@ -393,29 +413,46 @@ async fn find_or_create_account(
     provider: &IdentityProviderRecord,
     person: &VerifiedIdentity,
 ) -> Result<ExternalIdentity, LoginRefusal> {
+    require_claims(person)?;
     let subject = &person.subject;
     match identity_providers::find_external_identity(ctx.conn(), provider.id, subject).await? {
         Some((identity, true)) => Ok(identity),
         Some((_, false)) => Err(LoginRefusal::Disabled),
-        None => match find_directory_account(ctx, provider, subject).await? {
+        None => match find_directory_account(ctx, provider, person).await? {
             Some(user) => store_identity(ctx, provider, subject, user).await,
-            None if provider.create_accounts => create_account(ctx, provider, person).await,
+            None if may_create_account(ctx, provider, person).await? => {
+                create_account(ctx, provider, person).await
+            }
             None => Err(LoginRefusal::NoAccount),
         },
     }
 }
 
-/// Returns the account that the directory made for a person of its own provider: its external id is the subject. Every other
+/// Returns whether a person without an account gets one.
+async fn may_create_account(
+    ctx: &mut Ctx,
+    provider: &IdentityProviderRecord,
+    person: &VerifiedIdentity,
+) -> Result<bool, Error> {
+    if !provider.create_accounts || !provider.mapped_groups_only {
+        return Ok(provider.create_accounts);
+    }
+    let groups = person.groups.as_deref().unwrap_or_default();
+    let mappings = identity_providers::list_group_mappings(ctx.conn(), provider.id).await?;
+    Ok(mappings.iter().any(|mapping| groups.contains(&mapping.claim_value)))
+}
+
+/// Returns the account that the directory made for a person of its own provider: its external id is a claim of theirs. Every other
 /// provider is asked for nobody of the directory.
 async fn find_directory_account(
     ctx: &mut Ctx,
     provider: &IdentityProviderRecord,
-    subject: &str,
+    person: &VerifiedIdentity,
 ) -> Result<Option<UserId>, LoginRefusal> {
-    if !provider.links_directory {
+    let Some(id) = person.directory_id.as_deref().filter(|_| provider.links_directory) else {
         return Ok(None);
-    }
-    let found = scim::find_scim_users(ctx.conn(), ScimUserKey::ExternalId(subject)).await?;
+    };
+    let found = scim::find_scim_users(ctx.conn(), ScimUserKey::ExternalId(id)).await?;
     match found.as_slice() {
         [] => Ok(None),
         [account] if account.active => Ok(Some(account.user)),
@@ -457,11 +494,20 @@ async fn create_account(
         state: UserState::Active,
         created_at: ctx.now,
     };
-    accounts::insert_user(ctx.conn(), &user).await?;
+    match accounts::insert_user(ctx.conn(), &user).await {
+        Err(error) if error.is_refused_by("users_handle_unique") => {
+            return Err(LoginRefusal::Failed(Error::Conflict(
+                "another user got this handle at the same moment: log in again",
+            )));
+        }
+        result => result?,
+    }
     users::set_default_budget(ctx, user.id).await?;
     let data = json!({ "user_id": user.id, "role": user.role, "provider": provider.name });
     ctx.record_event(EventDraft::new(EventKind::UserCreated, data).with_subject(user.id)).await?;
-    store_identity(ctx, provider, &person.subject, user.id).await
+    let identity = store_identity(ctx, provider, &person.subject, user.id).await?;
+    identity_providers::mark_made_account(ctx.conn(), identity.id).await?;
+    Ok(identity)
 }
 
 async fn store_identity(
@@ -547,12 +593,20 @@ async fn start_provider_session(
     start_session(ctx, identity.user, &origin).await
 }
 
-/// Lists the accounts of the caller at identity providers.
+/// Lists the accounts at identity providers of the caller, or those of `user` for an admin.
 #[tracing::instrument(name = "app.single_sign_on.list_identities", skip_all)]
 #[operation]
-pub async fn list_identities(ctx: &mut Ctx) -> Result<IdentityList, Error> {
+pub async fn list_identities(ctx: &mut Ctx, user: Option<UserId>) -> Result<IdentityList, Error> {
     let caller = ctx.caller()?;
-    let items = identity_providers::list_linked_identities(ctx.conn(), caller.user).await?;
+    let user = match user {
+        Some(user) => {
+            ctx.require_role(UserRole::Admin)?;
+            let known = accounts::get_user(ctx.conn(), user).await?;
+            known.ok_or_else(|| Error::not_found("user", user))?.id
+        }
+        None => caller.user,
+    };
+    let items = identity_providers::list_linked_identities(ctx.conn(), user).await?;
     let items = items.into_iter().map(|identity| IdentityView {
         id: identity.id,
         provider: identity.provider,
@@ -564,7 +618,7 @@ pub async fn list_identities(ctx: &mut Ctx) -> Result<IdentityList, Error> {
 }
 
 /// Unlinks an account of the caller at an identity provider. Its sessions end, and so do the groups that it stands for. A
-/// user without a password keeps the last one: nobody could log in as them any more.
+/// user without a password that works keeps the last one: nobody could log in as them any more.
 #[tracing::instrument(name = "app.single_sign_on.unlink_identity", skip_all, fields(identity.id = %id))]
 #[operation]
 pub async fn unlink_identity(ctx: &mut Ctx, id: ExternalIdentityId) -> Result<(), Error> {
@@ -572,31 +626,78 @@ pub async fn unlink_identity(ctx: &mut Ctx, id: ExternalIdentityId) -> Result<()
     if !matches!(caller.credential, CallerCredential::Session(_)) {
         return Err(Error::Conflict("an API key cannot unlink an account: log in to unlink one"));
     }
-    let found = identity_providers::find_identity_owner(ctx.conn(), id).await?;
-    let (_, provider) = found
-        .filter(|(owner, _)| *owner == caller.user)
-        .ok_or_else(|| Error::not_found("linked account", id))?;
+    // Of two that are unlinked at the same moment the second one is the last.
+    identity_providers::lock_identity_owner(ctx.conn(), caller.user).await?;
     let linked = identity_providers::list_linked_identities(ctx.conn(), caller.user).await?;
-    if linked.len() <= 1 && !identity_providers::has_password(ctx.conn(), caller.user).await? {
+    let found = linked.iter().find(|identity| identity.id == id);
+    let identity = found.ok_or_else(|| Error::not_found("linked account", id))?;
+    if linked.len() <= 1 && !has_usable_password(ctx, caller.user).await? {
         return Err(Error::Conflict(
             "this is the only way to log in to your account: ask an admin to set a password first",
         ));
     }
+    remove_identity(ctx, caller.user, identity, "identity_unlinked").await
+}
+
+/// Returns whether a user can log in with a password.
+async fn has_usable_password(ctx: &mut Ctx, user: UserId) -> Result<bool, Error> {
+    Ok(identity_providers::has_password(ctx.conn(), user).await?
+        && is_password_login_enabled(ctx.conn()).await?)
+}
+
+/// Removes an account of any user at an identity provider, for an admin: also the only way to log in.
+#[tracing::instrument(name = "app.single_sign_on.remove_user_identity", skip_all, fields(user.id = %user, identity.id = %id))]
+#[operation]
+pub async fn remove_user_identity(
+    ctx: &mut Ctx,
+    user: UserId,
+    id: ExternalIdentityId,
+) -> Result<(), Error> {
+    ctx.require_role(UserRole::Admin)?;
+    identity_providers::lock_identity_owner(ctx.conn(), user).await?;
+    let linked = identity_providers::list_linked_identities(ctx.conn(), user).await?;
+    let found = linked.iter().find(|identity| identity.id == id);
+    let identity = found.ok_or_else(|| Error::not_found("linked account", id))?;
+    remove_identity(ctx, user, identity, "identity_removed").await
+}
+
+/// Removes the accounts at identity providers that were linked to that of a user later on: somebody else may have done it. What the
+/// account was made by stays, and so does what the directory vouches for. Returns how many there were.
+pub(crate) async fn remove_linked_identities(ctx: &mut Ctx, user: UserId) -> Result<usize, Error> {
+    identity_providers::lock_identity_owner(ctx.conn(), user).await?;
+    let linked = identity_providers::list_linked_identities(ctx.conn(), user).await?;
+    let mut removed = 0;
+    for identity in &linked {
+        if identity.of_directory || identity.made_account {
+            continue;
+        }
+        remove_identity(ctx, user, identity, "identity_removed").await?;
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+/// Removes an account at an identity provider with its sessions and the groups that it stands for.
+async fn remove_identity(
+    ctx: &mut Ctx,
+    user: UserId,
+    identity: &LinkedIdentity,
+    reason: &'static str,
+) -> Result<(), Error> {
+    let (now, provider) = (ctx.now, identity.provider_id);
     let removed =
-        identity_providers::remove_provider_memberships(ctx.conn(), provider, Some(caller.user));
-    if removed.await? > 0 {
+        identity_providers::remove_provider_memberships(ctx.conn(), provider, Some(user)).await?;
+    if removed > 0 {
         ctx.invalidate_policy().await?;
     }
-    if let Some(identity) = linked.iter().find(|identity| identity.id == id) {
-        let subject = Some(identity.subject.as_str());
-        let which = EndedGrants::Logout { provider, subject, session: None };
-        let now = ctx.now;
-        let ended = provider_grants::end_grants(ctx.conn(), which, now).await?;
-        record_ended_sessions(ctx, &ended, "identity_unlinked").await?;
-    }
-    identity_providers::delete_external_identity(ctx.conn(), id).await?;
-    let told = EventDraft::new(EventKind::IdentityUnlinked, json!({ "identity_id": id }));
-    ctx.record_event(told.with_subject(caller.user)).await
+    let subject = Some(identity.subject.as_str());
+    let which = EndedGrants::Logout { provider, subject, session: None };
+    let ended = provider_grants::end_grants(ctx.conn(), which, now).await?;
+    record_ended_sessions(ctx, &ended, reason).await?;
+    identity_providers::delete_external_identity(ctx.conn(), identity.id).await?;
+    let data = json!({ "identity_id": identity.id, "provider": identity.provider });
+    let told = EventDraft::new(EventKind::IdentityUnlinked, data);
+    ctx.record_event(told.with_subject(user)).await
 }
 
 /// Returns the address at which the browser of the caller logs out at the identity provider, if its session is of one.

@@ -9,7 +9,10 @@ use cynode_core::{
     roles::UserRole,
 };
 use cynode_db::{
-    identity::{accounts, scim},
+    identity::{
+        accounts::{self, DisabledBy},
+        scim,
+    },
     models::budgets,
     notifications,
     tools::agent_tokens,
@@ -19,7 +22,7 @@ use serde_json::json;
 
 use crate::{
     Ctx, Error, HashedPassword,
-    identity::{api_keys, second_factor, sessions},
+    identity::{api_keys, second_factor, sessions, single_sign_on},
     platform::{context::EventDraft, operation, settings},
 };
 
@@ -103,7 +106,7 @@ pub async fn list_users(ctx: &mut Ctx, page: PageRequest) -> Result<Page<User>, 
 /// Updates an account. The last admin can neither be disabled nor lose the role.
 ///
 /// When an admin sets a user's password, all other access as that user ends: sessions, API keys, and notification
-/// channels, whose links answer without a credential. Nobody changes their own password or second factor here: that needs
+/// channels, whose links answer without a credential. Accounts at identity providers that were linked later are unlinked. Nobody changes their own password or second factor here: that needs
 /// the old one. With a session ends the subscription of its browser to notifications.
 #[tracing::instrument(name = "app.users.update_user", skip_all, fields(user.id = %id))]
 #[operation]
@@ -126,7 +129,7 @@ pub async fn update_user(
     }
     if let Some(active) = body.active {
         let state = if active { UserState::Active } else { UserState::Disabled { at: now } };
-        accounts::set_user_state(ctx.conn(), id, state, now).await?;
+        accounts::set_user_state(ctx.conn(), id, state, DisabledBy::Admin, now).await?;
     }
     let user =
         accounts::get_user(ctx.conn(), id).await?.ok_or_else(|| Error::not_found("user", id))?;
@@ -150,6 +153,10 @@ pub async fn update_user(
         second_factor::delete_second_factor(ctx, id).await?;
     }
     let ended = end_access_for_update(ctx, id, &body, password.is_some()).await?;
+    let unlinked = match &password {
+        Some(_) => single_sign_on::remove_linked_identities(ctx, id).await?,
+        None => 0,
+    };
     let data = json!({
         "user_id": id,
         "active": body.active,
@@ -158,6 +165,7 @@ pub async fn update_user(
         "in_directory": body.scim_user_name.as_ref().map(|name| !name.is_empty()),
         "password_changed": password.is_some(),
         "sessions_ended": ended.sessions,
+        "identities_unlinked": unlinked,
         "keys_revoked": ended.keys,
         "agent_tokens_revoked": ended.agent_tokens,
         "channels_switched_off": ended.channels,

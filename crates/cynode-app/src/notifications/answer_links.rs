@@ -1,15 +1,12 @@
 //! Answer links: signed, single-use links with which one person answers one question.
 
 use cynode_core::{
+    accounts::CallerCredential,
     ids::{ApprovalId, TaskId, WaitId},
     names::Prose,
     roles::UserRole,
 };
-use cynode_db::{
-    DbError,
-    identity::{accounts, authentication},
-    notifications,
-};
+use cynode_db::{DbError, identity::accounts, notifications};
 use cynode_wire::{
     tools::DecideApproval,
     workflow::timeline::{AnswerQuestion, ApprovePlan},
@@ -94,11 +91,11 @@ async fn authenticate_link(
     let token = keys.tag_keys().iter().find_map(|key| LinkToken::decode_token(text, key));
     let token = token.ok_or(LinkError::Forged)?;
     let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-    let mut conn = app.conn().await?;
+    let (mut conn, now) = (app.conn().await?, app.environment().now());
     if notifications::is_link_used(&mut conn, &hash).await? {
         return Err(LinkError::Used);
     }
-    if token.expires_at <= app.environment().now() {
+    if token.expires_at <= now {
         return Err(LinkError::Expired);
     }
     // A change of the password invalidates earlier links, as it ends all other access. Tokens have a resolution of
@@ -107,7 +104,10 @@ async fn authenticate_link(
     if changed.is_some_and(|at| at.unix_timestamp() > token.made_at.unix_timestamp()) {
         return Err(LinkError::NotYours);
     }
-    let caller = authentication::find_link_caller(&mut conn, token.user).await?;
+    // The connection goes back to the pool: an identity provider may be slow.
+    drop(conn);
+    let credential = CallerCredential::Link(token.user);
+    let caller = app.find_caller_on_behalf(token.user, credential).await?;
     Ok((token, hash, caller.ok_or(LinkError::NotYours)?))
 }
 

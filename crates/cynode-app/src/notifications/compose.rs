@@ -52,7 +52,8 @@ pub(crate) async fn compose_notification(
         return Ok(ComposeOutcome::Tell(Box::new(compose_test(row))));
     }
     let about = NotificationTopic { kind: &row.kind, project: row.project, subject: row.subject };
-    if notifications::list_subscribed_channels(conn, about, Some(channel.id)).await?.is_empty() {
+    let told = notifications::list_subscribed_channels(conn, about, Some(channel.id), now).await?;
+    if told.is_empty() {
         return Ok(ComposeOutcome::Drop("the channel may not be told of this any more"));
     }
     let Some(asked) = question_of(row) else {
@@ -115,7 +116,7 @@ async fn build_answer_link(
     // A link never outlives its question.
     let most = row.occurred_at + LINK_TTL;
     let expires_at = question.until.map_or(most, |until| until.min(most));
-    let caller = authentication::find_link_caller(conn, user).await?;
+    let caller = authentication::find_link_caller(conn, user, now).await?;
     let Some(caller) = caller.filter(|_| expires_at > now) else { return Ok(None) };
     let (role, needed) = match question.project {
         Some(project) => {

@@ -510,8 +510,9 @@ impl Ctx {
             return Ok(());
         }
         let about = NotificationTopic { kind, project: event.project, subject: event.subject };
-        for channel in notifications::list_subscribed_channels(self.conn(), about, None).await? {
-            let (trace, now) = (self.trace, self.now);
+        let (trace, now) = (self.trace, self.now);
+        let channels = notifications::list_subscribed_channels(self.conn(), about, None, now);
+        for channel in channels.await? {
             let id = NotificationId::from_uuid(self.new_uuid());
             notifications::queue_notification(self.conn(), id, channel, event, place, trace, now)
                 .await?;

@@ -10,8 +10,8 @@ use cynode_core::{
     settings::{
         ExpectedVersion, ValueChange, VersionedValue,
         registry::{
-            InvalidatedCache, MAX_SETTING_NAME_BYTES, MAX_SETTING_NAMES, SETTINGS, SettingKind,
-            find_setting,
+            DISABLE_LOCAL_LOGIN_SETTING, InvalidatedCache, MAX_SETTING_NAME_BYTES,
+            MAX_SETTING_NAMES, SETTINGS, SettingKind, find_setting,
         },
         validate_stored_value,
     },
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Ctx, Error,
+    identity::identity_providers,
     platform::{context::EventDraft, operation},
 };
 
@@ -88,6 +89,9 @@ pub async fn set_setting(
     let caller = ctx.require_role(UserRole::Admin)?;
     validate_stored_value(value).map_err(|error| Error::Invalid(error.to_string()))?;
     validate_setting(key.as_str(), value)?;
+    if key.as_str() == DISABLE_LOCAL_LOGIN_SETTING && *value == Value::Bool(true) {
+        identity_providers::require_other_login(ctx).await?;
+    }
     let now = ctx.now;
     match settings::set_setting(ctx.conn(), key, value, expected, caller.user, now).await {
         Ok(Some(written)) => {

@@ -6,7 +6,7 @@ use cynode_core::{
     accounts::CallerCredential,
     agents::{AgentKind, AgentRole},
     events::EventKind,
-    ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
+    ids::{AgentTokenId, JobId, NodeId, ProjectId, RunId, TaskId, UserId},
     paging::{Page, PageRequest},
     roles::UserRole,
     tasks::TaskStateName,
@@ -66,6 +66,8 @@ pub struct ResolvedAgentToken {
     pub service: Option<String>,
     /// Models that the token grants.
     pub models: Arc<[String]>,
+    /// Node that the job of the agent runs on.
+    pub node: Option<NodeId>,
 }
 
 impl TokenKind {
@@ -126,6 +128,7 @@ pub async fn resolve_agent_tokens(
                     caller,
                     service: None,
                     models: found.models.into(),
+                    node: found.node,
                 },
             ));
         }
@@ -146,7 +149,14 @@ pub async fn resolve_agent_tokens(
             let (state, service) = (TokenState::Good, Some(service.name));
             known.push((
                 shown,
-                ResolvedAgentToken { agent, state, caller: None, service, models: Arc::default() },
+                ResolvedAgentToken {
+                    agent,
+                    state,
+                    caller: None,
+                    service,
+                    models: Arc::default(),
+                    node: None,
+                },
             ));
         }
     }

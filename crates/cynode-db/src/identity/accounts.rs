@@ -107,11 +107,21 @@ pub async fn set_installation_role(
     Ok(())
 }
 
+/// Who switches an account off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DisabledBy {
+    /// An admin.
+    Admin,
+    /// The directory, which lifts only what it did itself.
+    Directory,
+}
+
 /// Switches an account on or off. Returns whether it exists.
 pub async fn set_user_state(
     conn: &mut Conn,
     user: UserId,
     state: UserState,
+    by: DisabledBy,
     now: OffsetDateTime,
 ) -> Result<bool, DbError> {
     let (name, disabled_at) = match state {
@@ -119,11 +129,15 @@ pub async fn set_user_state(
         UserState::Disabled { at } => ("disabled", Some(at)),
     };
     let done = sqlx::query!(
-        "UPDATE users SET state = $2, disabled_at = $3, updated_at = $4 WHERE user_id = $1",
+        "
+        UPDATE users SET state = $2, disabled_at = $3, updated_at = $4, disabled_by_directory = $5
+        WHERE user_id = $1
+        ",
         user.as_uuid(),
         name,
         disabled_at,
         now,
+        disabled_at.is_some() && by == DisabledBy::Directory,
     )
     .execute(conn)
     .await?;
@@ -307,6 +321,18 @@ pub async fn insert_session(
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// When a session ends by itself.
+pub async fn find_session_end(
+    conn: &mut Conn,
+    id: SessionId,
+) -> Result<Option<OffsetDateTime>, DbError> {
+    let end = sqlx::query_scalar!(
+        "SELECT expires_at FROM user_sessions WHERE session_id = $1",
+        id.as_uuid(),
+    );
+    Ok(end.fetch_optional(conn).await?)
 }
 
 /// Notes that the person behind a session has shown a second factor.

@@ -6,10 +6,10 @@ use cynode_core::{
     roles::UserRole,
     settings::registry::{
         ADMIN_SECOND_FACTOR_SETTING, DEFAULT_KEY_CONFIRMATION_HOURS, DEFAULT_SESSION_IDLE_MINUTES,
-        DISABLE_LOCAL_LOGIN_SETTING, KEY_CONFIRMATION_SETTING, SESSION_IDLE_SETTING,
+        SESSION_IDLE_SETTING,
     },
 };
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
 use crate::{
@@ -108,29 +108,12 @@ pub async fn find_api_key_callers(
         CROSS JOIN LATERAL (SELECT FROM users o WHERE o.user_id = k.user_id AND o.state = 'active' OFFSET 0) u
         WHERE k.token_hash = ANY($1) AND k.revoked_at IS NULL
           AND (k.expires_at IS NULL OR k.expires_at > $2)
-          AND (
-            (SELECT count(*) FROM external_identities e WHERE e.user_id = k.user_id) = 0
-            OR (SELECT count(*) FROM scim_users d WHERE d.user_id = k.user_id) > 0
-            OR ((SELECT count(*) FROM password_credentials p WHERE p.user_id = k.user_id) > 0
-                AND NOT coalesce((SELECT value = 'true' FROM system_settings WHERE key = $4), false))
-            OR coalesce(
-                -- Whether one of their grants counts, if there is any.
-                (SELECT bool_or(g.valid_until > $2)
-                    FROM external_identities e CROSS JOIN LATERAL (
-                        SELECT o.valid_until FROM provider_grants o
-                        WHERE o.external_identity_id = e.external_identity_id AND o.ended_at IS NULL
-                        OFFSET 0
-                    ) g WHERE e.user_id = k.user_id),
-                (SELECT count(*) FROM external_identities e
-                    WHERE e.user_id = k.user_id AND e.confirmed_at > $2::timestamptz - interval '1 hour'
-                        * coalesce((SELECT (value #>> '{}')::bigint FROM system_settings WHERE key = $5), $6::bigint)) > 0)
-          )
+          AND ((SELECT count(*) FROM external_identities e WHERE e.user_id = k.user_id) = 0
+            OR provider_word(k.user_id, $2, $4) IN ('unneeded', 'confirmed'))
         "#,
         token_hashes as &[[u8; 32]],
         now,
         ADMIN_SECOND_FACTOR_SETTING,
-        DISABLE_LOCAL_LOGIN_SETTING,
-        KEY_CONFIRMATION_SETTING,
         DEFAULT_KEY_CONFIRMATION_HOURS,
     )
     .fetch_all(conn)
@@ -153,21 +136,58 @@ pub async fn find_api_key_callers(
         .collect()
 }
 
+/// How long after a check was due what acts in the name of a person goes on: checks come in rounds.
+pub const CHECK_TOLERANCE: Duration = Duration::seconds(10);
+
 /// The caller that a user is by a link of a notice; nobody when the account may not be used.
 pub async fn find_link_caller(
     conn: &mut Conn,
     user: UserId,
+    now: OffsetDateTime,
 ) -> Result<Option<AuthenticatedCaller>, DbError> {
-    find_caller_on_behalf(conn, user, CallerCredential::Link(user)).await
+    find_caller_on_behalf(conn, user, CallerCredential::Link(user), now).await
 }
 
-/// The caller that a user is by something that stands for them; nobody when the account may not be used.
+/// The caller that a user is by something that stands for them; nobody when the account may not be used, or when nobody vouches for the
+/// person any more.
 #[tracing::instrument(name = "db.authentication.find_caller_on_behalf", skip_all)]
 pub async fn find_caller_on_behalf(
     conn: &mut Conn,
     user: UserId,
     credential: CallerCredential,
+    now: OffsetDateTime,
 ) -> Result<Option<AuthenticatedCaller>, DbError> {
+    if !is_vouched_for(conn, user, now).await? {
+        return Ok(None);
+    }
+    let Some(roles) = find_active_roles(conn, user).await? else { return Ok(None) };
+    let role = strongest_role(&roles)?;
+    Ok(Some(AuthenticatedCaller { user, credential, role, bounds: None, key: None }))
+}
+
+/// Whether somebody vouches for a person: the installation itself, its directory or an identity provider.
+async fn is_vouched_for(
+    conn: &mut Conn,
+    user: UserId,
+    now: OffsetDateTime,
+) -> Result<bool, DbError> {
+    let vouched = sqlx::query_scalar!(
+        r#"SELECT provider_word($1, $2, $3) IN ('unneeded', 'confirmed') AS "vouched!""#,
+        user.as_uuid(),
+        now - CHECK_TOLERANCE,
+        DEFAULT_KEY_CONFIRMATION_HOURS,
+    );
+    Ok(vouched.fetch_one(conn).await?)
+}
+
+/// The strongest role of an active user in the whole installation, whoever vouches for them.
+#[tracing::instrument(name = "db.authentication.find_person_role", skip_all)]
+pub async fn find_person_role(conn: &mut Conn, user: UserId) -> Result<Option<UserRole>, DbError> {
+    strongest_role(&find_active_roles(conn, user).await?.unwrap_or_default())
+}
+
+/// The roles of a user in the whole installation. `None` when the account may not be used.
+async fn find_active_roles(conn: &mut Conn, user: UserId) -> Result<Option<Vec<String>>, DbError> {
     let roles = sqlx::query_scalar!(
         r#"
         SELECT ARRAY(
@@ -180,20 +200,8 @@ pub async fn find_caller_on_behalf(
         WHERE u.user_id = $1 AND u.state = 'active'
         "#,
         user.as_uuid(),
-    )
-    .fetch_optional(conn)
-    .await?;
-    roles
-        .map(|roles| {
-            Ok(AuthenticatedCaller {
-                user,
-                credential,
-                role: strongest_role(&roles)?,
-                bounds: None,
-                key: None,
-            })
-        })
-        .transpose()
+    );
+    Ok(roles.fetch_optional(conn).await?)
 }
 
 fn to_caller(

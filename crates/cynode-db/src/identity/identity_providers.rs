@@ -1,13 +1,19 @@
 //! Identity providers, the groups that they map, and the accounts that people have there.
 
+use std::collections::BTreeMap;
+
 use cynode_core::{
     ids::{ExternalIdentityId, GroupId, IdentityProviderId, UserId},
     names::{GroupName, Title},
 };
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{Conn, DbError, platform::error::corrupt_column};
+
+/// Claims that a person must have, each with one of its values.
+pub type RequiredClaims = BTreeMap<String, Vec<String>>;
 
 /// An identity provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +39,12 @@ pub struct IdentityProviderRecord {
     pub create_accounts: bool,
     /// Whether accounts of the directory log in by it: its subject is their external id.
     pub links_directory: bool,
+    /// Claims that a person must have, each with one of these values.
+    pub required_claims: RequiredClaims,
+    /// Whether only members of a mapped group get an account.
+    pub mapped_groups_only: bool,
+    /// The claim whose value is the external id of an account of the directory. It never changes.
+    pub directory_claim: String,
     /// Values of the claim `acr` that stand for a second factor.
     pub second_factor_contexts: Vec<String>,
     /// Whether people can log in by it.
@@ -62,6 +74,9 @@ struct IdentityProviderRow {
     from_file: bool,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
+    required_claims: Value,
+    mapped_groups_only: bool,
+    directory_claim: String,
 }
 
 impl TryFrom<IdentityProviderRow> for IdentityProviderRecord {
@@ -87,6 +102,10 @@ impl TryFrom<IdentityProviderRow> for IdentityProviderRecord {
             from_file: row.from_file,
             created_at: row.created_at,
             updated_at: row.updated_at,
+            required_claims: serde_json::from_value(row.required_claims)
+                .map_err(corrupt_column("identity_providers", "required_claims"))?,
+            mapped_groups_only: row.mapped_groups_only,
+            directory_claim: row.directory_claim,
         })
     }
 }
@@ -101,12 +120,12 @@ pub async fn set_identity_provider(
         "
         INSERT INTO identity_providers (identity_provider_id, name, display_name, issuer, client_id, sealed_secret,
             scopes, groups_claim, create_accounts, enabled, from_file, created_at, updated_at, links_directory,
-            second_factor_contexts)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+            second_factor_contexts, required_claims, mapped_groups_only, directory_claim)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         ON CONFLICT (identity_provider_id) DO UPDATE
         SET display_name = $3, client_id = $5, sealed_secret = $6, scopes = $7, groups_claim = $8,
             create_accounts = $9, enabled = $10, from_file = $11, updated_at = $13, links_directory = $14,
-            second_factor_contexts = $15
+            second_factor_contexts = $15, required_claims = $16, mapped_groups_only = $17
         ",
         provider.id.as_uuid(),
         provider.name,
@@ -123,6 +142,9 @@ pub async fn set_identity_provider(
         provider.updated_at,
         provider.links_directory,
         &provider.second_factor_contexts,
+        json!(provider.required_claims),
+        provider.mapped_groups_only,
+        provider.directory_claim,
     )
     .execute(conn)
     .await?;
@@ -138,7 +160,8 @@ pub async fn lock_identity_provider(
         IdentityProviderRow,
         "
         SELECT identity_provider_id, name, display_name, issuer, client_id, sealed_secret, scopes, groups_claim,
-            create_accounts, links_directory, second_factor_contexts, enabled, from_file, created_at, updated_at
+            create_accounts, links_directory, second_factor_contexts, enabled, from_file, created_at, updated_at,
+            required_claims, mapped_groups_only, directory_claim
         FROM identity_providers
         WHERE name = $1
         FOR UPDATE
@@ -160,7 +183,8 @@ pub async fn find_identity_provider(
         IdentityProviderRow,
         "
         SELECT identity_provider_id, name, display_name, issuer, client_id, sealed_secret, scopes, groups_claim,
-            create_accounts, links_directory, second_factor_contexts, enabled, from_file, created_at, updated_at
+            create_accounts, links_directory, second_factor_contexts, enabled, from_file, created_at, updated_at,
+            required_claims, mapped_groups_only, directory_claim
         FROM identity_providers
         WHERE name = $1
         ",
@@ -181,7 +205,8 @@ pub async fn get_identity_provider(
         IdentityProviderRow,
         "
         SELECT identity_provider_id, name, display_name, issuer, client_id, sealed_secret, scopes, groups_claim,
-            create_accounts, links_directory, second_factor_contexts, enabled, from_file, created_at, updated_at
+            create_accounts, links_directory, second_factor_contexts, enabled, from_file, created_at, updated_at,
+            required_claims, mapped_groups_only, directory_claim
         FROM identity_providers
         WHERE identity_provider_id = $1
         ",
@@ -202,7 +227,8 @@ pub async fn list_identity_providers(
         IdentityProviderRow,
         "
         SELECT identity_provider_id, name, display_name, issuer, client_id, sealed_secret, scopes, groups_claim,
-            create_accounts, links_directory, second_factor_contexts, enabled, from_file, created_at, updated_at
+            create_accounts, links_directory, second_factor_contexts, enabled, from_file, created_at, updated_at,
+            required_claims, mapped_groups_only, directory_claim
         FROM identity_providers
         ORDER BY name
         ",
@@ -411,6 +437,17 @@ pub async fn insert_external_identity(
     Ok(())
 }
 
+/// Notes that the account of a user was made by a login with this account at a provider.
+pub async fn mark_made_account(conn: &mut Conn, id: ExternalIdentityId) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE external_identities SET made_account = true WHERE external_identity_id = $1",
+        id.as_uuid(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// The account of a subject, and whether its user may be used; neither can change until the transaction ends.
 pub async fn find_external_identity(
     conn: &mut Conn,
@@ -447,8 +484,14 @@ pub async fn find_external_identity(
 pub struct LinkedIdentity {
     /// Its id.
     pub id: ExternalIdentityId,
+    /// The provider.
+    pub provider_id: IdentityProviderId,
     /// Name of the provider.
     pub provider: String,
+    /// Whether the directory vouches for it.
+    pub of_directory: bool,
+    /// Whether the user's account was made by it.
+    pub made_account: bool,
     /// What people see of the provider.
     pub provider_title: String,
     /// Identifier of the person there.
@@ -463,13 +506,14 @@ pub async fn list_linked_identities(
     user: UserId,
 ) -> Result<Vec<LinkedIdentity>, DbError> {
     let rows = sqlx::query!(
-        "
-        SELECT e.external_identity_id, p.name, p.display_name, e.subject, e.linked_at
+        r#"
+        SELECT e.external_identity_id, e.identity_provider_id, p.name, p.display_name, e.subject, e.linked_at, e.made_account,
+            p.links_directory AND EXISTS (SELECT FROM scim_users d WHERE d.user_id = e.user_id) AS "of_directory!"
         FROM external_identities e
         JOIN identity_providers p USING (identity_provider_id)
         WHERE e.user_id = $1
         ORDER BY p.name
-        ",
+        "#,
         user.as_uuid(),
     )
     .fetch_all(conn)
@@ -478,7 +522,10 @@ pub async fn list_linked_identities(
         .into_iter()
         .map(|row| LinkedIdentity {
             id: ExternalIdentityId::from_uuid(row.external_identity_id),
+            provider_id: IdentityProviderId::from_uuid(row.identity_provider_id),
             provider: row.name,
+            of_directory: row.of_directory,
+            made_account: row.made_account,
             provider_title: row.display_name,
             subject: row.subject,
             linked_at: row.linked_at,
@@ -486,20 +533,12 @@ pub async fn list_linked_identities(
         .collect())
 }
 
-/// One account at a provider, and its provider.
-pub async fn find_identity_owner(
-    conn: &mut Conn,
-    id: ExternalIdentityId,
-) -> Result<Option<(UserId, IdentityProviderId)>, DbError> {
-    let row = sqlx::query!(
-        "SELECT user_id, identity_provider_id FROM external_identities WHERE external_identity_id = $1",
-        id.as_uuid(),
-    )
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.map(|row| {
-        (UserId::from_uuid(row.user_id), IdentityProviderId::from_uuid(row.identity_provider_id))
-    }))
+/// Keeps others from changing the accounts that a user has at providers until the transaction ends.
+pub async fn lock_identity_owner(conn: &mut Conn, user: UserId) -> Result<(), DbError> {
+    sqlx::query!("SELECT FROM users WHERE user_id = $1 FOR NO KEY UPDATE", user.as_uuid())
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 /// Deletes an account at a provider with its grants and sessions.
@@ -511,6 +550,29 @@ pub async fn delete_external_identity(
         .execute(conn)
         .await?;
     Ok(())
+}
+
+/// Whether an admin could log in by an enabled provider: one who has an account there, or whom a mapped group would make one.
+pub async fn has_provider_admin(conn: &mut Conn) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (
+            SELECT FROM external_identities e
+            JOIN identity_providers p USING (identity_provider_id)
+            JOIN users u USING (user_id)
+            WHERE p.enabled AND u.state = 'active' AND EXISTS (
+                SELECT FROM role_bindings b
+                WHERE b.project_id IS NULL AND b.role = 'admin' AND (b.user_id = e.user_id
+                    OR b.group_id IN (SELECT m.group_id FROM group_members m WHERE m.user_id = e.user_id)))
+        ) OR EXISTS (
+            SELECT FROM provider_group_mappings m
+            JOIN identity_providers p USING (identity_provider_id)
+            JOIN role_bindings b USING (group_id)
+            WHERE p.enabled AND b.project_id IS NULL AND b.role = 'admin'
+        ) AS "found!"
+        "#,
+    );
+    Ok(found.fetch_one(conn).await?)
 }
 
 /// Whether a user has a password here.

@@ -4,8 +4,9 @@ use cynode_core::{
     accounts::LoginMethod,
     ids::{ExternalIdentityId, IdentityProviderId, ProviderGrantId, SessionId, UserId},
     paging::PageRequest,
+    settings::registry::DISABLE_LOCAL_LOGIN_SETTING,
 };
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
 use crate::{Conn, DbError};
@@ -88,7 +89,8 @@ pub async fn clear_confirmation(
     Ok(())
 }
 
-/// The users whom only this provider vouches for: they have no password, no account at another provider, and are in no directory.
+/// The users whom only this provider vouches for: they have no password that works, no account at another provider, and are in no
+/// directory.
 pub async fn list_dependent_users(
     conn: &mut Conn,
     provider: IdentityProviderId,
@@ -97,13 +99,15 @@ pub async fn list_dependent_users(
         "
         SELECT e.user_id FROM external_identities e
         WHERE e.identity_provider_id = $1
-          AND NOT EXISTS (SELECT FROM password_credentials p WHERE p.user_id = e.user_id)
+          AND (NOT EXISTS (SELECT FROM password_credentials p WHERE p.user_id = e.user_id)
+            OR EXISTS (SELECT FROM system_settings s WHERE s.key = $2 AND s.value = 'true'))
           AND NOT EXISTS (SELECT FROM scim_users d WHERE d.user_id = e.user_id)
           AND NOT EXISTS (SELECT FROM external_identities o
               WHERE o.user_id = e.user_id AND o.identity_provider_id <> e.identity_provider_id)
         ORDER BY e.user_id
         ",
         provider.as_uuid(),
+        DISABLE_LOCAL_LOGIN_SETTING,
     );
     let users = users.fetch_all(conn).await?;
     Ok(users.into_iter().map(UserId::from_uuid).collect())
@@ -176,18 +180,25 @@ pub async fn find_session_origin(
     .transpose()
 }
 
-/// When a session was started. `None` if it has ended.
+/// When and how a session was started. `None` if it has ended.
 pub async fn find_session_start(
     conn: &mut Conn,
     session: SessionId,
     now: OffsetDateTime,
-) -> Result<Option<OffsetDateTime>, DbError> {
-    let started = sqlx::query_scalar!(
-        "SELECT created_at FROM user_sessions WHERE session_id = $1 AND ended_at IS NULL AND expires_at > $2",
+) -> Result<Option<(OffsetDateTime, Option<LoginMethod>)>, DbError> {
+    let row = sqlx::query!(
+        "
+        SELECT created_at, login_method FROM user_sessions
+        WHERE session_id = $1 AND ended_at IS NULL AND expires_at > $2
+        ",
         session.as_uuid(),
         now,
     );
-    Ok(started.fetch_optional(conn).await?)
+    let row = row.fetch_optional(conn).await?;
+    row.map(|row| {
+        Ok((row.created_at, row.login_method.map(|name| parse_method(&name)).transpose()?))
+    })
+    .transpose()
 }
 
 fn parse_method(name: &str) -> Result<LoginMethod, DbError> {
@@ -254,53 +265,73 @@ async fn find_grant_of_session(
     Ok(found.fetch_optional(conn).await?)
 }
 
-/// The grant of the owner of an API key that is confirmed for longest, if the key could be used.
-async fn find_grant_of_key(
+/// The owner of an API key, if the key could be used.
+async fn find_key_owner(
     conn: &mut Conn,
     token_hashes: &[[u8; 32]],
+    now: OffsetDateTime,
+) -> Result<Option<UserId>, DbError> {
+    let owner = sqlx::query_scalar!(
+        "
+        SELECT user_id FROM api_keys
+        WHERE token_hash = ANY ($1) AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)
+        ",
+        token_hashes as &[[u8; 32]],
+        now,
+    );
+    Ok(owner.fetch_optional(conn).await?.map(UserId::from_uuid))
+}
+
+/// The grant of a user that is confirmed for longest.
+async fn find_grant_of_user(
+    conn: &mut Conn,
+    user: UserId,
     now: OffsetDateTime,
 ) -> Result<Option<FoundGrant>, DbError> {
     let found = sqlx::query_as!(
         FoundGrant,
         r#"
         SELECT g.provider_grant_id, g.valid_until > $2 AS "confirmed!"
-        FROM api_keys k
-        JOIN users u USING (user_id)
+        FROM users u
         JOIN external_identities e USING (user_id)
         JOIN provider_grants g USING (external_identity_id)
-        WHERE k.token_hash = ANY ($1) AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)
-          AND u.state = 'active' AND g.ended_at IS NULL
+        WHERE u.user_id = $1 AND u.state = 'active' AND g.ended_at IS NULL
         ORDER BY g.valid_until DESC, g.provider_grant_id
         LIMIT 1
         "#,
-        token_hashes as &[[u8; 32]],
+        user.as_uuid(),
         now,
     );
     Ok(found.fetch_optional(conn).await?)
 }
 
-/// The credential whose grant is checked.
+/// Whose grant is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrantCredential {
-    /// A session, which hangs on one grant.
-    Session,
-    /// An API key, for which any grant of its owner counts.
-    ApiKey,
+pub enum GrantCredential<'a> {
+    /// That of a session, which hangs on one grant. Its token is stored under one of these hashes.
+    Session(&'a [[u8; 32]]),
+    /// Any of the owner of an API key. Its token is stored under one of these hashes.
+    ApiKey(&'a [[u8; 32]]),
+    /// Any of a user.
+    User(UserId),
 }
 
-/// Claims the check of the grant behind a token that is stored under one of these hashes. Of several callers one has to check. `None` if
-/// there is no such token that could be used, or no grant behind it.
+/// Claims the check of a grant that is not confirmed at `now`. Of several callers one has to check, until the claim is `claim` old by the
+/// clock of the database. `None` if the credential could not be used, or if there is no grant behind it.
 #[tracing::instrument(name = "db.provider_grants.claim_grant_check", skip_all)]
 pub async fn claim_grant_check(
     conn: &mut Conn,
-    credential: GrantCredential,
-    token_hashes: &[[u8; 32]],
+    credential: GrantCredential<'_>,
     now: OffsetDateTime,
-    claimed_until: OffsetDateTime,
+    claim: Duration,
 ) -> Result<Option<GrantCheckState>, DbError> {
     let found = match credential {
-        GrantCredential::Session => find_grant_of_session(conn, token_hashes, now).await?,
-        GrantCredential::ApiKey => find_grant_of_key(conn, token_hashes, now).await?,
+        GrantCredential::Session(hashes) => find_grant_of_session(conn, hashes, now).await?,
+        GrantCredential::ApiKey(hashes) => match find_key_owner(conn, hashes, now).await? {
+            Some(owner) => find_grant_of_user(conn, owner, now).await?,
+            None => None,
+        },
+        GrantCredential::User(user) => find_grant_of_user(conn, user, now).await?,
     };
     let Some(found) = found else { return Ok(None) };
     if found.confirmed {
@@ -309,16 +340,17 @@ pub async fn claim_grant_check(
     let row = sqlx::query!(
         "
         UPDATE provider_grants g
-        SET claimed_until = $3, check_number = g.check_number + 1
+        SET claimed_until = clock_timestamp() + interval '1 second' * $3::bigint, check_number = g.check_number + 1
         FROM external_identities e
         WHERE g.provider_grant_id = $1 AND e.external_identity_id = g.external_identity_id
-          AND g.ended_at IS NULL AND g.valid_until <= $2 AND (g.claimed_until IS NULL OR g.claimed_until <= $2)
+          AND g.ended_at IS NULL AND g.valid_until <= $2
+          AND (g.claimed_until IS NULL OR g.claimed_until <= clock_timestamp())
         RETURNING g.check_number, g.sealed_tokens, g.confirmed_at, g.unreachable_since,
             e.identity_provider_id, e.subject, e.user_id
         ",
         found.provider_grant_id,
         now,
-        claimed_until,
+        claim.whole_seconds(),
     )
     .fetch_optional(conn)
     .await?;
@@ -334,6 +366,58 @@ pub async fn claim_grant_check(
             unreachable_since: row.unreachable_since,
         })
     })))
+}
+
+/// The users in whose name something acts by itself, and whose last confirmation is over at `now`: they have agent tokens, schedules or
+/// notification channels.
+#[tracing::instrument(name = "db.provider_grants.list_users_to_confirm", skip_all)]
+pub async fn list_users_to_confirm(
+    conn: &mut Conn,
+    now: OffsetDateTime,
+    limit: i64,
+) -> Result<Vec<UserId>, DbError> {
+    let users = sqlx::query_scalar!(
+        "
+        SELECT e.user_id
+        FROM provider_grants g
+        JOIN external_identities e USING (external_identity_id)
+        JOIN users u USING (user_id)
+        WHERE g.ended_at IS NULL AND g.valid_until <= $1 AND u.state = 'active'
+          AND (EXISTS (SELECT FROM agent_tokens t
+                WHERE t.user_id = e.user_id AND t.revoked_at IS NULL AND t.expires_at > $1)
+            OR EXISTS (SELECT FROM schedules s WHERE s.acts_for = e.user_id AND s.enabled)
+            OR EXISTS (SELECT FROM notification_channels c WHERE c.user_id = e.user_id AND c.enabled))
+          AND NOT EXISTS (SELECT FROM external_identities o JOIN provider_grants h USING (external_identity_id)
+                WHERE o.user_id = e.user_id AND h.ended_at IS NULL AND h.valid_until > $1)
+        GROUP BY e.user_id
+        ORDER BY min(g.valid_until), e.user_id
+        LIMIT $2
+        ",
+        now,
+        limit,
+    );
+    Ok(users.fetch_all(conn).await?.into_iter().map(UserId::from_uuid).collect())
+}
+
+/// Stores the tokens that a provider has just issued, before anything else is asked. `false` if this check was superseded or the grant has
+/// ended.
+pub async fn store_grant_tokens(
+    conn: &mut Conn,
+    grant: &DueGrant,
+    sealed_tokens: &[u8],
+) -> Result<bool, DbError> {
+    let done = sqlx::query!(
+        "
+        UPDATE provider_grants SET sealed_tokens = $3
+        WHERE provider_grant_id = $1 AND check_number = $2 AND ended_at IS NULL
+        ",
+        grant.id.as_uuid(),
+        grant.check_number,
+        sealed_tokens,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
 }
 
 /// Stores that the provider confirmed a grant. `false` if this check was superseded or the grant has ended.
@@ -666,8 +750,8 @@ pub async fn find_session_owner(
     Ok(owner.map(UserId::from_uuid))
 }
 
-/// Removes grants without a session that were made before then, up to a number of them. Gives how many. The newest grant of a person with
-/// API keys stays: with it the provider is asked whether the keys still work.
+/// Removes grants without a session that were made before then, up to a number of them. Gives how many. The newest grant of a person stays
+/// for whom something acts, such as an API key or a schedule: with it the provider is asked whether that still works.
 #[tracing::instrument(name = "db.provider_grants.prune_grants", skip_all)]
 pub async fn prune_grants(
     conn: &mut Conn,
@@ -687,7 +771,13 @@ pub async fn prune_grants(
                       AND (n.confirmed_at, n.provider_grant_id) > (g.confirmed_at, g.provider_grant_id))
                 OR NOT EXISTS (SELECT FROM external_identities e JOIN api_keys k USING (user_id)
                     WHERE e.external_identity_id = g.external_identity_id AND k.revoked_at IS NULL
-                      AND (k.expires_at IS NULL OR k.expires_at > $1)))
+                      AND (k.expires_at IS NULL OR k.expires_at > $1))
+                  AND NOT EXISTS (SELECT FROM external_identities e JOIN agent_tokens t USING (user_id)
+                    WHERE e.external_identity_id = g.external_identity_id AND t.revoked_at IS NULL AND t.expires_at > $1)
+                  AND NOT EXISTS (SELECT FROM external_identities e JOIN schedules s ON s.acts_for = e.user_id
+                    WHERE e.external_identity_id = g.external_identity_id AND s.enabled)
+                  AND NOT EXISTS (SELECT FROM external_identities e JOIN notification_channels c USING (user_id)
+                    WHERE e.external_identity_id = g.external_identity_id AND c.enabled))
             LIMIT $2
         ))
         ",

@@ -315,6 +315,15 @@ pub async fn lock_scim_user(
     .transpose()
 }
 
+/// Whether the directory disabled an account, and not an admin.
+pub async fn is_disabled_by_directory(conn: &mut Conn, user: UserId) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        "SELECT disabled_by_directory FROM users WHERE user_id = $1",
+        user.as_uuid(),
+    );
+    Ok(found.fetch_one(conn).await?)
+}
+
 /// Puts an account under the directory.
 pub async fn insert_scim_user(
     conn: &mut Conn,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use cynode_core::{
     agents::AgentRole,
-    ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
+    ids::{AgentTokenId, JobId, NodeId, ProjectId, RunId, TaskId, UserId},
     paging::PageRequest,
     roles::UserRole,
+    settings::registry::DEFAULT_KEY_CONFIRMATION_HOURS,
     workflow::handoffs::HandoffKind,
 };
 use cynode_policy::{
@@ -18,7 +19,7 @@ use uuid::Uuid;
 
 use crate::{
     Conn, DbError,
-    identity::authentication::strongest_role,
+    identity::authentication::{CHECK_TOLERANCE, strongest_role},
     platform::{error::corrupt_column, keyring::TokenHash},
 };
 
@@ -59,6 +60,8 @@ pub struct AgentTokenLookup {
     pub person: Option<UserRole>,
     /// The models that the token opens.
     pub models: Vec<String>,
+    /// The node that its job runs on.
+    pub node: Option<NodeId>,
 }
 
 struct AgentTokenRow {
@@ -170,6 +173,9 @@ pub async fn find_agent_tokens(
             agent_handoff_kind(t.handoff_id) AS "handoff_kind?",
             u.state = 'active' AS "active!",
             j.ended_at IS NOT NULL AS "over!",
+            j.node_id AS "node_id?",
+            CASE WHEN (SELECT count(*) FROM external_identities e WHERE e.user_id = t.user_id) > 0
+                THEN provider_word(t.user_id, $2, $3) END AS "word?",
             ARRAY(
                 SELECT p.role FROM project_members p WHERE p.project_id = t.project_id AND p.user_id = t.user_id
                 UNION ALL
@@ -188,6 +194,8 @@ pub async fn find_agent_tokens(
         LEFT JOIN jobs j ON j.job_id = t.job_id
         "#,
         hashes as &[[u8; 32]],
+        now - CHECK_TOLERANCE,
+        DEFAULT_KEY_CONFIRMATION_HOURS,
     )
     .fetch_all(conn)
     .await?;
@@ -198,8 +206,15 @@ pub async fn find_agent_tokens(
             // An agent can do no more than the person it works for, who may have left the project or may only read there.
             let person = strongest_role(&row.roles)?;
             let role = strongest_role(&row.own)?.max(person);
+            // A token that the person gave out needs somebody who vouches for them now. The work of a task goes on while an identity provider
+            // cannot be asked, and ends when it says no.
+            let vouched = match row.word.as_deref() {
+                None | Some("unneeded" | "confirmed") => true,
+                Some("refused") => false,
+                Some(_) => row.issued_by.is_none(),
+            };
             // Nor can it do anything once its job has ended, whoever ended it.
-            let stands = row.active && !row.over && role.is_some();
+            let stands = row.active && vouched && !row.over && role.is_some();
             let state = if row.revoked_at.is_some() || !stands {
                 TokenState::Revoked
             } else if row.expires_at <= now {
@@ -226,7 +241,8 @@ pub async fn find_agent_tokens(
                 revoked_at: row.revoked_at,
             })?;
             let agent = AgentIdentity { operates: role >= Some(UserRole::Operator), ..token.agent };
-            Ok((hash, AgentTokenLookup { agent, state, person, models: token.models }))
+            let node = row.node_id.map(NodeId::from_uuid);
+            Ok((hash, AgentTokenLookup { agent, state, person, models: token.models, node }))
         })
         .collect()
 }

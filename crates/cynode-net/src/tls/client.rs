@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
+        Resumption,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_cert_signed_by_trust_anchor, verify_server_name,
     },
@@ -113,6 +114,10 @@ impl ClientTls {
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![HTTP1_PROTOCOL.to_vec()];
+        if self.identity.is_some() {
+            // A session that is resumed shows the certificate of its beginning, which may have been renewed since.
+            config.resumption = Resumption::disabled();
+        }
         Ok(config)
     }
 }

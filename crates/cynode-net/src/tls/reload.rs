@@ -64,6 +64,8 @@ pub struct ReloadableKey {
 struct FileState {
     /// The files that were looked at last, whether they could be used or not.
     seen: FileStamps,
+    /// Whether they could not be used then, and may be later: they were not valid yet, or could not be read.
+    retries: bool,
     checked: Instant,
 }
 
@@ -92,7 +94,7 @@ impl ReloadableKey {
     ) -> Result<Self, TlsError> {
         let seen = read_stamps(&certificate, &key);
         let loaded = load_key(&certificate, &key, now)?;
-        let state = Mutex::new(FileState { seen, checked: Instant::now() });
+        let state = Mutex::new(FileState { seen, retries: false, checked: Instant::now() });
         Ok(Self { certificate, key, current: ArcSwap::from_pointee(loaded), state })
     }
 
@@ -126,7 +128,8 @@ impl ReloadableKey {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = read_stamps(&self.certificate, &self.key);
         state.checked = Instant::now();
-        if seen == state.seen && !force {
+        let is_same = seen == state.seen && !force;
+        if is_same && !state.retries {
             return ReloadOutcome::Unchanged;
         }
         state.seen = seen;
@@ -134,10 +137,15 @@ impl ReloadableKey {
             .and_then(|loaded| facts_of(&loaded).map(|facts| (loaded, facts)));
         match loaded {
             Ok((loaded, facts)) => {
+                state.retries = false;
                 self.current.store(Arc::new(loaded));
                 ReloadOutcome::Reloaded(Box::new(facts))
             }
-            Err(error) => ReloadOutcome::Refused(error),
+            Err(error) => {
+                state.retries = matches!(error, TlsError::File { .. } | TlsError::NotValidNow(_));
+                // It was reported when it was tried first.
+                if is_same { ReloadOutcome::Unchanged } else { ReloadOutcome::Refused(error) }
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::{
     RootCertStore, ServerConfig,
     pki_types::CertificateDer,
-    server::{ResolvesServerCert, WebPkiClientVerifier},
+    server::{NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier},
 };
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -46,6 +46,7 @@ impl ServerTls {
         let provider = crypto_provider();
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()?;
+        let asks_clients = matches!(clients, ClientAuthentication::Optional(_));
         let builder = match clients {
             ClientAuthentication::None => builder.with_no_client_auth(),
             ClientAuthentication::Optional(authorities) => {
@@ -63,6 +64,11 @@ impl ServerTls {
         };
         let mut config = builder.with_cert_resolver(resolver);
         config.alpn_protocols = vec![HTTP1_PROTOCOL.to_vec(), ACME_PROTOCOL.to_vec()];
+        if asks_clients {
+            // A session that is resumed has the client certificate of its beginning, which may have been renewed or revoked since.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)) })
     }
 

@@ -24,6 +24,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::Service;
 
 use super::*;
 use crate::server::{LimitedServer, PacedBody, ServerOptions};
@@ -116,12 +117,29 @@ struct RunningServer {
 
 impl RunningServer {
     async fn start(key: Arc<ReloadableKey>, clients: ClientAuthentication) -> Self {
+        Self::start_service(key, clients, tower::service_fn(name_client)).await
+    }
+
+    async fn start_service<S>(
+        key: Arc<ReloadableKey>,
+        clients: ClientAuthentication,
+        service: S,
+    ) -> Self
+    where
+        S: Service<
+                Request<PacedBody>,
+                Response = Response<Full<Bytes>>,
+                Error = Infallible,
+                Future: Send,
+            > + Clone
+            + Send
+            + 'static,
+    {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let tls = ServerTls::new(key, clients).unwrap();
         let (server, until) = (LimitedServer::new(ServerOptions::default()), stop.clone());
-        let service = tower::service_fn(name_client);
         tasks.spawn(async move {
             server.serve_tls_listener(listener, Some(tls), service, until).await;
         });
@@ -143,6 +161,14 @@ impl RunningServer {
         self.tasks.close();
         self.tasks.wait().await;
     }
+}
+
+/// Answers with the serial of the client's certificate, and ends the connection.
+async fn show_serial(request: Request<PacedBody>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let certificate = request.extensions().get::<PeerCertificate>();
+    let serial = certificate.map(|certificate| certificate.facts().serial.clone());
+    let response = Response::builder().header("connection", "close");
+    Ok(response.body(Full::from(serial.unwrap_or_default())).unwrap())
 }
 
 async fn name_client(request: Request<PacedBody>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -247,6 +273,57 @@ async fn a_certificate_is_exchanged_under_load_and_no_request_fails() {
 }
 
 #[tokio::test]
+async fn a_client_shows_its_renewed_certificate_on_its_next_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::new();
+    let key = load(own.issue(&dir, "server", &SERVER));
+    let clients = ClientAuthentication::Optional(vec![own.der.clone()]);
+    let service = tower::service_fn(show_serial);
+    let server = RunningServer::start_service(key, clients, service).await;
+    let wanted = Wanted { name: "node", uri: Some("cynode:node:7"), ends_in_days: 30 };
+    let identity = load(own.issue(&dir, "node", &wanted));
+    let first = identity.facts().unwrap().serial;
+    let tls = ClientTls::trust_pin(own.pin()).with_identity(identity.clone());
+    let client = server.client(&tls);
+    let url = format!("https://{NAME}:{}/", server.address.port());
+    let ask = async || client.get(&url).send().await.unwrap().text().await.unwrap();
+    assert_eq!([ask().await, ask().await], [first.clone(), first.clone()]);
+    own.issue(&dir, "node", &wanted);
+    assert!(matches!(identity.reload_if_changed(now()), ReloadOutcome::Reloaded(_)));
+    let renewed = identity.facts().unwrap().serial;
+    assert_ne!(renewed, first);
+    assert_eq!(ask().await, renewed);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_certificates_resumes_no_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::new();
+    let key = load(own.issue(&dir, "server", &SERVER));
+    let config = async |clients| {
+        let server = RunningServer::start(key.clone(), clients).await;
+        let tls = Arc::new(ClientTls::trust_pin(own.pin()).to_config().unwrap());
+        let mut kinds = Vec::new();
+        for _ in 0..2 {
+            let stream = TcpStream::connect(server.address).await.unwrap();
+            let connector = tokio_rustls::TlsConnector::from(tls.clone());
+            let mut stream = connector.connect(NAME.try_into().unwrap(), stream).await.unwrap();
+            let request = format!("GET / HTTP/1.1\r\nhost: {NAME}\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+            kinds.push(stream.get_ref().1.handshake_kind().unwrap());
+        }
+        server.end().await;
+        kinds
+    };
+    use rustls::HandshakeKind::{Full, Resumed};
+    assert_eq!(config(ClientAuthentication::None).await, [Full, Resumed]);
+    let asked = ClientAuthentication::Optional(vec![own.der.clone()]);
+    assert_eq!(config(asked).await, [Full, Full]);
+}
+
+#[tokio::test]
 async fn clear_text_to_an_encrypted_port_gets_no_answer() {
     let dir = tempfile::tempdir().unwrap();
     let own = Authority::new();
@@ -282,6 +359,23 @@ fn files_that_do_not_fit_are_refused_once_and_the_certificate_before_them_stays(
     let expired = key.reload_if_changed(now());
     assert!(matches!(expired, ReloadOutcome::Refused(TlsError::NotValidNow(_))), "{expired:?}");
     assert_eq!(key.facts().unwrap().serial, facts.serial);
+}
+
+#[test]
+fn a_certificate_that_was_not_valid_yet_is_used_once_it_is_and_reported_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::new();
+    let key = load(own.issue(&dir, "server", &SERVER));
+    let first = key.facts().unwrap().serial;
+    own.issue(&dir, "server", &SERVER);
+    // A clock that goes wrong by a year.
+    let early = now() - time::Duration::days(365);
+    let refused = key.reload_if_changed(early);
+    assert!(matches!(refused, ReloadOutcome::Refused(TlsError::NotValidNow(_))), "{refused:?}");
+    assert!(matches!(key.reload_if_changed(early), ReloadOutcome::Unchanged));
+    assert_eq!(key.facts().unwrap().serial, first);
+    assert!(matches!(key.reload_if_changed(now()), ReloadOutcome::Reloaded(_)));
+    assert_ne!(key.facts().unwrap().serial, first);
 }
 
 #[test]

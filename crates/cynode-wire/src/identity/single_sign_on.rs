@@ -1,5 +1,7 @@
 //! Single sign-on on the wire: identity providers, linked accounts, sessions, and logins of devices.
 
+use std::collections::BTreeMap;
+
 use cynode_core::{
     accounts::LoginMethod,
     ids::{ExternalIdentityId, GroupId, IdentityProviderId, SessionId},
@@ -39,10 +41,20 @@ pub struct SetIdentityProvider {
     /// those of its groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create_accounts: Option<bool>,
-    /// Whether accounts that the directory made by SCIM log in by it: its subject is their `externalId`. `false` by default. Only
+    /// Whether of people without an account only members of a mapped group get one; `false` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapped_groups_only: Option<bool>,
+    /// Claims that a person must have to log in, each with one of the values; none by default. A provider of many companies needs one, such
+    /// as `hd` or `tid`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required_claims: Option<BTreeMap<String, Vec<String>>>,
+    /// Whether accounts that the directory made by SCIM log in by it: a claim of theirs is their `externalId`. `false` by default. Only
     /// the provider of the directory's own company may say who its people are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links_directory: Option<bool>,
+    /// The claim that is the `externalId` of an account of the directory; `sub` by default. It cannot be changed later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory_claim: Option<String>,
     /// Values of the claim `acr` that say that the person has shown a second factor; none by default. `mfa`, `otp` or `hwk` in the
     /// claim `amr` always says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,8 +103,14 @@ pub struct IdentityProviderView {
     pub groups_claim: String,
     /// Whether a person without an account gets one at the first login.
     pub create_accounts: bool,
+    /// Whether of people without an account only members of a mapped group get one.
+    pub mapped_groups_only: bool,
+    /// Claims that a person must have to log in, each with one of the values.
+    pub required_claims: BTreeMap<String, Vec<String>>,
     /// Whether accounts that the directory made by SCIM log in by it.
     pub links_directory: bool,
+    /// The claim that is the `externalId` of an account of the directory.
+    pub directory_claim: String,
     /// Values of the claim `acr` that say that the person has shown a second factor.
     pub second_factor_contexts: Vec<String>,
     /// Whether people can log in by it.
@@ -190,7 +208,7 @@ pub struct LinkStarted {
     pub authorization_url: String,
 }
 
-/// An account of yours at an identity provider.
+/// An account of a person at an identity provider.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct IdentityView {
     /// Its id.
@@ -200,14 +218,14 @@ pub struct IdentityView {
     pub provider: String,
     /// What people see of the provider.
     pub provider_title: String,
-    /// Your identifier there.
+    /// The identifier of the person there.
     pub subject: String,
     /// When it was linked.
     #[serde(with = "time::serde::rfc3339")]
     pub linked_at: OffsetDateTime,
 }
 
-/// Your accounts at identity providers.
+/// The accounts of a person at identity providers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct IdentityList {
     /// The accounts, by provider.

@@ -8,6 +8,7 @@ use cynode_app::{
     App, AppEnvironment,
     background::{key_rotation, maintenance, reconciler},
     delivery::{environments, forges},
+    identity::provider_grants,
     platform::{certificates::TlsParts, wakeups},
     tools::audit,
     workflow::schedules,
@@ -143,6 +144,7 @@ pub(crate) async fn serve_requests(
     tasks.spawn(audit::run_privileged_chain(app.clone(), stop.clone()));
     tasks.spawn(audit::sinks::run_audit_export(app.clone(), stop.clone()));
     tasks.spawn(maintenance::run_maintenance(app.clone(), stop.clone()));
+    tasks.spawn(provider_grants::run_grant_checks(app.clone(), stop.clone()));
     tasks.spawn(run_metrics_upkeep(metrics.clone(), stop.clone()));
     let engine = engine.map(|engine| Arc::new(engine) as Arc<dyn reconciler::WorkflowEngine>);
     let app = match &engine {

@@ -1,5 +1,7 @@
 //! `cynork identity-provider`: identity providers, by which people log in.
 
+use std::collections::BTreeMap;
+
 use clap::{Args, Subcommand};
 use cynode_wire::identity::single_sign_on::{
     DiscoveryView, IdentityProviderList, IdentityProviderView,
@@ -68,9 +70,19 @@ pub(crate) struct IdentityProviderSetArgs {
     /// Whether a person without an account gets one at the first login.
     #[arg(long, value_name = "BOOL")]
     create_accounts: Option<bool>,
-    /// Whether accounts that the directory made by SCIM log in by it: its subject is their external id.
+    /// Whether of people without an account only members of a mapped group get one.
+    #[arg(long, value_name = "BOOL")]
+    mapped_groups_only: Option<bool>,
+    /// Claim that a person must have to log in, with a value; may be repeated, and replaces all earlier ones. One of the values of a claim is
+    /// enough.
+    #[arg(long, value_name = "CLAIM=VALUE")]
+    require_claim: Vec<String>,
+    /// Whether accounts that the directory made by SCIM log in by it: a claim of theirs is their external id.
     #[arg(long, value_name = "BOOL")]
     links_directory: Option<bool>,
+    /// Claim that is the external id of an account of the directory; `sub` by default. It cannot be changed later.
+    #[arg(long, value_name = "CLAIM")]
+    directory_claim: Option<String>,
     /// Value of the claim `acr` that says that the person has shown a second factor; may be repeated, and replaces all earlier ones.
     #[arg(long, value_name = "ACR")]
     second_factor_context: Vec<String>,
@@ -157,6 +169,7 @@ impl IdentityProviderSetArgs {
             None
         };
         let mappings = self.resolve_mappings(context).await?;
+        let required_claims = self.collect_required_claims()?;
         let (title, issuer, client_id) = match &known {
             Some(it) => (
                 Some(it.display_name.to_string()),
@@ -173,7 +186,10 @@ impl IdentityProviderSetArgs {
             "scopes": (!self.scope.is_empty()).then_some(&self.scope),
             "groups_claim": self.groups_claim,
             "create_accounts": self.create_accounts,
+            "mapped_groups_only": self.mapped_groups_only,
+            "required_claims": required_claims,
             "links_directory": self.links_directory,
+            "directory_claim": self.directory_claim,
             "second_factor_contexts":
                 (!self.second_factor_context.is_empty()).then_some(&self.second_factor_context),
             "enabled": self.enabled,
@@ -191,6 +207,19 @@ impl IdentityProviderSetArgs {
             )
         };
         context.show_outcome(&call, |it: &IdentityProviderView| it.name.clone(), sentence).await
+    }
+
+    /// Returns the required claims for the request, or none when there are none to set.
+    fn collect_required_claims(&self) -> Result<Option<BTreeMap<String, Vec<String>>>> {
+        let mut claims: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for text in &self.require_claim {
+            let Some((name, value)) = text.split_once('=') else {
+                return Err(CliError::new(CliErrorKind::Usage, format!("`{text}` names no value"))
+                    .with_fix("write it like --require-claim hd=example.com"));
+            };
+            claims.entry(name.to_owned()).or_default().push(value.to_owned());
+        }
+        Ok((!claims.is_empty()).then_some(claims))
     }
 
     /// Returns the mappings for the request, or none when there are none to set.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cynode_core::{accounts::CallerCredential, ids::AgentTokenId, roles::UserRole};
+use cynode_core::{ids::AgentTokenId, roles::UserRole};
 use cynode_db::{
     identity::authentication,
     tools::{agent_tokens, audit::AuditRow},
@@ -79,9 +79,7 @@ pub async fn explain_call(
 async fn limit_to_user_role(ctx: &mut Ctx, agent: AgentIdentity) -> Result<AgentIdentity, Error> {
     let (Some(user), Some(project)) = (agent.user, agent.project) else { return Ok(agent) };
     let own = authentication::project_role(ctx.conn(), user, project).await?;
-    let credential = CallerCredential::Agent(agent.token);
-    let person = authentication::find_caller_on_behalf(ctx.conn(), user, credential).await?;
-    let role = own.max(person.and_then(|person| person.role));
+    let role = own.max(authentication::find_person_role(ctx.conn(), user).await?);
     Ok(AgentIdentity { operates: role >= Some(UserRole::Operator), ..agent })
 }
 

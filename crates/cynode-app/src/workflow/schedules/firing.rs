@@ -13,7 +13,6 @@ use cynode_core::{
     workflow::handoffs::HandoffRequest,
 };
 use cynode_db::{
-    identity::authentication,
     platform::backup,
     workflow::schedules::{self, DueSchedule, FiringOutcome, NewFiring},
 };
@@ -108,10 +107,8 @@ pub async fn fire_due_schedules(app: &App) -> Result<usize, Error> {
 /// Fires a schedule in the name of its user. Returns `false` when another process fired it or it has changed
 /// meanwhile.
 async fn fire_schedule(app: &App, due: DueSchedule) -> Result<bool, Error> {
-    let mut conn = app.conn().await?;
     let credential = CallerCredential::Schedule(due.id);
-    let caller = authentication::find_caller_on_behalf(&mut conn, due.acts_for, credential).await?;
-    drop(conn);
+    let caller = app.find_caller_on_behalf(due.acts_for, credential).await?;
     let request =
         OperationRequest { caller, trace: app.environment().new_trace_id(), attempt: None };
     match attempt_firing(app, &request, due).await {
