@@ -10,7 +10,9 @@ use std::{
 
 use anyhow::{Context, ensure};
 use cynode_app::{
-    App, AppEnvironment, LifetimePolicy, platform::keys::InstallationKeys, tools::audit,
+    App, AppEnvironment, LifetimePolicy,
+    platform::keys::InstallationKeys,
+    tools::audit::{self, VerificationScope},
 };
 use cynode_core::ids::ProjectId;
 use cynode_db::platform::backup::{self, FencedCounts, ProjectCommits};
@@ -105,7 +107,10 @@ async fn find_problems(
     if !restored.manifest.is_signed_by(&public_keys_of(keys)) {
         problems.push("the master key is not that of the installation that signed".to_owned());
     }
-    match audit::verify_audit_log(&app, &keys.public_keys()).await {
+    // Records that had no signed head yet when the backup was taken get none in it.
+    let as_of = Some(restored.manifest.taken_at);
+    let scope = VerificationScope { as_of, ..VerificationScope::default() };
+    match audit::verify_audit_log_within(&app, &keys.public_keys(), &scope).await {
         Ok(report) => {
             let found = report.problems.into_iter().map(|problem| format!("audit log: {problem}"));
             problems.extend(found);
