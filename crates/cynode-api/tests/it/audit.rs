@@ -242,7 +242,7 @@ async fn a_login_is_exported_with_its_user_and_its_address() {
     audit::chain_privileged_events(&app.app).await.unwrap();
     sinks::export_once(&app.app, &sinks::AuditExporter::new().unwrap()).await.unwrap();
     let messages = hook.messages();
-    let events = messages.iter().flat_map(|it| it.body["data"]["events"].as_array().unwrap());
+    let mut events = messages.iter().flat_map(|it| it.body["data"]["events"].as_array().unwrap());
     let login = events.rfind(|event| event["class_uid"] == 3002).unwrap();
     assert_eq!(login["user"]["uid"].as_str(), uuid_of(&user["id"]).as_deref());
     assert_eq!(login["src_endpoint"], json!({ "ip": "127.0.0.1" }));

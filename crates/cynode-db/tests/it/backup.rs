@@ -177,7 +177,7 @@ async fn the_last_backup_is_the_newest_and_its_verification_is_kept() {
         ..record(1, 2)
     };
     backup::record_backup(&mut conn, &verified).await.unwrap();
-    assert_eq!(backup::list_backups(&mut conn, 1).await.unwrap(), [verified.clone()]);
+    assert_eq!(backup::list_backups(&mut conn, 1).await.unwrap(), std::slice::from_ref(&verified));
     // A copy that says less, or something earlier, takes nothing back; where it is now counts.
     let moved = "/mnt/backups/1".to_owned();
     let earlier =
@@ -186,7 +186,7 @@ async fn the_last_backup_is_the_newest_and_its_verification_is_kept() {
         backup::record_backup(&mut conn, &known).await.unwrap();
     }
     let expected = backup::BackupRecord { location: moved, ..verified };
-    assert_eq!(backup::list_backups(&mut conn, 1).await.unwrap(), [expected.clone()]);
+    assert_eq!(backup::list_backups(&mut conn, 1).await.unwrap(), std::slice::from_ref(&expected));
     backup::delete_backup_records(&mut conn, &[expected.id]).await.unwrap();
     assert_eq!(backup::list_backups(&mut conn, 9).await.unwrap(), [record(2, 1)]);
 }

@@ -26,13 +26,14 @@ fn render_keyring(it: &KeyringView, look: &ValueFormatter) -> String {
     if it.rotating {
         let rest = it.remaining;
         text.push_str("\n\na rotation is under way; ");
-        text.push_str(&match it.waiting_for.as_slice() {
+        let state = match it.waiting_for.as_slice() {
             [] => format!("{rest} secrets and tokens name an old key"),
             processes => format!(
                 "it waits for processes that have not loaded the new key: {}",
                 processes.join(", ")
             ),
-        });
+        };
+        text.push_str(&state);
     }
     text
 }
