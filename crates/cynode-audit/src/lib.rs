@@ -25,6 +25,7 @@ mod digest;
 mod encoding;
 mod entry;
 mod hex;
+mod kept_heads;
 mod keyring;
 mod open_calls;
 mod proof;
@@ -35,7 +36,7 @@ mod tree;
 mod verify;
 mod writer;
 
-pub use bundle::{VerifiedBundle, verify_bundle};
+pub use bundle::{MAX_UNPROVEN_AGE, VerifiedBundle, verify_bundle};
 pub use chain::{AuditRecord, genesis_hash};
 pub use checkpoint::{AuditCheckpoint, BadSignature};
 pub use digest::{DigestKey, KeyedDigest};
@@ -44,6 +45,7 @@ pub use entry::{
     AgentFacts, AuditEntry, BadEntry, CUT_OFF_REASON, Outcome, Phase, UnknownWord, Verdict,
     truncate_to_micros,
 };
+pub use kept_heads::{BadRegistryHead, KeptHeads, NoKeptHead};
 pub use keyring::{
     AuditSigner, BadPublicKeys, KeyIntroduction, NamedSigningKey, PublicAuditKey, PublicKeyring,
 };

@@ -1,11 +1,14 @@
 use cynode_audit::{
-    AuditCheckpoint, BadLink, BadPublicKeys, BadSignature, ChainRegistryHead, KeyIntroduction,
-    LinkCheck, MalformedBundle, MerkleTree, NamedSigningKey, NewChain, PublicAuditKey,
-    PublicKeyring, verify_bundle,
+    AuditCheckpoint, AuditRecord, BadLink, BadPublicKeys, BadSignature, ChainRegistryHead,
+    KeyIntroduction, LinkCheck, MAX_UNPROVEN_AGE, MalformedBundle, MerkleTree, NamedSigningKey,
+    NewChain, PublicAuditKey, PublicKeyring, RecordInclusionProof, VerifiedBundle, genesis_hash,
+    verify_bundle,
 };
 use ed25519_dalek::SigningKey;
 use time::{Duration, OffsetDateTime, macros::datetime};
 use uuid::Uuid;
+
+use crate::support::decision;
 
 const AT: OffsetDateTime = datetime!(2026-11-18 12:00 UTC);
 
@@ -104,6 +107,73 @@ fn a_bundle_that_is_not_whole_is_refused_and_a_foreign_head_is_a_problem() {
     assert_eq!(verify_bundle(end, &keys), Err(MalformedBundle::Line(1)));
     let twice = [bundle, end, end].join("\n");
     assert_eq!(verify_bundle(&twice, &keys), Err(MalformedBundle::Line(3)));
+}
+
+/// A bundle of three records: two under a head that was signed at `AT`, and one that follows it. Each record was written at its time.
+fn bundle_of(key: &NamedSigningKey, times: [OffsetDateTime; 3]) -> Vec<serde_json::Value> {
+    let chain = Uuid::from_u128(9);
+    let (mut tree, mut records, mut previous) =
+        (MerkleTree::new(), Vec::<AuditRecord>::new(), genesis_hash(chain));
+    for (seq, at) in (0_u64..).zip(times) {
+        let entry = cynode_audit::AuditEntry { at, ..decision(seq.into()) };
+        let record = AuditRecord::chain_entry(chain, seq, previous, entry);
+        previous = record.hash;
+        records.push(record);
+    }
+    records[..2].iter().for_each(|record| tree.push(record.hash));
+    let head = AuditCheckpoint::sign_named(chain, &tree, records[1].hash, AT, false, key);
+    let mut lines = vec![
+        serde_json::json!({ "type": "bundle", "version": 1 }),
+        serde_json::json!({ "type": "checkpoint", "checkpoint": head }),
+    ];
+    for record in records {
+        let inclusion = RecordInclusionProof::prove_record(chain, &tree, record.seq).ok();
+        let record = serde_json::to_value(record).unwrap();
+        lines.push(
+            serde_json::json!({ "type": "record", "record": record, "inclusion": inclusion }),
+        );
+    }
+    lines.push(serde_json::json!({ "type": "end", "records": 3, "proven": 2, "complete": true }));
+    lines
+}
+
+fn verified(lines: &[serde_json::Value], key: &NamedSigningKey) -> VerifiedBundle {
+    let text: Vec<_> = lines.iter().map(ToString::to_string).collect();
+    let keys = PublicKeyring::new(vec![public(key, None)]);
+    verify_bundle(&text.join("\n"), &keys).unwrap()
+}
+
+#[test]
+fn a_record_without_a_proof_counts_as_unproven_unless_it_is_younger_than_the_heads() {
+    let key = named(1);
+    let counts = |found: &VerifiedBundle| (found.proven, found.recent, found.unproven());
+    let second = Duration::seconds(1);
+    let lines = bundle_of(&key, [AT - second, AT, AT + second]);
+    let found = verified(&lines, &key);
+    assert_eq!((counts(&found), found.problems), ((2, 1, 0), Vec::new()));
+    // The record behind the head is as old as a head must be.
+    let old = bundle_of(&key, [AT - second, AT, AT - MAX_UNPROVEN_AGE]);
+    assert_eq!(counts(&verified(&old, &key)), (2, 0, 1));
+
+    // A record is changed, its hash computed anew, its proof left out, and the last line says so.
+    let mut forged = lines.clone();
+    let mut record: AuditRecord = serde_json::from_value(forged[3]["record"].clone()).unwrap();
+    record.entry.reason = "another".to_owned();
+    let record = AuditRecord::chain_entry(record.chain, record.seq, record.prev, record.entry);
+    forged[3] = serde_json::json!({ "type": "record", "record": record });
+    forged[5]["proven"] = 1.into();
+    let found = verified(&forged, &key);
+    assert_eq!((counts(&found), found.problems), ((1, 1, 1), Vec::new()));
+
+    // Without any head, no record is young.
+    let mut headless = lines;
+    headless.remove(1);
+    for line in &mut headless[1..4] {
+        line["inclusion"] = serde_json::Value::Null;
+    }
+    headless[4]["proven"] = 0.into();
+    let found = verified(&headless, &key);
+    assert_eq!((counts(&found), found.problems), ((0, 0, 3), Vec::new()));
 }
 
 #[test]
