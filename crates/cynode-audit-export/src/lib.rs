@@ -10,7 +10,7 @@ mod ocsf;
 mod syslog;
 mod webhook;
 
-use std::time::Duration;
+use std::{collections::HashMap, net::IpAddr, time::Duration};
 
 use cynode_audit::{AuditCheckpoint, AuditRecord};
 use cynode_net::ssrf::{is_localhost_name, is_private_host};
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
 use url::Url;
+use uuid::Uuid;
 
 pub use ocsf::{OCSF_VERSION, head_event, record_event};
 
@@ -170,6 +171,17 @@ pub struct ExportBatch {
     pub heads: Vec<AuditCheckpoint>,
     /// Number and hash of the newest chain: a later list that lacks a chain is found out.
     pub registry_head: String,
+    /// What the events of privileged records say beside their records, by the id of the record.
+    pub details: HashMap<Uuid, EventDetail>,
+}
+
+/// What a privileged event says beside its record. The digest in the record covers it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventDetail {
+    /// The user whose account it concerns.
+    pub subject: Option<Uuid>,
+    /// The address that a login came from.
+    pub source: Option<IpAddr>,
 }
 
 /// An event of a batch.
@@ -202,7 +214,7 @@ impl ExportBatch {
             at: record.entry.at,
             notable: record.entry.decision != cynode_audit::Verdict::Allow,
             name: if record.entry.tool.is_some() { "tool" } else { "event" },
-            body: record_event(record),
+            body: record_event(record, self.details.get(&record.entry.call)),
         });
         let heads = self.heads.iter().map(|head| ExportEvent {
             at: head.at,

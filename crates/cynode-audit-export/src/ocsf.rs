@@ -5,6 +5,8 @@ use cynode_audit::{AgentFacts, AuditCheckpoint, AuditEntry, AuditRecord, Outcome
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
+use crate::EventDetail;
+
 /// Version of the schema.
 pub const OCSF_VERSION: &str = "1.5.0";
 
@@ -16,6 +18,8 @@ struct EventClass {
 }
 
 impl EventClass {
+    const ACCOUNT_CHANGE: u32 = 3001;
+    const AUTHENTICATION: u32 = 3002;
     const BASE_EVENT: Self = Self { class: 0, activity: 99 };
     /// A call of a tool: API Activity, other.
     const API_CALL: Self = Self { class: 6003, activity: 99 };
@@ -69,7 +73,7 @@ impl EventClass {
 }
 
 /// Returns the event of a record.
-pub fn record_event(record: &AuditRecord) -> Value {
+pub fn record_event(record: &AuditRecord, detail: Option<&EventDetail>) -> Value {
     let entry = &record.entry;
     let class = if entry.method.starts_with("events/") {
         EventClass::of_event(&entry.reason)
@@ -103,9 +107,34 @@ pub fn record_event(record: &AuditRecord) -> Value {
     } else {
         let entity = json!({ "type": entry.reason.split('.').next(), "uid": entry.call });
         fields.insert("entity".into(), entity);
+        if matches!(class.class, EventClass::ACCOUNT_CHANGE | EventClass::AUTHENTICATION) {
+            insert_account_fields(&mut fields, entry, detail, class);
+        }
     }
     fields.insert("unmapped".into(), json!({ "record": record }));
     Value::Object(fields)
+}
+
+/// Inserts the fields that the classes of accounts and logins require: the user whose account changes or who logs in, the service, and
+/// where a login came from. A record has the actor only; a login has none.
+fn insert_account_fields(
+    fields: &mut Map<String, Value>,
+    entry: &AuditEntry,
+    detail: Option<&EventDetail>,
+    class: EventClass,
+) {
+    let actor = entry.agent.as_ref().and_then(|agent| agent.user);
+    let user = match detail.and_then(|detail| detail.subject).or(actor) {
+        Some(user) => json!({ "uid": user, "type_id": 1, "type": "User" }),
+        None => json!({ "name": "unknown", "type_id": 0, "type": "Unknown" }),
+    };
+    fields.insert("user".into(), user);
+    if class.class == EventClass::AUTHENTICATION {
+        fields.insert("service".into(), json!({ "name": "cynode" }));
+        if let Some(source) = detail.and_then(|detail| detail.source) {
+            fields.insert("src_endpoint".into(), json!({ "ip": source }));
+        }
+    }
 }
 
 /// Returns the event of a signed head.
@@ -149,6 +178,9 @@ fn to_actor(agent: &AgentFacts) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use cynode_audit::Phase;
+    use uuid::Uuid;
+
     use super::*;
 
     #[test]
@@ -170,5 +202,67 @@ mod tests {
         assert_eq!(class("project.deleted"), (3004, 4));
         assert_eq!(class("api_key.created"), (3004, 1));
         assert_eq!(class("setting.set"), (3004, 3));
+    }
+
+    #[test]
+    fn logins_and_changes_of_accounts_name_the_user_and_logins_their_source() {
+        let (actor, subject) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let event = |kind: &str, by: Option<Uuid>, detail: Option<EventDetail>| {
+            let record =
+                AuditRecord::chain_entry(Uuid::nil(), 0, [0; 32], privileged_entry(kind, by));
+            let event = record_event(&record, detail.as_ref());
+            (event["user"]["uid"].clone(), event["src_endpoint"].clone())
+        };
+        let detail = EventDetail { subject: Some(subject), source: "192.0.2.7".parse().ok() };
+        assert_eq!(
+            event("session.started", None, Some(detail.clone())),
+            (json!(subject), json!({ "ip": "192.0.2.7" }))
+        );
+        assert_eq!(event("user.updated", Some(actor), Some(detail)), (json!(subject), Value::Null));
+        assert_eq!(event("user.updated", Some(actor), None), (json!(actor), Value::Null));
+        assert_eq!(event("login.refused", None, None), (Value::Null, Value::Null));
+        let nobody = AuditRecord::chain_entry(
+            Uuid::nil(),
+            0,
+            [0; 32],
+            privileged_entry("login.refused", None),
+        );
+        assert_eq!(record_event(&nobody, None)["user"]["name"], "unknown");
+    }
+
+    fn privileged_entry(kind: &str, user: Option<Uuid>) -> AuditEntry {
+        AuditEntry {
+            call: Uuid::nil(),
+            at: OffsetDateTime::UNIX_EPOCH,
+            phase: Phase::Decision,
+            decision: Verdict::Allow,
+            reason: kind.to_owned(),
+            rules: Vec::new(),
+            shadow: Vec::new(),
+            outcome: Some(Outcome::Success),
+            agent: Some(AgentFacts {
+                token: Uuid::nil(),
+                kind: "user".to_owned(),
+                role: "user".to_owned(),
+                user,
+                project: None,
+                task: None,
+                run: None,
+                job: None,
+            }),
+            method: "events/privileged".to_owned(),
+            tool: None,
+            definition: None,
+            server: None,
+            node: None,
+            policy: [0; 32],
+            catalogue: [0; 32],
+            trace: "0".repeat(32),
+            arguments: None,
+            arguments_size: 0,
+            result: None,
+            result_size: 0,
+            duration_us: 0,
+        }
     }
 }

@@ -263,13 +263,23 @@ impl EventKind {
         Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
     }
 
-    /// Whether events of this kind are chained and signed like tool calls. Every kind is, unless it only tells how work goes on: a
-    /// new kind is privileged until somebody says otherwise.
-    pub const fn is_privileged(self) -> bool {
+    /// Whether an event of this kind is chained and signed like tool calls. Every kind is, unless it only tells how work goes on, or
+    /// does so when no person is its actor: a new kind is privileged until somebody says otherwise. Verification expects a record of
+    /// every privileged event: a kind that becomes privileged later needs a moment from which on it is.
+    pub const fn is_privileged(self, by_person: bool) -> bool {
+        if matches!(
+            self,
+            Self::TaskCancelled
+                | Self::AgentTokenIssued
+                | Self::AgentTokenRevoked
+                | Self::PreferenceSet
+                | Self::PreferenceDeleted
+        ) {
+            return by_person;
+        }
         !matches!(
             self,
             Self::TaskCreated
-                | Self::TaskCancelled
                 | Self::TaskStarted
                 | Self::TaskWaiting
                 | Self::TaskInstructed
@@ -278,8 +288,6 @@ impl EventKind {
                 | Self::JobChanged
                 | Self::ReconcilerHalted
                 | Self::ReconcilerResumed
-                | Self::AgentTokenIssued
-                | Self::AgentTokenRevoked
                 | Self::ToolServerChanged
                 | Self::ApprovalRequested
                 | Self::AgentReported
@@ -305,8 +313,6 @@ impl EventKind {
                 | Self::PullRequestFollowUp
                 | Self::InboxViewed
                 | Self::NotificationFailed
-                | Self::PreferenceSet
-                | Self::PreferenceDeleted
         )
     }
 }

@@ -531,6 +531,9 @@ pub struct AuditReport {
     pub records: u64,
     /// How many of them a signed checkpoint covers.
     pub covered: u64,
+    /// How many records of privileged events could not be compared with their events: an admin of the database dropped their months.
+    #[serde(default)]
+    pub dropped_events: u64,
     /// The end of the list of chains: keep it elsewhere, and a later list that lacks a chain is found out.
     pub head: String,
     /// What is wrong; nothing when everything is there and unchanged.

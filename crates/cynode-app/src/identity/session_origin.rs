@@ -81,6 +81,7 @@ pub(crate) async fn start_limited_session(
     provider_grants::set_session_origin(ctx.conn(), session, origin).await?;
     let data = json!({
         "session_id": session, "method": origin.method, "second_factor": origin.second_factor,
+        "source": origin.source,
     });
     ctx.record_event(EventDraft::new(EventKind::SessionStarted, data).with_subject(user)).await?;
     let user = accounts::get_user(ctx.conn(), user).await?.ok_or(Error::Unauthenticated)?;

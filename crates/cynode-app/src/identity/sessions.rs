@@ -244,7 +244,8 @@ impl<'a> LoginAttempt<'a> {
         tracing::warn!(event = "login.failed", user.id = shown, wrong, "a password was wrong");
         let Some(user) = user else { return Ok(()) };
         let mut ctx = self.app.begin_transaction(request).await?;
-        let told = EventDraft::new(EventKind::LoginRefused, json!({ "failures": wrong }));
+        let data = json!({ "failures": wrong, "source": self.source.to_string() });
+        let told = EventDraft::new(EventKind::LoginRefused, data);
         ctx.record_event(told.with_subject(user)).await?;
         self.app.commit_operation(ctx).await
     }

@@ -6,13 +6,11 @@ mod privileged;
 mod rows;
 pub mod sinks;
 mod stats;
+mod verification;
 
 use std::{path::Path, sync::Arc};
 
-use cynode_audit::{
-    AuditSigner, AuditStore, AuditStoreError, BadSignature, ChainCheck, ChainRegistryHead,
-    LinkCheck, MerkleTree, NewChain, StoreFuture,
-};
+use cynode_audit::{AuditSigner, AuditStore, AuditStoreError, MerkleTree, NewChain, StoreFuture};
 use cynode_core::{
     ids::{CallId, ChainId, ProjectId, TaskId},
     paging::RecordCursor,
@@ -24,8 +22,8 @@ use cynode_db::{
 };
 pub use cynode_wire::tools::AuditReport as Report;
 use cynode_wire::tools::{AuditPage, AuditProof};
+use ed25519_dalek::Signer;
 pub use ed25519_dalek::VerifyingKey;
-use ed25519_dalek::{Signer, Verifier};
 use serde::{Deserialize, Serialize};
 use time::{Duration, OffsetDateTime};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -36,16 +34,19 @@ pub use heads::{list_audit_heads, prove_append_only};
 pub use privileged::{PRIVILEGED_METHOD, chain_privileged_events, run_privileged_chain};
 pub(crate) use rows::to_audit_view;
 pub use stats::{ToolStatsRequest, count_tool_calls};
+pub use verification::{
+    VerificationScope, verify_audit_log, verify_audit_log_as_admin, verify_audit_log_within,
+};
 
 pub use cynode_audit::{
     AgentFacts, AppendError, AuditCheckpoint, AuditEntry, AuditRecord, AuditWriter,
-    AuditWriterOptions, BadPublicKeys, DigestKey, KeyedDigest, MalformedBundle, Outcome, Phase,
-    PublicAuditKey, PublicKeyring, RecordInclusionProof, RecoveryReport, Verdict, VerifiedBundle,
-    verify_bundle,
+    AuditWriterOptions, BadPublicKeys, ChainRegistryHead, DigestKey, KeptHeads, KeyedDigest,
+    MalformedBundle, Outcome, Phase, PublicAuditKey, PublicKeyring, RecordInclusionProof,
+    RecoveryReport, Verdict, VerifiedBundle, verify_bundle,
 };
 
 use crate::{
-    App, Ctx, Error, OperationRequest,
+    App, Ctx, Error,
     platform::{keys::InstallationKeys, operation},
 };
 
@@ -167,143 +168,6 @@ async fn register_chain(
 
 fn to_store_error(error: DbError) -> AuditStoreError {
     AuditStoreError::Unavailable(error.into())
-}
-
-/// Verifies every record, chain and signature. It reads all records in order.
-#[tracing::instrument(name = "app.audit.verify_audit_log", skip_all)]
-#[operation]
-pub async fn verify_audit_log(app: &App, keys: &PublicKeyring) -> Result<Report, Error> {
-    // One snapshot is read: records pruned meanwhile do not count as missing.
-    let mut conn = app.begin().await?;
-    audit::set_repeatable_read(&mut conn).await?;
-    let chains = audit::list_chains(&mut conn).await?;
-    let mut report = Report {
-        chains: chains.len() as u64,
-        pruned: 0,
-        closed: 0,
-        records: 0,
-        covered: 0,
-        head: String::new(),
-        problems: Vec::new(),
-    };
-    for chain in audit::find_orphan_chains(&mut conn).await? {
-        report.problems.push(format!("{}: nobody began this chain", ChainId::from_uuid(chain)));
-    }
-    // A new process closes the chains that it takes over within a minute.
-    let settled = app.environment().now() - Duration::minutes(1);
-    let mut links = LinkCheck::new(keys);
-    for row in &chains {
-        let name = ChainId::from_uuid(row.chain);
-        if let Err(problem) = links.verify_next_start(&rows::to_chain_start(row)) {
-            report.problems.push(format!("{name}: {problem}"));
-        }
-        let checkpoints = audit::list_audit_checkpoints(&mut conn, row.chain).await?;
-        let checkpoints = checkpoints.iter().map(rows::to_checkpoint).collect::<Vec<_>>();
-        if let Some((at, signature, signed_by)) = row.pruned {
-            report.pruned += 1;
-            for head in checkpoints.iter().filter(|head| keys.verify_checkpoint(head).is_err()) {
-                report
-                    .problems
-                    .push(format!("{name}: the signed head of {} was changed", head.size));
-            }
-            let left = audit::list_chain_records(&mut conn, row.chain, 0, 1).await?;
-            let payload = pruning_payload(row.chain, at);
-            let signed = verify_signed_pruning(keys, signed_by, at, &payload, &signature);
-            if !left.is_empty() || !signed {
-                report.problems.push(format!("{name}: its records were removed, and not by us"));
-            }
-            continue;
-        }
-        match check_chain(&mut conn, row.chain, keys, checkpoints).await? {
-            Ok(verified) => {
-                if verified.records == 0 {
-                    // A chain is started only for a record.
-                    report.problems.push(format!("{name}: its records are gone"));
-                }
-                let followed = chains.iter().any(|later| {
-                    later.writer == row.writer
-                        && later.number > row.number
-                        && later.started_at < settled
-                });
-                if followed && !verified.closed {
-                    let told = "it is not closed, though its writer has begun another: its end may be missing";
-                    report.problems.push(format!("{name}: {told}"));
-                }
-                report.records += verified.records;
-                report.covered += verified.covered;
-                report.closed += u64::from(verified.closed);
-            }
-            Err(problem) => report.problems.push(format!("{name}: {problem}")),
-        }
-    }
-    report.head = format!(
-        "{}:{}",
-        links.registry_head().number,
-        data_encoding::HEXLOWER.encode(&links.registry_head().link)
-    );
-    Ok(report)
-}
-
-/// Returns whether the key that a pruning names signed it.
-fn verify_signed_pruning(
-    keys: &PublicKeyring,
-    named: Uuid,
-    at: OffsetDateTime,
-    payload: &[u8],
-    signature: &[u8; 64],
-) -> bool {
-    let signature = ed25519_dalek::Signature::from_bytes(signature);
-    let verify = |key: &VerifyingKey| key.verify(payload, &signature).map_err(|_| BadSignature);
-    keys.find_signer(named, at, verify).is_ok()
-}
-
-/// Verifies the audit log for an admin of the installation. One verification runs at a time per process, because it
-/// reads all records.
-#[operation]
-pub async fn verify_audit_log_as_admin(
-    app: &App,
-    request: &OperationRequest,
-) -> Result<Report, Error> {
-    app.read(request, |ctx| Box::pin(async { ctx.require_role(UserRole::Admin) })).await?;
-    let keys = app.gateway_parts()?.keys.public_keys();
-    let _alone = app.shared_state().checking.try_lock().map_err(|_| {
-        Error::Conflict("the records are being checked already: ask again when that is done")
-    })?;
-    verify_audit_log(app, &keys).await
-}
-
-async fn check_chain(
-    conn: &mut cynode_db::Conn,
-    chain: Uuid,
-    keys: &PublicKeyring,
-    checkpoints: Vec<AuditCheckpoint>,
-) -> Result<Result<cynode_audit::VerifiedChain, String>, DbError> {
-    let mut check = match ChainCheck::new(chain, keys, checkpoints) {
-        Ok(check) => check,
-        Err(problem) => return Ok(Err(problem.to_string())),
-    };
-    let mut from = 0;
-    loop {
-        let page = audit::list_chain_records(conn, chain, from, RECORD_PAGE_SIZE).await?;
-        let Some(last) = page.last().map(|row| row.seq) else { break };
-        if let Some(problem) = privileged::find_changed_event(conn, &page).await? {
-            return Ok(Err(problem));
-        }
-        for row in page {
-            let seq = row.seq;
-            let taken = match rows::to_record(row) {
-                Some(record) => {
-                    check.verify_next_record(&record).map_err(|problem| problem.to_string())
-                }
-                None => Err(format!("record {seq} cannot be read")),
-            };
-            if let Err(problem) = taken {
-                return Ok(Err(problem));
-            }
-        }
-        from = last + 1;
-    }
-    Ok(check.finish_verification().map_err(|problem| problem.to_string()))
 }
 
 /// Proof for a verifier who has only a signed head and our public key.

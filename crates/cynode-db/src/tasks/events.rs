@@ -54,7 +54,7 @@ pub async fn insert_event(
         event.task.map(TaskId::as_uuid),
         trace.to_string(),
         event.data,
-        event.kind.is_privileged(),
+        event.kind.is_privileged(event.actor.is_some()),
     )
     .fetch_one(conn)
     .await?;

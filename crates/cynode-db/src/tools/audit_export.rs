@@ -109,10 +109,92 @@ pub async fn dequeue_events(conn: &mut Conn, positions: &[EventPosition]) -> Res
     Ok(())
 }
 
-/// How many events are in no chain yet.
-pub async fn count_queued_events(conn: &mut Conn) -> Result<i64, DbError> {
-    let count = sqlx::query_scalar!(r#"SELECT count(*) AS "count!" FROM privileged_event_queue"#);
-    Ok(count.fetch_one(conn).await?)
+/// The privileged events that are in no chain yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventBacklog {
+    /// The number of events.
+    pub events: i64,
+    /// When the oldest of them happened.
+    pub oldest_at: Option<OffsetDateTime>,
+}
+
+/// How many privileged events are in no chain yet, and since when.
+#[tracing::instrument(name = "db.audit_export.measure_event_queue", skip_all)]
+pub async fn measure_event_queue(conn: &mut Conn) -> Result<EventBacklog, DbError> {
+    Ok(sqlx::query_as!(
+        EventBacklog,
+        r#"SELECT count(*) AS "events!", min(occurred_at) AS oldest_at FROM privileged_event_queue"#
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
+/// The partitions of a table, one for each month that it has.
+#[tracing::instrument(name = "db.audit_export.list_partitions", skip_all)]
+pub async fn list_partitions(conn: &mut Conn, table: &str) -> Result<Vec<String>, DbError> {
+    Ok(sqlx::query_scalar!(
+        r#"
+        SELECT c.relname::text AS "name!" FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = to_regclass($1::text)
+        "#,
+        table,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// Which events are privileged.
+#[derive(Clone, Debug)]
+pub struct PrivilegedKinds {
+    /// Kinds that always are.
+    pub always: Vec<String>,
+    /// Kinds that are when a person is the actor.
+    pub by_person: Vec<String>,
+}
+
+/// A privileged event without a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnrecordedEvent {
+    /// Its place in the stream.
+    pub position: EventPosition,
+    /// What kind of thing.
+    pub kind: String,
+}
+
+/// Privileged events of a time that are neither in a chain nor on their way to one, oldest first. `method` is that of their records.
+#[tracing::instrument(name = "db.audit_export.list_unrecorded_events", skip_all)]
+pub async fn list_unrecorded_events(
+    conn: &mut Conn,
+    kinds: &PrivilegedKinds,
+    method: &str,
+    (since, until): (OffsetDateTime, OffsetDateTime),
+    limit: i64,
+) -> Result<Vec<UnrecordedEvent>, DbError> {
+    let rows = sqlx::query!(
+        "
+        SELECT e.xact, e.seq, e.kind FROM events e
+        WHERE e.occurred_at >= $1 AND e.occurred_at < $2
+          AND (e.kind = ANY ($3) OR (e.kind = ANY ($4) AND e.actor_id IS NOT NULL))
+          AND NOT EXISTS (
+              SELECT FROM audit_records r
+              WHERE r.call_id = (lpad(to_hex(e.xact), 16, '0') || lpad(to_hex(e.seq), 16, '0'))::uuid AND r.method = $5)
+          AND NOT EXISTS (SELECT FROM privileged_event_queue q WHERE q.xact = e.xact AND q.seq = e.seq)
+        ORDER BY e.xact, e.seq LIMIT $6
+        ",
+        since,
+        until,
+        &kinds.always,
+        &kinds.by_person,
+        method,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    let read = rows.into_iter().map(|row| UnrecordedEvent {
+        position: EventPosition { xact: row.xact, seq: row.seq },
+        kind: row.kind,
+    });
+    Ok(read.collect())
 }
 
 /// The events at these positions.
@@ -326,7 +408,7 @@ pub struct PendingChain {
     pub pruned: bool,
 }
 
-/// The chains that a sink has not received completely, oldest first.
+/// The chains that have something that a sink has not received, oldest first. A chain that a dead process left open has nothing more.
 #[tracing::instrument(name = "db.audit_export.list_pending_chains", skip_all)]
 pub async fn list_pending_chains(
     conn: &mut Conn,
@@ -341,7 +423,11 @@ pub async fn list_pending_chains(
                 AS closed_size,
             c.pruned_at IS NOT NULL AS "pruned!"
         FROM audit_chains c LEFT JOIN audit_sink_positions p ON p.chain_id = c.chain_id AND p.sink_id = $1
-        WHERE NOT coalesce(p.finished, false) ORDER BY c.number LIMIT $2
+        WHERE NOT coalesce(p.finished, false)
+          AND (c.pruned_at IS NOT NULL
+              OR EXISTS (SELECT FROM audit_checkpoints k WHERE k.chain_id = c.chain_id AND k.closed)
+              OR EXISTS (SELECT FROM audit_records r WHERE r.chain_id = c.chain_id AND r.seq >= coalesce(p.next_seq, 0)))
+        ORDER BY c.number LIMIT $2
         "#,
         sink,
         limit,
@@ -385,27 +471,68 @@ pub async fn set_sink_position(conn: &mut Conn, position: SinkPosition) -> Resul
     Ok(done.rows_affected() == 1)
 }
 
-/// Notes a delivery to a sink.
+/// Notes a delivery of records to a sink.
 #[tracing::instrument(name = "db.audit_export.record_delivery", skip_all)]
 pub async fn record_delivery(
     conn: &mut Conn,
     sink: Uuid,
     now: OffsetDateTime,
-    with_heads: bool,
+) -> Result<(), DbError> {
+    sqlx::query!("UPDATE audit_sinks SET sent_at = $2 WHERE sink_id = $1", sink, now)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Notes a delivery of signed heads to a sink.
+#[tracing::instrument(name = "db.audit_export.record_heads_delivery", skip_all)]
+pub async fn record_heads_delivery(
+    conn: &mut Conn,
+    sink: Uuid,
+    now: OffsetDateTime,
 ) -> Result<(), DbError> {
     sqlx::query!(
-        "
-        UPDATE audit_sinks SET sent_at = $2, heads_sent_at = CASE WHEN $3 THEN $2 ELSE heads_sent_at END, failures = 0,
-            last_error = NULL, retry_at = NULL
-        WHERE sink_id = $1
-        ",
+        "UPDATE audit_sinks SET sent_at = $2, heads_sent_at = $2 WHERE sink_id = $1",
         sink,
-        now,
-        with_heads,
+        now
     )
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Notes that a sink has received what there was for it.
+#[tracing::instrument(name = "db.audit_export.clear_delivery_failures", skip_all)]
+pub async fn clear_delivery_failures(conn: &mut Conn, sink: Uuid) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE audit_sinks SET failures = 0, last_error = NULL, retry_at = NULL WHERE sink_id = $1 AND failures > 0",
+        sink,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The chains whose newest heads are shipped: every chain that is not closed, and the newest `closed` of the others, oldest first.
+#[tracing::instrument(name = "db.audit_export.list_head_chains", skip_all)]
+pub async fn list_head_chains(conn: &mut Conn, closed: i64) -> Result<Vec<Uuid>, DbError> {
+    Ok(sqlx::query_scalar!(
+        r#"
+        WITH chain AS (
+            SELECT chain_id, number,
+                pruned_at IS NOT NULL
+                    OR EXISTS (SELECT FROM audit_checkpoints k WHERE k.chain_id = c.chain_id AND k.closed) AS ended
+            FROM audit_chains c
+        )
+        SELECT chain_id AS "chain_id!" FROM (
+            SELECT chain_id, number FROM chain WHERE NOT ended
+            UNION ALL (SELECT chain_id, number FROM chain WHERE ended ORDER BY number DESC LIMIT $1)
+        ) AS shipped ORDER BY number
+        "#,
+        closed,
+    )
+    .fetch_all(conn)
+    .await?)
 }
 
 /// Notes that a delivery failed.

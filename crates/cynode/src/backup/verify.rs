@@ -9,7 +9,10 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use cynode_app::{App, AppEnvironment, LifetimePolicy, tools::audit};
+use cynode_app::{
+    App, AppEnvironment, LifetimePolicy,
+    tools::audit::{self, VerificationScope},
+};
 use cynode_core::{ids::ProjectId, releases::Release};
 use cynode_db::{
     Conn,
@@ -93,7 +96,10 @@ async fn find_problems(
     if !restored.manifest.is_signed_by(&public_keys_of(&keys)) {
         problems.push("the master key is not that of the installation that signed".to_owned());
     }
-    let report = audit::verify_audit_log(&app, &keys.public_keys()).await?;
+    // Records that had no signed head yet when the backup was taken get none in it.
+    let as_of = Some(restored.manifest.taken_at);
+    let scope = VerificationScope { as_of, ..VerificationScope::default() };
+    let report = audit::verify_audit_log_within(&app, &keys.public_keys(), &scope).await?;
     problems.extend(report.problems.into_iter().map(|problem| format!("audit log: {problem}")));
     Ok(problems)
 }

@@ -7,7 +7,9 @@ use std::{
 
 use anyhow::Context;
 use clap::Subcommand;
-use cynode_app::tools::audit::{self, PublicKeyring};
+use cynode_app::tools::audit::{
+    self, ChainRegistryHead, KeptHeads, PublicKeyring, VerificationScope,
+};
 use cynode_core::ids::CallId;
 
 use super::{block_on, open_app};
@@ -28,8 +30,17 @@ pub(crate) enum CynodeAuditCommand {
         #[arg(long, value_name = "FILE")]
         public_key: Option<PathBuf>,
         /// Verify an exported bundle (`cynork audit bundle`) instead of the database. Nothing of the installation is needed.
-        #[arg(long, value_name = "FILE", requires = "public_key")]
+        #[arg(long, value_name = "FILE", requires = "public_key", conflicts_with_all = ["head", "heads"])]
         bundle: Option<PathBuf>,
+        /// Accept records that no signed head covers though they are older than five minutes: only their hashes protect them.
+        #[arg(long)]
+        allow_unproven: bool,
+        /// Compare with a head of the list of chains that was kept elsewhere, as `verify` printed it: finds chains that were cut off.
+        #[arg(long, value_name = "SIZE:HASH")]
+        head: Vec<ChainRegistryHead>,
+        /// Compare with the signed heads in this file: the output of `cynork audit head --json`, a bundle, or what a sink received.
+        #[arg(long, value_name = "FILE")]
+        heads: Vec<PathBuf>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -53,18 +64,28 @@ pub(crate) fn run_audit(
     loaded: &mut LoadedConfig,
 ) -> anyhow::Result<ExitCode> {
     let _telemetry = telemetry::start_telemetry(&loaded.config.telemetry, &LogSink::Person)?;
-    if let CynodeAuditCommand::Verify { public_key: Some(keys), bundle: Some(bundle), json } =
-        command
+    if let CynodeAuditCommand::Verify {
+        public_key: Some(keys),
+        bundle: Some(bundle),
+        allow_unproven,
+        json,
+        ..
+    } = command
     {
-        return verify_bundle(keys, bundle, *json);
+        return verify_bundle(keys, bundle, *allow_unproven, *json);
     }
     installation.fill_config(&mut loaded.config, true)?;
     match command {
-        CynodeAuditCommand::Verify { public_key, json, .. } => {
+        CynodeAuditCommand::Verify { public_key, allow_unproven, head, heads, json, .. } => {
             let given = public_key.as_deref().map(read_public_keys).transpose()?;
+            let scope = VerificationScope {
+                allow_unproven: *allow_unproven,
+                kept: read_kept_heads(head, heads)?,
+                ..VerificationScope::default()
+            };
             let report = block_on(async {
                 let (app, keys) = open_keys(loaded, given).await?;
-                Ok(audit::verify_audit_log(&app, &keys).await?)
+                Ok(audit::verify_audit_log_within(&app, &keys, &scope).await?)
             })?;
             if *json {
                 output::print_line(&serde_json::to_string_pretty(&report)?);
@@ -121,17 +142,39 @@ fn read_public_keys(path: &Path) -> anyhow::Result<PublicKeyring> {
     PublicKeyring::parse_text(&text).with_context(|| format!("in {}", path.display()))
 }
 
+/// Reads the heads that were kept elsewhere.
+fn read_kept_heads(heads: &[ChainRegistryHead], files: &[PathBuf]) -> anyhow::Result<KeptHeads> {
+    let mut kept = KeptHeads { registry: heads.to_vec(), ..KeptHeads::default() };
+    for path in files {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let found =
+            KeptHeads::parse_text(&text).with_context(|| format!("in {}", path.display()))?;
+        kept.registry.extend(found.registry);
+        kept.checkpoints.extend(found.checkpoints);
+    }
+    Ok(kept)
+}
+
 /// Verifies an exported bundle. Neither the database nor the master key is used.
-fn verify_bundle(keys: &Path, bundle: &Path, json: bool) -> anyhow::Result<ExitCode> {
+fn verify_bundle(
+    keys: &Path,
+    bundle: &Path,
+    allow_unproven: bool,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let keys = read_public_keys(keys)?;
     let text = std::fs::read_to_string(bundle)
         .with_context(|| format!("cannot read {}", bundle.display()))?;
     let found =
         audit::verify_bundle(&text, &keys).with_context(|| format!("in {}", bundle.display()))?;
-    let audit::VerifiedBundle { records, proven, heads, complete, problems } = &found;
+    let audit::VerifiedBundle { records, proven, recent, heads, complete, problems } = &found;
+    let unproven = found.unproven();
+    let good = problems.is_empty() && (unproven == 0 || allow_unproven);
     if json {
         let value = serde_json::json!({
-            "records": records, "proven": proven, "heads": heads, "complete": complete, "problems": problems,
+            "records": records, "proven": proven, "recent": recent, "unproven": unproven, "heads": heads,
+            "complete": complete, "problems": problems,
         });
         output::print_line(&serde_json::to_string_pretty(&value)?);
     } else {
@@ -144,19 +187,37 @@ fn verify_bundle(keys: &Path, bundle: &Path, json: bool) -> anyhow::Result<ExitC
         for problem in problems {
             output::print_error(problem);
         }
-        if problems.is_empty() {
+        if *recent > 0 {
+            output::print_line(&format!(
+                "{recent} records are too young for a signed head: export them again in five minutes"
+            ));
+        }
+        if unproven > 0 {
+            output::print_error(&format!(
+                "no signed head covers {unproven} records: whoever had the bundle may have changed them"
+            ));
+        }
+        if good && proven == records {
             output::print_line("everything in it is genuine");
+        } else if good {
+            output::print_line(&format!("the {proven} proven records are genuine"));
         }
     }
-    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn print_audit_report(report: &audit::Report) {
-    let audit::Report { chains, pruned, closed, records, covered, head, problems } = report;
+    let audit::Report { chains, pruned, closed, records, covered, dropped_events, head, problems } =
+        report;
     output::print_line(&format!(
         "{records} records in {chains} chains ({closed} closed, {pruned} removed after their time)"
     ));
     output::print_line(&format!("{covered} records are under a signature"));
+    if *dropped_events > 0 {
+        output::print_line(&format!(
+            "{dropped_events} records of events in dropped months have no event to be compared with"
+        ));
+    }
     output::print_line(&format!(
         "the head of the chain list is {head}: keep it elsewhere to notice a chain that is cut off"
     ));
@@ -165,6 +226,6 @@ fn print_audit_report(report: &audit::Report) {
     }
     match problems.len() {
         0 => output::print_line("everything is there and unchanged"),
-        many => output::print_error(&format!("{many} problems: records were changed or removed")),
+        many => output::print_error(&format!("{many} problems with the records")),
     }
 }

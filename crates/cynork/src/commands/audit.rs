@@ -219,12 +219,19 @@ async fn verify_records(context: &CliContext) -> Result<()> {
 
 /// Returns the findings and the conclusion of a verification.
 fn audit_report_fields(report: &AuditReport) -> Vec<(&'static str, String)> {
-    let AuditReport { chains, pruned, closed, records, covered, head, problems } = report;
+    let AuditReport { chains, pruned, closed, records, covered, dropped_events, head, problems } =
+        report;
     let mut sides = vec![
         ("chains", format!("{chains}, {closed} closed, {pruned} pruned")),
         ("records", format!("{records}, {covered} under a signature")),
-        ("head", format!("{head}\nkeep it elsewhere to notice a chain that is cut off")),
     ];
+    if *dropped_events > 0 {
+        sides.push((
+            "not compared",
+            format!("{dropped_events} records of events in dropped months"),
+        ));
+    }
+    sides.push(("head", format!("{head}\nkeep it elsewhere to notice a chain that is cut off")));
     if problems.is_empty() {
         sides.push(("so", "everything is there and unchanged".to_owned()));
     }
@@ -349,6 +356,7 @@ mod tests {
             closed: 0,
             records: 252,
             covered: 148,
+            dropped_events: 0,
             head: "1:08a0".to_owned(),
             problems: problems.iter().map(|it| (*it).to_owned()).collect(),
         };

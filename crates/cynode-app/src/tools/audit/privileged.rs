@@ -4,27 +4,29 @@
 //! database, in one transaction: killed anywhere, no event is lost and none is recorded twice. The records are like those of tool calls,
 //! so verification, proofs, heads and export cover both.
 
-use std::time::Duration as Interval;
+use std::{collections::HashMap, time::Duration as Interval};
 
 use cynode_audit::{
     AgentFacts, AuditCheckpoint, AuditEntry, AuditRecord, KeyedDigest, NewChain, Outcome, Phase,
     Verdict, genesis_hash, truncate_to_micros,
 };
+use cynode_audit_export::EventDetail;
 use cynode_core::{
     events::{EventKind, EventPosition},
     ids::{ProjectId, TaskId, UserId},
+    metric_specs::{AUDIT_EVENT_QUEUE_SECONDS, AUDIT_UNFIT_EVENTS},
 };
 use cynode_db::{
     Conn, DbError,
     platform::backup,
     tools::{
-        audit::{self, AuditRow},
-        audit_export::{self, PrivilegedEvent},
+        audit::{self, AuditChainRow, AuditRow},
+        audit_export::{self, PrivilegedEvent, PrivilegedKinds, UnrecordedEvent},
     },
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use time::{Duration, OffsetDateTime};
+use time::{Duration, OffsetDateTime, UtcOffset};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -45,6 +47,19 @@ const CHAIN_INTERVAL: Interval = Interval::from_secs(1);
 
 /// Number of intervals after which the queue is read anyway: another process may have recorded events, or a head is due.
 const MAX_IDLE_INTERVALS: u32 = 5;
+
+/// Reason of the record of an event that cannot be recorded as it is.
+const UNFIT_REASON: &str = "event.unfit";
+
+/// Tables with a partition for each month.
+const EVENT_TABLE: &str = "events";
+const RECORD_TABLE: &str = "audit_records";
+
+/// Maximum number of events without a record that a verification names.
+const MAX_UNRECORDED_EVENTS: i64 = 20;
+
+/// Maximum difference between the clocks of two machines.
+const MAX_CLOCK_SKEW: Duration = Duration::minutes(1);
 
 /// Maximum number of events per transaction.
 const EVENT_BATCH: i64 = 500;
@@ -81,7 +96,22 @@ pub async fn run_privileged_chain(app: App, stop: CancellationToken) {
             let what = "privileged events could not be recorded; they stay queued";
             log_background_error("audit.privileged_chain_failed", &error, what);
         }
+        match measure_queue_age(&app).await {
+            Ok(age) => metrics::gauge!(AUDIT_EVENT_QUEUE_SECONDS.name).set(age.as_seconds_f64()),
+            Err(error) => {
+                let what = "the queue of privileged events cannot be measured";
+                log_background_error("audit.privileged_chain_failed", &error, what);
+            }
+        }
     }
+}
+
+/// Returns the age of the oldest event that is in no chain yet.
+async fn measure_queue_age(app: &App) -> Result<Duration, Error> {
+    let mut conn = app.conn().await?;
+    let backlog = audit_export::measure_event_queue(&mut conn).await?;
+    let now = app.environment().now();
+    Ok(backlog.oldest_at.map_or(Duration::ZERO, |oldest| (now - oldest).max(Duration::ZERO)))
 }
 
 /// The open chain of privileged events.
@@ -118,7 +148,7 @@ pub async fn chain_privileged_events(app: &App) -> Result<u64, Error> {
             Some(chain) => chain,
             None => begin_chain(app, &mut tx, &keys, now).await?,
         };
-        append_events(&mut tx, &mut chain, &events).await?;
+        append_events(&mut tx, &mut chain, &events, now).await?;
         open = Some(chain);
     }
     if let Some(chain) = &open
@@ -164,11 +194,22 @@ async fn append_events(
     conn: &mut Conn,
     chain: &mut PrivilegedChain,
     events: &[PrivilegedEvent],
+    now: OffsetDateTime,
 ) -> Result<(), Error> {
+    let months = audit_export::list_partitions(conn, RECORD_TABLE).await?;
     let mut given = Vec::with_capacity(events.len());
     for event in events {
-        let (seq, entry) = (chain.next_seq.unsigned_abs(), to_entry(event));
-        entry.validate_fields().map_err(|error| Error::Internal(error.into()))?;
+        let (seq, mut entry) = (chain.next_seq.unsigned_abs(), to_entry(event));
+        let month = partition_of(RECORD_TABLE, entry.at);
+        if entry.validate_fields().is_err() || !months.contains(&month) {
+            metrics::counter!(AUDIT_UNFIT_EVENTS.name).increment(1);
+            tracing::error!(
+                event = "audit.event_unfit",
+                position = %event.position,
+                "a privileged event cannot be recorded as it is; its record names it"
+            );
+            entry = to_placeholder(event, now);
+        }
         let record = AuditRecord::chain_entry(chain.chain, seq, chain.head, entry);
         (chain.next_seq, chain.head) = (chain.next_seq + 1, record.hash);
         given.push(rows::to_row(&record));
@@ -214,6 +255,17 @@ fn record_id_of(position: EventPosition) -> Uuid {
 fn position_of(record: Uuid) -> Option<EventPosition> {
     let (xact, seq) = record.as_u64_pair();
     Some(EventPosition { xact: i64::try_from(xact).ok()?, seq: i64::try_from(seq).ok()? })
+}
+
+/// Returns the record of an event that cannot be recorded as it is. It names the event and has its digest, so that the event is compared
+/// like any other, and does not keep the events behind it from being recorded.
+fn to_placeholder(event: &PrivilegedEvent, now: OffsetDateTime) -> AuditEntry {
+    AuditEntry {
+        at: truncate_to_micros(now),
+        reason: UNFIT_REASON.to_owned(),
+        trace: "0".repeat(32),
+        ..to_entry(event)
+    }
 }
 
 fn to_entry(event: &PrivilegedEvent) -> AuditEntry {
@@ -293,28 +345,109 @@ fn sort_keys(value: Value) -> Value {
     }
 }
 
-/// Compares the records of privileged events with the events. Returns the first problem: an event that was changed or removed.
-pub(super) async fn find_changed_event(
+/// Returns the name of the partition of a table for a moment.
+fn partition_of(table: &str, at: OffsetDateTime) -> String {
+    let at = at.to_offset(UtcOffset::UTC);
+    format!("{table}_{:04}_{:02}", at.year(), u8::from(at.month()))
+}
+
+/// Lists the partitions of the event log.
+pub(super) async fn list_event_months(conn: &mut Conn) -> Result<Vec<String>, DbError> {
+    audit_export::list_partitions(conn, EVENT_TABLE).await
+}
+
+/// Returns the moment from which on every privileged event has a record: the start of the first chain of them that was not pruned.
+/// Nothing if no chain was begun.
+pub(super) async fn first_compared_moment(
+    conn: &mut Conn,
+    chains: &[AuditChainRow],
+) -> Result<Option<OffsetDateTime>, DbError> {
+    let own: Vec<_> = chains.iter().filter(|row| row.writer == PRIVILEGED_WRITER).collect();
+    let Some(pruned) = own.iter().rposition(|row| row.pruned.is_some()) else {
+        return Ok(own.first().map(|row| row.started_at));
+    };
+    // The chains are written one after the other. Another machine may have written the end of the one before.
+    if let Some(next) = own.get(pruned + 1) {
+        return Ok(Some(next.started_at + MAX_CLOCK_SKEW));
+    }
+    let last = own.get(pruned).map(|row| row.chain).unwrap_or_default();
+    let heads = audit::list_audit_checkpoints(conn, last).await?;
+    Ok(heads.last().map(|head| head.at + MAX_CLOCK_SKEW))
+}
+
+/// Lists privileged events of a time that are neither recorded nor queued: somebody added them, or took them from the queue.
+pub(super) async fn list_unrecorded_events(
+    conn: &mut Conn,
+    since: OffsetDateTime,
+    until: OffsetDateTime,
+) -> Result<Vec<UnrecordedEvent>, DbError> {
+    let names = |wanted: fn(&EventKind) -> bool| {
+        EventKind::ALL.iter().copied().filter(wanted).map(|kind| kind.as_str().to_owned()).collect()
+    };
+    let kinds = PrivilegedKinds {
+        always: names(|kind| kind.is_privileged(false)),
+        by_person: names(|kind| kind.is_privileged(true) && !kind.is_privileged(false)),
+    };
+    audit_export::list_unrecorded_events(
+        conn,
+        &kinds,
+        PRIVILEGED_METHOD,
+        (since, until),
+        MAX_UNRECORDED_EVENTS,
+    )
+    .await
+}
+
+/// Loads what the events of privileged records say beside the records, by the id of the record.
+pub(super) async fn load_event_details(
     conn: &mut Conn,
     page: &[AuditRow],
-) -> Result<Option<String>, DbError> {
+) -> Result<HashMap<Uuid, EventDetail>, DbError> {
+    let records = page.iter().filter(|row| row.method == PRIVILEGED_METHOD);
+    let positions: Vec<_> = records.filter_map(|row| position_of(row.call_id)).collect();
+    if positions.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let events = audit_export::list_events_at(conn, &positions).await?;
+    let details = events.into_iter().map(|event| {
+        // That of an IPv6 client is the network of its subscriber.
+        let source = event.data.get("source").and_then(Value::as_str);
+        let source = source.and_then(|text| text.split('/').next()?.parse().ok());
+        let subject = event.subject.map(UserId::as_uuid);
+        (record_id_of(event.position), EventDetail { subject, source })
+    });
+    Ok(details.collect())
+}
+
+/// Compares the records of privileged events with the events. Returns the number of events in months that an admin of the database
+/// dropped, or the first problem: an event that was changed or removed.
+pub(super) async fn compare_events(
+    conn: &mut Conn,
+    page: &[AuditRow],
+    months: &[String],
+) -> Result<Result<u64, String>, DbError> {
     let records: Vec<_> = page.iter().filter(|row| row.method == PRIVILEGED_METHOD).collect();
     if records.is_empty() {
-        return Ok(None);
+        return Ok(Ok(0));
     }
+    let mut dropped = 0;
     let positions: Vec<_> = records.iter().filter_map(|row| position_of(row.call_id)).collect();
     let events = audit_export::list_events_at(conn, &positions).await?;
     for row in records {
         let event = events.iter().find(|event| record_id_of(event.position) == row.call_id);
         let Some(event) = event else {
-            return Ok(Some(format!("the event of record {} was removed", row.seq)));
+            if !months.contains(&partition_of(EVENT_TABLE, row.recorded_at)) {
+                dropped += 1;
+                continue;
+            }
+            return Ok(Err(format!("the event of record {} was removed", row.seq)));
         };
         let digest: [u8; 32] = Sha256::digest(canonical_event(event).as_bytes()).into();
         if row.arguments_digest.as_deref() != Some(digest.as_slice()) {
-            return Ok(Some(format!("the event of record {} was changed", row.seq)));
+            return Ok(Err(format!("the event of record {} was changed", row.seq)));
         }
     }
-    Ok(None)
+    Ok(Ok(dropped))
 }
 
 #[cfg(test)]
@@ -354,5 +487,17 @@ mod tests {
         assert_eq!(entry.validate_fields(), Ok(()));
         assert!(!entry.expects_outcome());
         assert_eq!(position_of(entry.call), Some(event.position));
+    }
+
+    #[test]
+    fn an_event_that_is_unfit_has_a_record_that_names_it_and_has_its_digest() {
+        let event =
+            PrivilegedEvent { kind: "a".repeat(65), trace: "?".to_owned(), ..event(json!({})) };
+        let (unfit, now) = (to_entry(&event), datetime!(2026-11-18 12:00:30.000000001 UTC));
+        assert!(unfit.validate_fields().is_err());
+        let entry = to_placeholder(&event, now);
+        assert_eq!(entry.validate_fields(), Ok(()));
+        assert_eq!((&*entry.reason, entry.call), (UNFIT_REASON, unfit.call));
+        assert_eq!(entry.arguments, unfit.arguments);
     }
 }

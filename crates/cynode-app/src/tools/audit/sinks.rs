@@ -31,7 +31,7 @@ use time::{Duration, OffsetDateTime};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-use super::rows;
+use super::{privileged, rows};
 use crate::{
     App, Ctx, Error,
     platform::{
@@ -60,8 +60,9 @@ const SINK_LEASE_TTL: Duration = Duration::minutes(2);
 /// Interval of signed heads.
 const HEAD_INTERVAL: Duration = Duration::minutes(1);
 
-/// Maximum delay after a failure. The first delay is a second, and each is twice the one before.
-const MAX_RETRY_DELAY: Duration = Duration::minutes(5);
+/// Maximum delay after a failure. The first delay is a second, and each is twice the one before. It is not longer than the interval of
+/// heads: a receiver that refuses records gets every head that it takes.
+const MAX_RETRY_DELAY: Duration = HEAD_INTERVAL;
 
 /// Maximum number of sinks.
 const MAX_SINKS: usize = 20;
@@ -360,6 +361,8 @@ impl SinkDelivery<'_> {
             drop(conn);
             let mut progress = false;
             for chain in &chains {
+                // Heads wait for no records: they show an attack on those.
+                self.deliver_heads(&target, secret.as_ref()).await?;
                 // Each delivery takes less than the lease lasts.
                 if !self.take_lease().await? {
                     return Ok(());
@@ -370,7 +373,9 @@ impl SinkDelivery<'_> {
                 break;
             }
         }
-        self.deliver_heads(&target, secret.as_ref()).await
+        self.deliver_heads(&target, secret.as_ref()).await?;
+        let mut conn = self.app.conn().await?;
+        Ok(audit_export::clear_delivery_failures(&mut conn, self.sink.id).await?)
     }
 
     fn open_target(&self) -> Result<(SinkTarget, Option<SecretString>), SinkFailure> {
@@ -407,6 +412,7 @@ impl SinkDelivery<'_> {
         }
         let heads =
             if finished { closing_heads(&mut conn, chain.chain).await? } else { Vec::new() };
+        let details = privileged::load_event_details(&mut conn, &page).await?;
         drop(conn);
         let unreadable = || DbError::Corrupt { table: "audit_records", column: "hash" };
         let records = page.into_iter().map(|row| rows::to_record(row).ok_or_else(unreadable));
@@ -414,6 +420,7 @@ impl SinkDelivery<'_> {
             records: records.collect::<Result<_, _>>()?,
             heads,
             registry_head: String::new(),
+            details,
         };
         let count = batch.records.len() as u64;
         if count > 0 || !batch.heads.is_empty() {
@@ -427,7 +434,7 @@ impl SinkDelivery<'_> {
             // Another process has the lease and delivers these records too.
             return Err(Error::Fenced("another process delivers to this sink").into());
         }
-        audit_export::record_delivery(&mut tx, sink, self.app.environment().now(), false).await?;
+        audit_export::record_delivery(&mut tx, sink, self.app.environment().now()).await?;
         tx.commit().await.map_err(DbError::from)?;
         self.delivered += count;
         Ok(true)
@@ -435,7 +442,7 @@ impl SinkDelivery<'_> {
 
     /// Delivers the newest signed heads, once a minute.
     async fn deliver_heads(
-        &self,
+        &mut self,
         target: &SinkTarget,
         secret: Option<&SecretString>,
     ) -> Result<(), SinkFailure> {
@@ -449,7 +456,8 @@ impl SinkDelivery<'_> {
         if !batch.heads.is_empty() {
             self.exporter.deliver_batch(target, secret, &batch, now).await?;
             let mut conn = self.app.conn().await?;
-            audit_export::record_delivery(&mut conn, self.sink.id, now, true).await?;
+            audit_export::record_heads_delivery(&mut conn, self.sink.id, now).await?;
+            self.sink.heads_sent_at = Some(now);
         }
         Ok(())
     }
@@ -464,22 +472,20 @@ async fn closing_heads(
     Ok(heads.iter().filter(|head| head.closed).map(rows::to_checkpoint).collect())
 }
 
-/// Returns the newest signed heads of the newest chains, and the head of the list of chains.
+/// Returns the newest signed heads of every chain that is not closed and of the newest closed ones, and the head of the list of chains.
 async fn load_newest_heads(conn: &mut Conn) -> Result<ExportBatch, DbError> {
-    let mut chains = audit::list_chains(conn).await?;
-    let registry_head = chains.last().map_or_else(String::new, |row| {
-        let head = rows::to_chain_start(row).registry_head();
+    let registry_head = audit::last_chain(conn).await?.map_or_else(String::new, |row| {
+        let head = rows::to_chain_start(&row).registry_head();
         format!("{}:{}", head.number, data_encoding::HEXLOWER.encode(&head.link))
     });
-    let newest = chains.split_off(chains.len().saturating_sub(MAX_HEADS));
-    let ids: Vec<_> = newest.iter().map(|row| row.chain).collect();
-    let heads = audit::list_newest_checkpoints(conn, &ids).await?;
+    let chains = audit_export::list_head_chains(conn, MAX_CLOSED_HEADS).await?;
+    let heads = audit::list_newest_checkpoints(conn, &chains).await?;
     let heads = heads.iter().map(rows::to_checkpoint).collect();
-    Ok(ExportBatch { records: Vec::new(), heads, registry_head })
+    Ok(ExportBatch { heads, registry_head, ..ExportBatch::default() })
 }
 
-/// Maximum number of chains whose heads are delivered every minute.
-const MAX_HEADS: usize = 20;
+/// Maximum number of closed chains whose heads are delivered every minute.
+const MAX_CLOSED_HEADS: i64 = 20;
 
 /// The lease outlives a delivery.
 const _: () =
