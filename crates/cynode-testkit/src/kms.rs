@@ -139,8 +139,10 @@ async fn read_key(State(state): Shared, headers: HeaderMap) -> Response {
     if !is_permitted(&headers) {
         return refuse(StatusCode::FORBIDDEN);
     }
-    let latest = state.lock().unwrap().latest;
-    axum::Json(json!({ "data": { "latest_version": latest } })).into_response()
+    let state = state.lock().unwrap();
+    let data =
+        json!({ "latest_version": state.latest, "min_decryption_version": state.min_decryption });
+    axum::Json(json!({ "data": data })).into_response()
 }
 
 async fn rotate(State(state): Shared, headers: HeaderMap) -> Response {

@@ -19,7 +19,7 @@ use data_encoding::HEXLOWER;
 
 use crate::{
     config::{CynodeConfig, MasterKeySource},
-    restate::create_private_file,
+    restate::{create_private_file, create_sibling_file},
 };
 
 /// Bits of the mode of a file that are for everybody else.
@@ -103,7 +103,7 @@ fn open_local(store: impl LocalKeyStore + 'static) -> anyhow::Result<Arc<dyn Mas
 }
 
 fn vault_options(config: &CynodeConfig) -> anyhow::Result<VaultOptions> {
-    let config = &config.master_key;
+    let (config, insecure) = (&config.master_key, config.tls.insecure);
     let address = config.vault_address.as_deref().context("master_key.vault_address is not set")?;
     let token_file = config.vault_token_file.clone();
     Ok(VaultOptions {
@@ -112,6 +112,8 @@ fn vault_options(config: &CynodeConfig) -> anyhow::Result<VaultOptions> {
         key: config.vault_key.clone(),
         token_file: token_file.context("master_key.vault_token_file is not set")?,
         namespace: config.vault_namespace.clone(),
+        ca_file: config.vault_ca_file.clone(),
+        insecure,
     })
 }
 
@@ -236,13 +238,19 @@ impl FileKeyStore {
 }
 
 impl LocalKeyStore for FileKeyStore {
+    fn place_name(&self) -> &'static str {
+        "file"
+    }
+
     fn read_keys(&self) -> Result<Vec<[u8; 32]>, MasterKeyError> {
         self.read_all().map_err(|error| to_key_error(&error))
     }
 
     fn store_next(&self, key: &[u8; 32]) -> Result<(), MasterKeyError> {
         // The one that another process stored at the same moment counts.
-        store_new_key(&self.sibling_path(".next"), key)
+        let text = format!("{}\n", HEXLOWER.encode(key));
+        // The server reads it by the account that reads the current one, also when root rotates.
+        create_sibling_file(&self.sibling_path(".next"), &text, &self.path)
             .map(drop)
             .map_err(|error| to_key_error(&error))
     }
@@ -276,6 +284,10 @@ impl CredentialKeyStore {
 }
 
 impl LocalKeyStore for CredentialKeyStore {
+    fn place_name(&self) -> &'static str {
+        "credential"
+    }
+
     fn read_keys(&self) -> Result<Vec<[u8; 32]>, MasterKeyError> {
         self.read_all().map_err(|error| to_key_error(&error))
     }
@@ -304,6 +316,8 @@ impl LocalKeyStore for CredentialKeyStore {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     fn service(path: &Path) -> Arc<dyn MasterKeyService> {
@@ -315,11 +329,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("master.key");
         create_master_key(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
         let before = fs::read_to_string(&path).unwrap();
         let keys = service(&path);
         let old = keys.current_version().await.unwrap();
         let next = keys.next_version().await.unwrap();
         assert_eq!(service(&path).next_version().await.unwrap(), next, "killed here, it goes on");
+        let access = |suffix: &str| {
+            let found = fs::metadata(directory.path().join(format!("master.key{suffix}"))).unwrap();
+            (found.uid(), found.gid(), found.mode())
+        };
+        assert_eq!(access(".next"), access(""), "who reads the one reads the other");
         keys.finish_rotation(&next).await.unwrap();
         assert_eq!(service(&path).current_version().await.unwrap(), next);
         assert_ne!(fs::read_to_string(&path).unwrap(), before);

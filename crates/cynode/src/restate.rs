@@ -219,17 +219,26 @@ pub(crate) fn close_file_to_others(file: &fs::File) -> std::io::Result<()> {
 
 /// Writes a private file atomically. It is on the disk under its name when this returns: what refers to it may be stored then.
 pub(crate) fn write_private_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    let draft = write_private_draft(path, text)?;
+    let draft = write_private_draft(path, text, None)?;
     fs::rename(&draft, path).with_context(|| format!("{} could not be written", path.display()))?;
     sync_parent(path)
 }
 
 /// Writes a private file that is never replaced. Returns `false` if there is one already, also if another process wrote it just now.
 pub(crate) fn create_private_file(path: &Path, text: &str) -> anyhow::Result<bool> {
+    create_file_from_draft(path, text, None)
+}
+
+/// Writes such a file with the owner, the group and the mode of another one: who reads that one reads this one, whoever wrote it.
+pub(crate) fn create_sibling_file(path: &Path, text: &str, like: &Path) -> anyhow::Result<bool> {
+    create_file_from_draft(path, text, Some(like))
+}
+
+fn create_file_from_draft(path: &Path, text: &str, like: Option<&Path>) -> anyhow::Result<bool> {
     if path.exists() {
         return Ok(false);
     }
-    let draft = write_private_draft(path, text)?;
+    let draft = write_private_draft(path, text, like)?;
     let linked = fs::hard_link(&draft, path);
     fs::remove_file(&draft)?;
     match linked {
@@ -240,7 +249,7 @@ pub(crate) fn create_private_file(path: &Path, text: &str) -> anyhow::Result<boo
 }
 
 /// Writes the draft of a file beside it. Each process has its own, so that two of them never write one file.
-fn write_private_draft(path: &Path, text: &str) -> anyhow::Result<PathBuf> {
+fn write_private_draft(path: &Path, text: &str, like: Option<&Path>) -> anyhow::Result<PathBuf> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let draft = PathBuf::from(name);
@@ -254,8 +263,22 @@ fn write_private_draft(path: &Path, text: &str) -> anyhow::Result<PathBuf> {
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
     let mut file = file.with_context(|| format!("cannot write {}", draft.display()))?;
     file.write_all(text.as_bytes())?;
+    if let Some(like) = like {
+        copy_access(&file, like).with_context(|| {
+            format!("cannot give {} the owner of {}", draft.display(), like.display())
+        })?;
+    }
     file.sync_all()?;
     Ok(draft)
+}
+
+/// Gives an open file the owner, the group and the mode of another one. By its descriptor: nobody can put another file in its place.
+fn copy_access(file: &fs::File, like: &Path) -> std::io::Result<()> {
+    let (own, wanted) = (file.metadata()?, fs::metadata(like)?);
+    if (own.uid(), own.gid()) != (wanted.uid(), wanted.gid()) {
+        std::os::unix::fs::fchown(file, Some(wanted.uid()), Some(wanted.gid()))?;
+    }
+    file.set_permissions(fs::Permissions::from_mode(wanted.mode() & 0o7777))
 }
 
 /// Writes the entry of a file in its directory to the disk.

@@ -34,9 +34,17 @@ async fn an_admin_sees_what_the_server_can_check_and_what_to_do_about_it() {
     assert_eq!(named(&diagnosis, "backups")[0]["state"], "unknown");
     // Tests connect as the owner of the cluster.
     assert_eq!(named(&diagnosis, "database role")[0]["state"], "warn");
-    for name in
-        ["database", "schema", "partitions", "admin", "manager", "models", "versions", "keys"]
-    {
+    for name in [
+        "database",
+        "schema",
+        "partitions",
+        "admin",
+        "manager",
+        "models",
+        "versions",
+        "keys",
+        "privileged events",
+    ] {
         assert_eq!(named(&diagnosis, name).len(), 1, "{name}: {diagnosis}");
     }
     for check in diagnosis["checks"].as_array().unwrap() {

@@ -3,8 +3,8 @@
 use std::{path::Path, sync::Arc};
 
 use cynode_app::{
-    App, AppEnvironment,
-    background::key_rotation,
+    App, AppEnvironment, Clock,
+    background::key_rotation::{self, KeyringProcess},
     platform::{
         keys::{
             self, FixedKeyStore, InstallationKeys, KeyPurpose, KeyringChange, LocalMasterKeys,
@@ -155,6 +155,97 @@ async fn a_rotation_that_was_killed_goes_on_in_another_process() {
     }
     assert_eq!(app.db.number(OLD_SECRETS).await, 0);
     assert_eq!(states(&admin, "master").await, ["retired", "active"]);
+}
+
+/// A second process over the same database, with the keys that it has loaded until now.
+async fn replica(app: &TestApp, name: &str) -> (App, KeyringProcess) {
+    let (other, _) = app.replica_app();
+    let keys = app.app.installation_keys().unwrap().open_again(&other).await.unwrap();
+    let other = other.with_keys(keys);
+    let id = other.environment().new_uuid(app.clock.now());
+    let process = KeyringProcess { id, name: name.to_owned() };
+    key_rotation::report_loads(&other, &process).await.unwrap();
+    (other, process)
+}
+
+#[tokio::test]
+async fn a_rotation_waits_for_every_live_process_and_names_the_one_that_lacks_the_key() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    add_secrets(&admin, 1).await;
+    let (other, process) = replica(&app, "web-2 127.0.0.1:7402").await;
+    begin(&app.app, KeyPurpose::Master).await;
+    // It lives and does not load the new key: its copy of the master key is another one.
+    for _ in 0..4 {
+        app.clock.advance(SETTLED);
+        key_rotation::report_loads(&other, &process).await.unwrap();
+        let step = key_rotation::advance_rotations(&app.app).await.unwrap();
+        assert_eq!(step.waiting_for, ["web-2 127.0.0.1:7402"]);
+        assert_eq!((step.changed, step.retired, step.finished), (0, 0, false));
+    }
+    assert_eq!(app.db.number(OLD_SECRETS).await, 1);
+    let keyring = admin.get("/v1/keyring").await.expect(200).json();
+    assert_eq!(keyring["waiting_for"], json!(["web-2 127.0.0.1:7402"]));
+
+    key_rotation::advance_rotations(&other).await.unwrap();
+    key_rotation::report_loads(&other, &process).await.unwrap();
+    for _ in 0..3 {
+        app.clock.advance(SETTLED);
+        key_rotation::report_loads(&other, &process).await.unwrap();
+        key_rotation::advance_rotations(&app.app).await.unwrap();
+    }
+    assert_eq!(app.db.number(OLD_SECRETS).await, 0);
+    assert_eq!(states(&admin, "master").await, ["retired", "active"]);
+    assert_eq!(states(&admin, "token").await, ["retired", "active"]);
+}
+
+#[tokio::test]
+async fn a_rotation_goes_on_a_minute_after_a_process_died() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    replica(&app, "died").await;
+    begin(&app.app, KeyPurpose::Token).await;
+    app.clock.advance(SETTLED);
+    let step = key_rotation::advance_rotations(&app.app).await.unwrap();
+    assert_eq!((step.waiting_for, step.finished), (vec!["died".to_owned()], false));
+    app.clock.advance(SETTLED);
+    rotate_to_end(&app).await;
+    assert_eq!(states(&admin, "token").await, ["retired", "active"]);
+}
+
+#[tokio::test]
+async fn a_key_becomes_active_later_while_a_live_process_lacks_it() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let (other, process) = replica(&app, "slow").await;
+    begin(&app.app, KeyPurpose::Token).await;
+    for _ in 0..5 {
+        // Ten of its fifteen seconds are over, and it gets fifteen more.
+        app.clock.advance(Duration::seconds(10));
+        key_rotation::report_loads(&other, &process).await.unwrap();
+        key_rotation::advance_rotations(&app.app).await.unwrap();
+        assert_eq!(states(&admin, "token").await, ["active", "staged"]);
+    }
+    key_rotation::advance_rotations(&other).await.unwrap();
+    key_rotation::report_loads(&other, &process).await.unwrap();
+    app.clock.advance(Duration::seconds(15));
+    assert_eq!(states(&admin, "token").await, ["retiring", "active"]);
+}
+
+#[tokio::test]
+async fn the_keyring_shows_the_master_key_and_the_end_that_is_missing() {
+    let app = TestApp::new().await;
+    let admin = app.admin().await;
+    let master = async || admin.get("/v1/keyring").await.expect(200).json()["master_key"].clone();
+    let first = master().await;
+    assert_eq!((&first["place"], &first["unfinished"]), (&json!("memory"), &json!(false)));
+    rotate(&app, KeyPurpose::Master).await;
+    let rotated = master().await;
+    assert!(rotated["version"].as_str().unwrap().starts_with("local:"), "{rotated}");
+    assert_eq!(rotated["unfinished"], true);
+    let keys = app.app.installation_keys().unwrap();
+    keys.finish_master_rotation(&app.app).await.unwrap();
+    assert_eq!(master().await["unfinished"], false);
 }
 
 #[tokio::test]
@@ -485,6 +576,8 @@ fn vault(fake: &FakeVault, directory: &Path) -> Arc<dyn MasterKeyService> {
         key: "cynode".to_owned(),
         token_file,
         namespace: None,
+        ca_file: None,
+        insecure: false,
     };
     Arc::new(VaultTransit::new(options).unwrap())
 }
@@ -509,8 +602,14 @@ async fn a_new_installation_has_its_master_key_in_a_key_management_service() {
         }
     }
     let keys = other.installation_keys().unwrap();
-    keys.finish_master_rotation(&other).await.unwrap();
-    assert_eq!(fake.versions(), (2, 2), "the old version opens nothing");
+    // Killed before its end, the command finds that it is missing; done twice, it does nothing more.
+    assert_eq!(fake.versions(), (2, 1));
+    assert!(keys.is_rotation_unfinished(&other).await.unwrap());
+    for _ in 0..2 {
+        keys.finish_master_rotation(&other).await.unwrap();
+        assert_eq!(fake.versions(), (2, 2), "the old version opens nothing");
+        assert!(!keys.is_rotation_unfinished(&other).await.unwrap());
+    }
     let wrapped = "SELECT DISTINCT wrapped_by FROM installation_keys WHERE retired_at IS NULL";
     assert_eq!(app.db.texts(wrapped).await, ["vault:transit/cynode:v2"]);
     InstallationKeys::open_keyring(&other, service.clone()).await.unwrap();

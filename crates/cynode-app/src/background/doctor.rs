@@ -12,7 +12,7 @@ use cynode_db::{
         database_roles::{self, RolePrivileges},
         health::{self as database, ProviderHealth},
     },
-    tools::audit_export,
+    tools::audit_export::{self, EventBacklog},
 };
 use cynode_wire::platform::{
     health::{Diagnosis, DiagnosisCheck, ReadinessCheck, ReadinessStatus},
@@ -73,10 +73,12 @@ pub async fn diagnose_installation(
     let nodes = nodes::list_nodes(&mut conn).await?;
     let backups = backup::list_backups(&mut conn, 1).await?;
     let role = database_roles::get_role_privileges(&mut conn).await?;
+    let backlog = audit_export::measure_event_queue(&mut conn).await?;
     drop(conn);
     checks.push(check_clock(now, facts.now).into());
     checks.push(check_database_role(&role).into());
     checks.push(check_keys(&key_rotation::describe_keyring(app).await?, now).into());
+    checks.push(check_event_queue(backlog, now).into());
     checks.extend(check_audit_sinks(app, now).await?.into_iter().map(DiagnosisCheck::from));
     checks.push(check_storage(app).await.into());
     for provider in &providers {
@@ -169,10 +171,36 @@ const MAX_ROTATION_AGE: time::Duration = time::Duration::hours(26);
 /// Lag of an audit sink from which on the check warns.
 const MAX_SINK_LAG: time::Duration = time::Duration::minutes(5);
 
+/// Reports a rotation that waits for an admin: its end is missing, the master key does not answer, or a process lacks the new key.
+fn check_stuck_rotation(keyring: &KeyringView) -> Option<ReadinessCheck> {
+    const NAME: &str = "keys";
+    let master = keyring.master_key.as_ref();
+    let (detail, fix, command) = if master.is_some_and(|master| master.unfinished) {
+        let detail = "the end of a rotation of the master key is missing: the old one still opens what it wrapped";
+        (detail.to_owned(), "end it", "cynode admin rotate-key master  # on the server")
+    } else if let Some(problem) = master.and_then(|master| master.problem.as_ref()) {
+        let detail = format!("the master key does not answer: {problem}");
+        (detail, "check the place of the master key", "cynode admin keys  # on the server")
+    } else if keyring.waiting_for.is_empty() {
+        return None;
+    } else {
+        let processes = keyring.waiting_for.join(", ");
+        let detail =
+            format!("a rotation waits for processes that have not loaded the new key: {processes}");
+        let fix =
+            "see in the log of each why (`keys.refresh_failed`): it may have another master key";
+        (detail, fix, "cynode admin keys  # on the server")
+    };
+    Some(ReadinessCheck::warning_check(NAME, detail, fix).with_commands([command]))
+}
+
 /// Checks the age of the keys of the installation, and the progress of a rotation.
 fn check_keys(keyring: &KeyringView, now: OffsetDateTime) -> ReadinessCheck {
     const NAME: &str = "keys";
     let mut active = keyring.keys.iter().filter(|key| key.state == "active");
+    if let Some(stuck) = check_stuck_rotation(keyring) {
+        return stuck;
+    }
     if keyring.rotating {
         let detail = format!(
             "a rotation is under way; {} secrets and tokens name an old key",
@@ -204,6 +232,23 @@ fn check_keys(keyring: &KeyringView, now: OffsetDateTime) -> ReadinessCheck {
         return ReadinessCheck::passed_check(NAME, detail);
     }
     ReadinessCheck::passed_check(NAME, "every key is younger than a year")
+}
+
+/// Age of the oldest privileged event without a record from which on the check warns.
+const MAX_EVENT_QUEUE_AGE: time::Duration = time::Duration::minutes(1);
+
+/// Checks that privileged events get their records.
+fn check_event_queue(backlog: EventBacklog, now: OffsetDateTime) -> ReadinessCheck {
+    const NAME: &str = "privileged events";
+    let is_late = backlog.oldest_at.is_some_and(|oldest| now - oldest > MAX_EVENT_QUEUE_AGE);
+    let detail = format!("{} of them wait for their audit record", backlog.events);
+    if is_late {
+        let fix = "see in the log why (`audit.privileged_chain_failed`); nothing is lost";
+        ReadinessCheck::warning_check(NAME, format!("{detail} for more than a minute"), fix)
+            .with_commands(["cynode audit verify  # on the server"])
+    } else {
+        ReadinessCheck::passed_check(NAME, detail)
+    }
 }
 
 /// Checks that every sink of audit records receives them.
@@ -366,6 +411,7 @@ fn check_versions(nodes: &[NodeRecord], database: &str) -> ReadinessCheck {
 
 #[cfg(test)]
 mod tests {
+    use cynode_wire::platform::keys::MasterKeyView;
     use time::macros::datetime;
 
     use super::*;
@@ -381,6 +427,54 @@ mod tests {
         assert_eq!(status(-30_001), ReadinessStatus::Failed);
         let check = check_clock(here, here - time::Duration::milliseconds(250));
         assert_eq!(check.detail, "the clocks of server and database differ by 250 ms");
+    }
+
+    #[test]
+    fn a_rotation_that_waits_for_an_admin_is_told_before_its_progress() {
+        let now = datetime!(2026-11-18 12:00 UTC);
+        let detail = |unfinished, problem: Option<&str>, waiting_for: &[&str]| {
+            let keyring = KeyringView {
+                keys: Vec::new(),
+                rotating: true,
+                remaining: 3,
+                waiting_for: waiting_for.iter().map(|name| (*name).to_owned()).collect(),
+                master_key: Some(MasterKeyView {
+                    place: "vault".to_owned(),
+                    version: None,
+                    since: None,
+                    unfinished,
+                    problem: problem.map(str::to_owned),
+                }),
+            };
+            let check = check_keys(&keyring, now);
+            (check.status, check.detail)
+        };
+        let warning = |text: &str| (ReadinessStatus::Warning, text.to_owned());
+        assert_eq!(
+            detail(true, None, &[]),
+            warning(
+                "the end of a rotation of the master key is missing: the old one still opens what it wrapped"
+            )
+        );
+        assert_eq!(detail(false, Some("403"), &[]), warning("the master key does not answer: 403"));
+        assert_eq!(
+            detail(false, None, &["web-2"]),
+            warning("a rotation waits for processes that have not loaded the new key: web-2")
+        );
+        assert_eq!(detail(false, None, &[]).0, ReadinessStatus::Ok);
+    }
+
+    #[test]
+    fn privileged_events_that_wait_for_more_than_a_minute_are_told() {
+        let now = datetime!(2026-11-18 12:00 UTC);
+        let check = |seconds| {
+            let oldest_at = Some(now - time::Duration::seconds(seconds));
+            check_event_queue(EventBacklog { events: 3, oldest_at }, now)
+        };
+        assert_eq!(check(60).status, ReadinessStatus::Ok);
+        assert_eq!(check(61).status, ReadinessStatus::Warning);
+        let none = check_event_queue(EventBacklog::default(), now);
+        assert_eq!(none.detail, "0 of them wait for their audit record");
     }
 
     #[test]

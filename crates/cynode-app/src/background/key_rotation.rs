@@ -24,6 +24,9 @@ use cynode_db::{
 use cynode_wire::platform::keys::{KeyUseView, KeyView, KeyringView};
 use time::{Duration, OffsetDateTime};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub use cynode_db::platform::keyring::KeyringProcess;
 
 use crate::{
     App, Error, OperationRequest,
@@ -56,15 +59,24 @@ const MAX_STEP_BATCHES: usize = 25;
 /// Number of refreshes between two steps that find nothing to do: an old key may have to wait for its end.
 const IDLE_REFRESHES: u32 = 6;
 
-/// Refreshes the keyring and goes on with rotations until shutdown. A failure is logged and retried.
+/// Time for which a process counts as live after its last refresh.
+const PROCESS_TTL: Duration = Duration::minutes(1);
+
+/// Time before the activation of a key at which its activation is postponed if a live process has not loaded it. Every process refreshes
+/// once in between, and reads the new time before the old one has come.
+const POSTPONE_WINDOW: (Duration, Duration) = (Duration::seconds(2), Duration::seconds(8));
+
+/// Refreshes the keyring and goes on with rotations until shutdown. A failure is logged and retried. The name tells people which process
+/// keeps a rotation waiting.
 #[operation]
-pub async fn run_key_rotation(app: App, stop: CancellationToken) {
+pub async fn run_key_rotation(app: App, name: String, stop: CancellationToken) {
+    let process = KeyringProcess { id: app.environment().new_uuid(app.environment().now()), name };
     let mut turn = tokio::time::interval(REFRESH_INTERVAL);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut idle_refreshes = 0;
     loop {
         tokio::select! {
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => break,
             _ = turn.tick() => {}
         }
         let refreshed = if idle_refreshes == 0 {
@@ -78,14 +90,63 @@ pub async fn run_key_rotation(app: App, stop: CancellationToken) {
             refresh_only(&app).await
         };
         if let Err(error) = refreshed {
-            let what = "the keyring could not be refreshed; the keys stay as they are";
+            let what = "the keyring could not be refreshed; the keys stay as they are, and rotations wait for this process";
             log_background_error("keys.refresh_failed", &error, what);
         }
+        if let Err(error) = report_loads(&app, &process).await {
+            let what = "the keys of this process could not be noted";
+            log_background_error("keys.refresh_failed", &error, what);
+        }
+    }
+    if let Err(error) = forget_process(&app, process.id).await {
+        let what = "the end of this process could not be noted: a rotation waits for a minute";
+        log_background_error("keys.refresh_failed", &error, what);
     }
 }
 
 async fn refresh_only(app: &App) -> Result<(), Error> {
-    app.installation_keys()?.refresh_keyring(app).await.map(drop)
+    let records = app.installation_keys()?.refresh_keyring(app).await?;
+    postpone_activations(app, &records).await
+}
+
+/// Notes which keys this process has in memory. Rotations wait until every live process has the new key.
+#[operation]
+pub async fn report_loads(app: &App, process: &KeyringProcess) -> Result<(), Error> {
+    let keys = app.installation_keys()?.loaded_keys();
+    let mut conn = app.conn().await?;
+    Ok(keyring::report_loads(&mut conn, process, &keys, app.environment().now()).await?)
+}
+
+async fn forget_process(app: &App, process: Uuid) -> Result<(), Error> {
+    let since = app.environment().now() - PROCESS_TTL;
+    let mut conn = app.conn().await?;
+    Ok(keyring::delete_gone_processes(&mut conn, process, since).await?)
+}
+
+/// Postpones the activation of keys that a live process has not loaded: it could not open what another one seals with them.
+async fn postpone_activations(app: &App, records: &[KeyRecord]) -> Result<(), Error> {
+    let now = app.environment().now();
+    let (end, begin) = POSTPONE_WINDOW;
+    let is_near = |record: &&KeyRecord| {
+        record.retired_at.is_none() && (now + end..now + begin).contains(&record.activates_at)
+    };
+    for record in records.iter().filter(is_near) {
+        let mut conn = app.conn().await?;
+        if !list_lagging_processes(&mut conn, record.id, now).await?.is_empty() {
+            let until = now + platform_keys::ACTIVATION_DELAY;
+            keyring::postpone_activation(&mut conn, record.id, now, until).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Lists the live processes that have not loaded a key.
+async fn list_lagging_processes(
+    conn: &mut Conn,
+    key: Uuid,
+    now: OffsetDateTime,
+) -> Result<Vec<String>, DbError> {
+    keyring::list_processes_without_key(conn, key, now - PROCESS_TTL).await
 }
 
 /// What a step of the rotations did.
@@ -99,6 +160,8 @@ pub struct RotationStep {
     pub finished: bool,
     /// Secrets that cannot be opened. They keep their key from being retired.
     pub stuck: Vec<String>,
+    /// Names of the live processes that have not loaded a new key. Nothing is stored anew or retired before they have.
+    pub waiting_for: Vec<String>,
 }
 
 /// Refreshes the keyring, stores a few batches of secrets and tokens under their active keys, and retires keys that nothing names. Does
@@ -119,8 +182,9 @@ pub async fn advance_by_batches(app: &App, max_batches: usize) -> Result<Rotatio
         step.finished = true;
         return Ok(step);
     }
+    postpone_activations(app, &records).await?;
     for _ in 0..max_batches {
-        let Some(changed) = run_batch(app, &keys, &records, &mut step.stuck).await? else {
+        let Some(changed) = run_batch(app, &keys, &records, &mut step).await? else {
             return Ok(step);
         };
         step.changed += changed;
@@ -133,6 +197,13 @@ pub async fn advance_by_batches(app: &App, max_batches: usize) -> Result<Rotatio
             event = "keys.secret_stuck",
             secret,
             "a secret cannot be opened and keeps its key from being retired: set or delete it"
+        );
+    }
+    if !step.waiting_for.is_empty() {
+        tracing::warn!(
+            event = "keys.rotation_waits",
+            processes = step.waiting_for.join(", "),
+            "a rotation waits: these processes have not loaded the new key"
         );
     }
     step.retired = retire_unused_keys(app, &keys).await?;
@@ -150,20 +221,21 @@ fn is_superseded(record: &KeyRecord) -> bool {
     record.retired_at.is_none() && record.retires_at.is_some()
 }
 
-/// Returns whether the active key of a purpose takes over, and every process uses it by now.
-fn is_settled(
-    keys: &InstallationKeys,
-    records: &[KeyRecord],
-    purpose: KeyPurpose,
-    now: OffsetDateTime,
-) -> bool {
-    let active = keys.active_key(purpose);
-    let rotating = records.iter().any(|record| record.purpose == purpose && is_superseded(record));
-    let active = records.iter().find(|record| record.id == active);
-    rotating
-        && active.is_some_and(|record| {
-            !is_superseded(record) && record.activates_at + SETTLE_TIME <= now
-        })
+/// Returns whether a newer key of a purpose takes over from an older one.
+fn is_rotating(records: &[KeyRecord], purpose: KeyPurpose) -> bool {
+    records.iter().any(|record| record.purpose == purpose && is_superseded(record))
+}
+
+/// Returns the key of a purpose that takes over. The records are in the order of their activation.
+fn newest_key(records: &[KeyRecord], purpose: KeyPurpose) -> Option<&KeyRecord> {
+    records.iter().rfind(|record| {
+        record.purpose == purpose && record.retired_at.is_none() && !is_superseded(record)
+    })
+}
+
+/// Returns whether a key is used, and every process that has it uses it by now.
+fn is_settled(keys: &InstallationKeys, key: &KeyRecord, now: OffsetDateTime) -> bool {
+    keys.active_key(key.purpose) == key.id && key.activates_at + SETTLE_TIME <= now
 }
 
 /// Stores one batch anew. Returns how many there were, or `None` while another process works.
@@ -171,7 +243,7 @@ async fn run_batch(
     app: &App,
     keys: &InstallationKeys,
     records: &[KeyRecord],
-    stuck: &mut Vec<String>,
+    step: &mut RotationStep,
 ) -> Result<Option<u64>, Error> {
     let now = app.environment().now();
     let mut tx = app.begin().await?;
@@ -179,11 +251,24 @@ async fn run_batch(
         return Ok(None);
     }
     let mut changed = 0;
-    if is_settled(keys, records, KeyPurpose::Master, now) {
-        stuck.clear();
-        changed += reseal_secrets(app, keys, &mut tx, stuck).await?;
+    let (mut loaded, mut waiting_for) = (Vec::new(), Vec::new());
+    for purpose in KeyPurpose::ALL {
+        let key = newest_key(records, purpose).filter(|_| is_rotating(records, purpose));
+        let Some(key) = key else { continue };
+        let lagging = list_lagging_processes(&mut tx, key.id, now).await?;
+        if lagging.is_empty() && is_settled(keys, key, now) {
+            loaded.push(purpose);
+        }
+        waiting_for.extend(lagging);
     }
-    if is_settled(keys, records, KeyPurpose::Token, now) {
+    waiting_for.sort_unstable();
+    waiting_for.dedup();
+    step.waiting_for = waiting_for;
+    if loaded.contains(&KeyPurpose::Master) {
+        step.stuck.clear();
+        changed += reseal_secrets(app, keys, &mut tx, &mut step.stuck).await?;
+    }
+    if loaded.contains(&KeyPurpose::Token) {
         let old = records
             .iter()
             .filter(|record| record.purpose == KeyPurpose::Token && is_superseded(record));
@@ -384,20 +469,19 @@ async fn retire_unused_keys(app: &App, keys: &InstallationKeys) -> Result<u64, E
     keyring::lock_keyring(ctx.conn()).await?;
     let records = keyring::list_keys(ctx.conn()).await?;
     let now = ctx.now;
-    // A key has a successor that every process uses by now: without one there would be nothing to sign or seal with.
-    let has_successor = |purpose: KeyPurpose| {
-        records.iter().any(|record| {
-            record.purpose == purpose
-                && record.retired_at.is_none()
-                && !is_superseded(record)
-                && record.activates_at + SETTLE_TIME <= now
-                && keys.active_key(purpose) == record.id
-        })
-    };
+    // A key has a successor that every process has and uses by now: without one there would be nothing to sign or seal with.
+    let mut succeeded = Vec::new();
+    for key in KeyPurpose::ALL.into_iter().filter_map(|purpose| newest_key(&records, purpose)) {
+        if is_settled(keys, key, now)
+            && list_lagging_processes(ctx.conn(), key.id, now).await?.is_empty()
+        {
+            succeeded.push(key.purpose);
+        }
+    }
     let is_over = |record: &&KeyRecord| {
         is_superseded(record)
             && record.retires_at.is_some_and(|end| end + SETTLE_TIME <= now)
-            && has_successor(record.purpose)
+            && succeeded.contains(&record.purpose)
     };
     let over: Vec<_> = records.iter().filter(is_over).collect();
     if over.is_empty() {
@@ -442,7 +526,25 @@ pub async fn describe_keyring(app: &App) -> Result<KeyringView, Error> {
         })
     };
     let remaining: i64 = uses.iter().filter(is_old).map(|named| named.count).sum();
-    Ok(KeyringView { keys: views, rotating, remaining: remaining.unsigned_abs() })
+    let mut waiting_for = Vec::new();
+    let mut conn = app.conn().await?;
+    for key in KeyPurpose::ALL.into_iter().filter_map(|purpose| newest_key(&records, purpose)) {
+        // A process that refreshes takes a moment.
+        let is_late = now - key.created_at >= SETTLE_TIME;
+        if is_late && is_rotating(&records, key.purpose) {
+            waiting_for.extend(list_lagging_processes(&mut conn, key.id, now).await?);
+        }
+    }
+    drop(conn);
+    waiting_for.sort_unstable();
+    waiting_for.dedup();
+    Ok(KeyringView {
+        keys: views,
+        rotating,
+        remaining: remaining.unsigned_abs(),
+        waiting_for,
+        master_key: Some(app.installation_keys()?.describe_master_key(app).await?),
+    })
 }
 
 fn to_key_view(

@@ -170,6 +170,15 @@ impl InstallationKeys {
         Some(TokenHash { key: *id, hash: key.hash_digest(&digest) })
     }
 
+    /// Returns the ids of the keys in memory.
+    pub(crate) fn loaded_keys(&self) -> Vec<Uuid> {
+        let snapshot = self.snapshot.load();
+        let KeyringSnapshot { sealing, signing, tokens, .. } = &**snapshot;
+        let ids = sealing.all_keys().map(|named| named.id);
+        let ids = ids.chain(signing.all_keys().map(|named| named.id));
+        ids.chain(tokens.all_keys().map(|named| named.id)).collect()
+    }
+
     /// Returns the id of the key that is used now.
     pub(crate) fn active_key(&self, purpose: KeyPurpose) -> Uuid {
         let snapshot = self.snapshot.load();

@@ -267,6 +267,86 @@ pub async fn retire_key(
     Ok(())
 }
 
+/// Makes a key active later, unless it is active at `now`.
+#[tracing::instrument(name = "db.keyring.postpone_activation", skip_all)]
+pub async fn postpone_activation(
+    conn: &mut Conn,
+    id: Uuid,
+    now: OffsetDateTime,
+    until: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE installation_keys SET activates_at = $3 WHERE key_id = $1 AND retired_at IS NULL AND activates_at BETWEEN $2 AND $3",
+        id,
+        now,
+        until,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A process that holds the keyring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyringProcess {
+    /// Its id: another one after a restart.
+    pub id: Uuid,
+    /// What people call it.
+    pub name: String,
+}
+
+/// Notes which keys a live process has loaded.
+#[tracing::instrument(name = "db.keyring.report_loads", skip_all)]
+pub async fn report_loads(
+    conn: &mut Conn,
+    process: &KeyringProcess,
+    keys: &[Uuid],
+    now: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "
+        INSERT INTO keyring_loads (process_id, process_name, key_ids, seen_at) VALUES ($1, left($2, 200), $3, $4)
+        ON CONFLICT (process_id) DO UPDATE SET key_ids = excluded.key_ids, seen_at = excluded.seen_at
+        ",
+        process.id,
+        process.name,
+        keys,
+        now,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Forgets processes that were not seen since then.
+#[tracing::instrument(name = "db.keyring.delete_gone_processes", skip_all)]
+pub async fn delete_gone_processes(
+    conn: &mut Conn,
+    process: Uuid,
+    since: OffsetDateTime,
+) -> Result<(), DbError> {
+    sqlx::query!("DELETE FROM keyring_loads WHERE process_id = $1 OR seen_at < $2", process, since)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// The names of the processes that were seen since then and have not loaded a key.
+#[tracing::instrument(name = "db.keyring.list_processes_without_key", skip_all)]
+pub async fn list_processes_without_key(
+    conn: &mut Conn,
+    key: Uuid,
+    since: OffsetDateTime,
+) -> Result<Vec<String>, DbError> {
+    Ok(sqlx::query_scalar!(
+        "SELECT process_name FROM keyring_loads WHERE seen_at > $2 AND NOT $1 = ANY (key_ids) ORDER BY process_name",
+        key,
+        since,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
 /// How often things of one kind name a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyUse {

@@ -71,6 +71,7 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "identity hardening",
         "keyring and privileged audit",
         "backup and roles",
+        "keyring loads",
         "provider confirmations",
     ];
     assert_eq!(pending, all);

@@ -59,6 +59,29 @@ pub struct KeyView {
     pub uses: Vec<KeyUseView>,
 }
 
+/// The master key, which wraps every key of the installation. It is not in the database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MasterKeyView {
+    /// Where it is: `file`, `credential` (of systemd) or `vault` (a key management service).
+    #[schema(example = "file")]
+    pub place: String,
+    /// Its version, which wraps the keys; absent while the keys follow from the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Since when it wraps the keys.
+    #[serde(
+        default,
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub since: Option<OffsetDateTime>,
+    /// Whether the end of its rotation is missing: the old one still opens what it wrapped.
+    pub unfinished: bool,
+    /// Why that cannot be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
 /// The keys of the installation, and the rotation that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyringView {
@@ -68,4 +91,10 @@ pub struct KeyringView {
     pub rotating: bool,
     /// How many secrets and tokens still name an older key.
     pub remaining: u64,
+    /// The processes that have not loaded a new key: the rotation waits for them.
+    #[serde(default)]
+    pub waiting_for: Vec<String>,
+    /// The master key; absent in answers of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_key: Option<MasterKeyView>,
 }

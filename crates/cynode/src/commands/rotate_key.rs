@@ -2,14 +2,14 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use cynode_app::{
     App,
     background::key_rotation,
     platform::keys::{self, KeyPurpose, KeyringChange},
 };
-use cynode_wire::platform::keys::{KeyView, KeyringView};
+use cynode_wire::platform::keys::{KeyView, KeyringView, MasterKeyView};
 
 use super::{block_on, open_app_with_keys};
 use crate::{config::LoadedConfig, master_key, output};
@@ -94,13 +94,16 @@ async fn rotate_key(app: &App, options: RotationOptions) -> anyhow::Result<()> {
     }
     if options.key == RotatedKey::Master && !options.no_wait {
         // Nothing is wrapped by the old master key any more, and nothing that follows from it opens a secret.
-        match app.installation_keys()?.finish_master_rotation(app).await {
-            Ok(()) => output::print_line(
-                "the master key is the new one. Keep a copy of it apart from the database's backups, and the old one with the backups \
-                 that were made before.",
-            ),
-            Err(error) => output::print_line(&format!("{:#}", anyhow::Error::from(error))),
-        }
+        app.installation_keys()?.finish_master_rotation(app).await.context(
+            "the old master key still opens what it wrapped: the end of the rotation is missing",
+        )?;
+        output::print_line(
+            "the master key is the new one. Keep a copy of it apart from the database's backups, and the old one with the backups \
+             that were made before.",
+        );
+    }
+    if !options.no_wait {
+        output::print_line("back up after a rotation: `cynode backup`");
     }
     Ok(())
 }
@@ -148,6 +151,12 @@ fn describe_progress(keyring: &KeyringView) -> String {
     if !keyring.rotating {
         return "nothing names an old key; it is retired".to_owned();
     }
+    if !keyring.waiting_for.is_empty() {
+        let processes = keyring.waiting_for.join(", ");
+        return format!(
+            "these processes have not loaded the new key, the rotation waits for them: {processes}"
+        );
+    }
     if keyring.keys.iter().any(|key| key.state == "staged") {
         return "every process loads the new key …".to_owned();
     }
@@ -185,8 +194,26 @@ pub(crate) fn print_keys(loaded: &LoadedConfig, json: bool) -> anyhow::Result<Ex
             key.key_id, key.purpose, key.state, key.created_at
         ));
     }
+    if let Some(master) = &keyring.master_key {
+        output::print_line(&describe_master_key(master));
+    }
     if keyring.rotating {
         output::print_line(&describe_progress(&keyring));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Describes the master key itself: it is no key of the keyring.
+fn describe_master_key(master: &MasterKeyView) -> String {
+    let version = master.version.as_deref().unwrap_or("the first one");
+    let since = master.since.map_or_else(String::new, |since| format!(" since {since}"));
+    let end = match (master.unfinished, &master.problem) {
+        (true, _) => {
+            ". The end of its rotation is missing: run `cynode admin rotate-key master` again"
+                .to_owned()
+        }
+        (false, Some(problem)) => format!(". Whether its rotation has ended is unknown: {problem}"),
+        (false, None) => String::new(),
+    };
+    format!("master key ({}): {version}{since}{end}", master.place)
 }

@@ -125,6 +125,13 @@ async fn bind_listener(address: SocketAddr, key: &str) -> anyhow::Result<TcpList
     })
 }
 
+/// Returns what people call this process: its machine, its port and its number there.
+fn describe_process(config: &CynodeConfig) -> String {
+    let system = rustix::system::uname();
+    let (host, port) = (system.nodename().to_string_lossy(), config.server.internal_listen);
+    format!("{host} {port} (process {})", std::process::id())
+}
+
 /// Serves until `stop`, then lets running requests end.
 pub(crate) async fn serve_requests(
     config: &CynodeConfig,
@@ -139,7 +146,8 @@ pub(crate) async fn serve_requests(
     let records = CancellationToken::new();
     let gateway::RunningGateway { app, gateway } =
         gateway::start_gateway(config, app, &tasks, &stop, records.clone()).await?;
-    tasks.spawn(key_rotation::run_key_rotation(app.clone(), stop.clone()));
+    let process = describe_process(config);
+    tasks.spawn(key_rotation::run_key_rotation(app.clone(), process, stop.clone()));
     tasks.spawn(audit::run_privileged_chain(app.clone(), stop.clone()));
     tasks.spawn(audit::sinks::run_audit_export(app.clone(), stop.clone()));
     tasks.spawn(maintenance::run_maintenance(app.clone(), stop.clone()));

@@ -51,6 +51,8 @@ pub(crate) struct MasterKeyConfig {
     pub(crate) vault_key: String,
     pub(crate) vault_token_file: Option<PathBuf>,
     pub(crate) vault_namespace: Option<String>,
+    /// Certificates of the authorities of the service.
+    pub(crate) vault_ca_file: Option<PathBuf>,
 }
 
 impl MasterKeyConfig {
@@ -67,6 +69,7 @@ impl MasterKeyConfig {
                 .optional_text("master_key.vault_token_file")
                 .map(PathBuf::from),
             vault_namespace: reader.optional_text("master_key.vault_namespace"),
+            vault_ca_file: reader.optional_text("master_key.vault_ca_file").map(PathBuf::from),
         };
         let is_complete = config.vault_address.is_some() && config.vault_token_file.is_some();
         if config.source == MasterKeySource::Vault && !is_complete {

@@ -1,6 +1,6 @@
 //! `cynork keyring`: the keys of the installation with their age and use.
 
-use cynode_wire::platform::keys::{KeyView, KeyringView};
+use cynode_wire::platform::keys::{KeyView, KeyringView, MasterKeyView};
 
 use crate::{
     client::ApiRequest, context::CliContext, failure::Result, format::ValueFormatter, operations,
@@ -18,14 +18,38 @@ pub(crate) async fn show_keyring(context: &CliContext) -> Result<()> {
 fn render_keyring(it: &KeyringView, look: &ValueFormatter) -> String {
     let heads = ["key", "for", "state", "created", "retired", "named by"];
     let rows = it.keys.iter().map(|key| key_row(key, look)).collect();
-    let table = render_table(look.paint, heads, rows);
-    if it.rotating {
-        let rest = it.remaining;
-        return format!(
-            "{table}\n\na rotation is under way; {rest} secrets and tokens name an old key"
-        );
+    let mut text = render_table(look.paint, heads, rows);
+    if let Some(master) = &it.master_key {
+        text.push_str("\n\n");
+        text.push_str(&describe_master_key(master, look));
     }
-    table
+    if it.rotating {
+        text.push_str("\n\na rotation is under way; ");
+        text.push_str(&describe_rotation(it));
+    }
+    text
+}
+
+fn describe_rotation(it: &KeyringView) -> String {
+    if it.waiting_for.is_empty() {
+        return format!("{} secrets and tokens name an old key", it.remaining);
+    }
+    let processes = it.waiting_for.join(", ");
+    format!("it waits for processes that have not loaded the new key: {processes}")
+}
+
+fn describe_master_key(it: &MasterKeyView, look: &ValueFormatter) -> String {
+    let version = it.version.as_deref().unwrap_or("the first one");
+    let since = look.format_optional_time(it.since);
+    let end = match (it.unfinished, &it.problem) {
+        (true, _) => {
+            "\nthe end of its rotation is missing: an admin runs `cynode admin rotate-key master` on the server"
+                .to_owned()
+        }
+        (false, Some(problem)) => format!("\nit does not answer: {problem}"),
+        (false, None) => String::new(),
+    };
+    format!("master key in {}: {version}, since {since}{end}", it.place)
 }
 
 fn key_row(key: &KeyView, look: &ValueFormatter) -> [String; 6] {

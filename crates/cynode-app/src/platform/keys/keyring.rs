@@ -10,6 +10,7 @@ use cynode_db::{
         self, FIRST_TOKEN_KEY, KeyEndorsement, KeyPurpose, KeyRecord, KeyUse, WrappedMaterial,
     },
 };
+use cynode_wire::platform::keys::MasterKeyView;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use serde_json::json;
 use time::{Duration, OffsetDateTime};
@@ -95,11 +96,36 @@ impl InstallationKeys {
         let mut conn = app.conn().await?;
         let records = keyring::list_keys(&mut conn).await?;
         drop(conn);
+        // A service may have had earlier versions before this installation: without a rotation of ours no end is missing.
+        let has_rotated = records.iter().any(|record| {
+            record.purpose == KeyPurpose::Master
+                && record.retired_at.is_some()
+                && record.retires_at.is_some()
+        });
         let wrapped = live_records(&records).filter_map(|record| record.wrapped.as_ref()).last();
-        let Some(wrapped) = wrapped.filter(|_| !is_rotating(&records, KeyPurpose::Master)) else {
-            return Ok(false);
-        };
+        let ended = has_rotated && !is_rotating(&records, KeyPurpose::Master);
+        let Some(wrapped) = wrapped.filter(|_| ended) else { return Ok(false) };
         Ok(!self.master.is_promoted(&wrapped.by).await?)
+    }
+
+    /// Describes the master key: its place, its version and since when it wraps the keys, and whether the end of its rotation is missing.
+    #[operation]
+    pub async fn describe_master_key(&self, app: &App) -> Result<MasterKeyView, Error> {
+        let mut conn = app.conn().await?;
+        let records = keyring::list_keys(&mut conn).await?;
+        drop(conn);
+        let version = live_records(&records).filter_map(|record| record.wrapped.as_ref()).last();
+        let version = version.map(|wrapped| wrapped.by.clone());
+        // A rotation of the master key makes a new key that seals.
+        let newest = live_records(&records).filter(|record| record.purpose == KeyPurpose::Master);
+        let since = newest.last().map(|record| record.created_at);
+        let (unfinished, problem) = match self.is_rotation_unfinished(app).await {
+            Ok(unfinished) => (unfinished, None),
+            Err(Error::Internal(cause)) => (false, Some(format!("{cause:#}"))),
+            Err(error) => return Err(error),
+        };
+        let place = self.master.place_of(version.as_deref().unwrap_or_default()).to_owned();
+        Ok(MasterKeyView { place, version, since, unfinished, problem })
     }
 
     /// Makes the version of the master key that wraps all keys the only one.

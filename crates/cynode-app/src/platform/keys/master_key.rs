@@ -71,11 +71,12 @@ pub trait MasterKeyService: Send + Sync {
     /// Makes a version the only one, when nothing is wrapped by an earlier one any more.
     fn finish_rotation<'a>(&'a self, version: &'a str) -> MasterKeyFuture<'a, ()>;
 
-    /// Returns whether a version that wraps the keys is in the place of the current one, so that a rotation has no end to wait for. A
-    /// service that keeps its versions by itself has no such place: that it has a newer version says nothing about our keys.
-    fn is_promoted<'a>(&'a self, _: &'a str) -> MasterKeyFuture<'a, bool> {
-        Box::pin(async { Ok(true) })
-    }
+    /// Returns whether a version that wraps the keys is in the place of the current one and no earlier one opens anything, so that a
+    /// rotation has no end to wait for. That there is a newer version says nothing about our keys.
+    fn is_promoted<'a>(&'a self, version: &'a str) -> MasterKeyFuture<'a, bool>;
+
+    /// Returns where a version is: `file`, `credential`, `vault`.
+    fn place_of(&self, version: &str) -> &'static str;
 
     /// Returns whether a version is one of this service.
     fn owns_version(&self, version: &str) -> bool;
@@ -90,6 +91,9 @@ pub trait MasterKeyService: Send + Sync {
 pub trait LocalKeyStore: Send + Sync {
     /// Reads the keys: the current one first, then the next one, if it is there, then earlier ones.
     fn read_keys(&self) -> Result<Vec<[u8; 32]>, MasterKeyError>;
+
+    /// Returns what kind of place it is.
+    fn place_name(&self) -> &'static str;
 
     /// Stores the next key beside the current one. Does nothing if there is a next one already.
     fn store_next(&self, key: &[u8; 32]) -> Result<(), MasterKeyError>;
@@ -226,6 +230,10 @@ impl MasterKeyService for LocalMasterKeys {
         version.starts_with(LOCAL_PREFIX)
     }
 
+    fn place_of(&self, _: &str) -> &'static str {
+        self.store.place_name()
+    }
+
     fn first_secret(&self) -> Option<[u8; 32]> {
         // A next key never was the secret of an installation: the current one is first.
         self.current_key().ok()
@@ -251,6 +259,10 @@ impl FixedKeyStore {
 impl LocalKeyStore for FixedKeyStore {
     fn read_keys(&self) -> Result<Vec<[u8; 32]>, MasterKeyError> {
         Ok(lock_unpoisoned(&self.0).clone())
+    }
+
+    fn place_name(&self) -> &'static str {
+        "memory"
     }
 
     fn store_next(&self, key: &[u8; 32]) -> Result<(), MasterKeyError> {
@@ -331,13 +343,22 @@ impl MasterKeyService for CombinedMasterKeys {
     fn is_promoted<'a>(&'a self, version: &'a str) -> MasterKeyFuture<'a, bool> {
         Box::pin(async move {
             // Before the rotation the previous key wraps, and nothing has begun.
-            let previous = self.previous.is_promoted(version).await?;
-            Ok(previous || self.primary.is_promoted(version).await?)
+            for owner in [&self.previous, &self.primary] {
+                if owner.owns_version(version) && owner.is_promoted(version).await? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
         })
     }
 
     fn owns_version(&self, version: &str) -> bool {
         self.primary.owns_version(version) || self.previous.owns_version(version)
+    }
+
+    fn place_of(&self, version: &str) -> &'static str {
+        let owner = if self.primary.owns_version(version) { &self.primary } else { &self.previous };
+        owner.place_of(version)
     }
 
     fn first_secret(&self) -> Option<[u8; 32]> {

@@ -1,10 +1,15 @@
 //! Master key in a key management service that speaks the transit protocol of Vault and `OpenBao`. The master key never leaves
 //! the service; it wraps and unwraps the keys of the installation at their start.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use cynode_net::transport::check_transport;
 use data_encoding::BASE64;
-use reqwest::{Client, Method, redirect::Policy};
+use reqwest::{Certificate, Client, Method, redirect::Policy};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use url::Url;
@@ -30,6 +35,10 @@ pub struct VaultOptions {
     pub token_file: PathBuf,
     /// Namespace of the service, if it has any.
     pub namespace: Option<String>,
+    /// File with the certificates of the authorities of the service, PEM. Without it those of the machine are used.
+    pub ca_file: Option<PathBuf>,
+    /// Whether the token and the keys may leave the machine in clear text.
+    pub insecure: bool,
 }
 
 /// Client of the transit engine.
@@ -49,13 +58,19 @@ impl VaultTransit {
             let rule = "mount and key have letters, digits, `-` and `_`";
             return Err(MasterKeyError::Unavailable(rule.into()));
         }
-        let client = Client::builder()
+        // The answers hold keys in the clear, and the requests a token that opens them.
+        check_transport(options.address.as_str(), options.insecure)
+            .map_err(|error| MasterKeyError::Unavailable(error.to_string()))?;
+        let mut builder = Client::builder()
             .redirect(Policy::none())
             .no_proxy()
             .connect_timeout(REQUEST_TIMEOUT / 2)
-            .timeout(REQUEST_TIMEOUT)
-            .build()
-            .map_err(|error| MasterKeyError::Unavailable(error.to_string()))?;
+            .timeout(REQUEST_TIMEOUT);
+        if let Some(file) = &options.ca_file {
+            builder = builder.tls_certs_only(read_authorities(file)?);
+        }
+        let client =
+            builder.build().map_err(|error| MasterKeyError::Unavailable(error.to_string()))?;
         Ok(Self { client, options })
     }
 
@@ -123,11 +138,16 @@ impl VaultTransit {
     }
 
     async fn latest_version(&self) -> Result<String, MasterKeyError> {
-        let data = self.send_request(Method::GET, "keys", "", None).await?;
-        let number = data.get("latest_version").and_then(Value::as_u64).ok_or_else(|| {
-            MasterKeyError::Unavailable("the service does not name the latest version".into())
-        })?;
+        let number = self.read_number("latest_version").await?;
         Ok(format!("{}{number}", self.version_prefix()))
+    }
+
+    /// Reads a number from the description of the key.
+    async fn read_number(&self, name: &str) -> Result<u64, MasterKeyError> {
+        let data = self.send_request(Method::GET, "keys", "", None).await?;
+        data.get(name).and_then(Value::as_u64).ok_or_else(|| {
+            MasterKeyError::Unavailable(format!("the service does not tell `{name}` of its key"))
+        })
     }
 }
 
@@ -193,13 +213,62 @@ impl MasterKeyService for VaultTransit {
         })
     }
 
+    fn is_promoted<'a>(&'a self, version: &'a str) -> MasterKeyFuture<'a, bool> {
+        Box::pin(async move {
+            let number = self.parse_version(version)?;
+            // Until then versions before it still open: the end of the rotation is missing.
+            Ok(self.read_number("min_decryption_version").await? >= number)
+        })
+    }
+
     fn owns_version(&self, version: &str) -> bool {
         self.parse_version(version).is_ok()
     }
+
+    fn place_of(&self, _: &str) -> &'static str {
+        "vault"
+    }
+}
+
+fn read_authorities(file: &Path) -> Result<Vec<Certificate>, MasterKeyError> {
+    let unusable = |error: &dyn fmt::Display| {
+        MasterKeyError::Unavailable(format!("cannot use {}: {error}", file.display()))
+    };
+    let pem = std::fs::read(file).map_err(|error| unusable(&error))?;
+    let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(&error))?;
+    if certificates.is_empty() { Err(unusable(&"it has no certificate")) } else { Ok(certificates) }
 }
 
 impl fmt::Debug for VaultTransit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VaultTransit").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(address: &str, insecure: bool) -> Result<VaultTransit, MasterKeyError> {
+        VaultTransit::new(VaultOptions {
+            address: address.parse().unwrap(),
+            mount: "transit".to_owned(),
+            key: "cynode".to_owned(),
+            token_file: PathBuf::new(),
+            namespace: None,
+            ca_file: None,
+            insecure,
+        })
+    }
+
+    #[test]
+    fn keys_leave_the_machine_in_clear_text_only_if_somebody_says_so() {
+        for address in ["https://vault.example:8200", "http://127.0.0.1:8200", "http://[::1]/"] {
+            assert!(open(address, false).is_ok(), "{address}");
+        }
+        for address in ["http://vault.example:8200", "http://10.0.0.7:8200"] {
+            assert!(open(address, false).is_err(), "{address}");
+            assert!(open(address, true).is_ok(), "{address}");
+        }
     }
 }
