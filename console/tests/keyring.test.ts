@@ -2,6 +2,8 @@ import { describe, expect, it } from "vitest";
 import { findTrustedKeys } from "../src/logic/audit";
 import {
   type AuditSink,
+  describeMasterKey,
+  describeRotation,
   describeSink,
   describeTarget,
   describeUses,
@@ -29,6 +31,22 @@ describe("keys", () => {
     ];
     expect(describeUses({ uses })).toBe("1,200 sessions, 2 API keys");
     expect(describeUses({ uses: [] })).toBe("nothing");
+  });
+});
+
+describe("the master key", () => {
+  it("shows an end that is missing before anything else", () => {
+    const master = { place: "vault", version: "vault:transit/cynode:v2", unfinished: false };
+    expect(describeMasterKey(master)).toEqual({ standing: "done", words: "In use", place: "a key management service" });
+    expect(describeMasterKey({ ...master, problem: "403" }).words).toBe("No answer");
+    expect(describeMasterKey({ ...master, problem: "403", unfinished: true }).words).toBe("Not ended");
+  });
+
+  it("names the processes that a rotation waits for", () => {
+    expect(describeRotation({ remaining: 1 })).toBe("A rotation is under way; 1 secret or token left");
+    expect(describeRotation({ remaining: 1, waiting_for: ["web-2 0.0.0.0:7402"] })).toBe(
+      "A rotation waits for web-2 0.0.0.0:7402 to load the new key",
+    );
   });
 });
 

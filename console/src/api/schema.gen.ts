@@ -3405,6 +3405,11 @@ export interface components {
              * @description How many of them a signed checkpoint covers.
              */
             covered: number;
+            /**
+             * Format: int64
+             * @description How many records of privileged events could not be compared with their events: an admin of the database dropped their months.
+             */
+            dropped_events?: number;
             /** @description The end of the list of chains: keep it elsewhere, and a later list that lacks a chain is found out. */
             head: string;
             /** @description What is wrong; nothing when everything is there and unchanged. */
@@ -5866,6 +5871,7 @@ export interface components {
         KeyringView: {
             /** @description The keys, oldest first. */
             keys: components["schemas"]["KeyView"][];
+            master_key?: components["schemas"]["MasterKeyView"] | null;
             /**
              * Format: int64
              * @description How many secrets and tokens still name an older key.
@@ -5873,6 +5879,8 @@ export interface components {
             remaining: number;
             /** @description Whether a newer key takes over from an older one. */
             rotating: boolean;
+            /** @description The processes that have not loaded a new key: the rotation waits for them. */
+            waiting_for?: string[];
         };
         /**
          * @description How the lease before a takeover ended.
@@ -5970,6 +5978,25 @@ export interface components {
              * @description The user's password.
              */
             password: string;
+        };
+        /** @description The master key, which wraps every key of the installation. It is not in the database. */
+        MasterKeyView: {
+            /**
+             * @description Where it is: `file`, `credential` (of systemd) or `vault` (a key management service).
+             * @example file
+             */
+            place: string;
+            /** @description Why that cannot be told. */
+            problem?: string | null;
+            /**
+             * Format: date-time
+             * @description Since when it wraps the keys.
+             */
+            since?: string | null;
+            /** @description Whether the end of its rotation is missing: the old one still opens what it wrapped. */
+            unfinished: boolean;
+            /** @description Its version, which wraps the keys; absent while the keys follow from the first one. */
+            version?: string | null;
         };
         /** @description The caller, as the system sees it. */
         MeView: {

@@ -1,9 +1,11 @@
 /** Keys of the installation and sinks of audit records in words. */
 
 import type { Schema } from "../api/client";
+import { formatCount } from "./format";
 import type { Standing } from "./state";
 
 export type InstallationKey = Schema["KeyView"];
+export type MasterKey = Schema["MasterKeyView"];
 export type AuditSink = Schema["AuditSinkView"];
 
 /** What each kind of key does. */
@@ -31,6 +33,31 @@ export function describeUses(key: Pick<InstallationKey, "uses">): string {
   return uses.length === 0
     ? "nothing"
     : uses.map((use) => `${use.count.toLocaleString("en-US")} ${use.kind}`).join(", ");
+}
+
+const PLACES: Readonly<Record<string, string>> = {
+  file: "a file",
+  credential: "a credential of systemd",
+  vault: "a key management service",
+};
+
+/** Returns how the master key stands: an end that is missing lets the old one open what it wrapped. */
+export function describeMasterKey(master: Omit<MasterKey, "since">): {
+  standing: Standing;
+  words: string;
+  place: string;
+} {
+  const place = PLACES[master.place] ?? master.place;
+  if (master.unfinished) return { standing: "trouble", words: "Not ended", place };
+  if (master.problem) return { standing: "failed", words: "No answer", place };
+  return { standing: "done", words: "In use", place };
+}
+
+/** Returns what a rotation does or waits for. */
+export function describeRotation(keyring: Pick<Schema["KeyringView"], "remaining" | "waiting_for">): string {
+  const waits = keyring.waiting_for ?? [];
+  if (waits.length > 0) return `A rotation waits for ${waits.join(", ")} to load the new key`;
+  return `A rotation is under way; ${formatCount(keyring.remaining, "secret or token")} left`;
 }
 
 /** Returns how a sink stands. */

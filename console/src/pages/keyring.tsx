@@ -9,12 +9,15 @@ import { formatCount } from "../logic/format";
 import {
   type AuditSink,
   describeKeyState,
+  describeMasterKey,
+  describeRotation,
   describeSink,
   describeTarget,
   describeUses,
   EMPTY_SINK,
   findMissing,
   type InstallationKey,
+  type MasterKey,
   needsSecret,
   PURPOSES,
   SINK_KINDS,
@@ -56,15 +59,12 @@ export function KeyringPage() {
           {(data) => (
             <section className="grid gap-3">
               <SectionHead
-                aside={
-                  data.rotating
-                    ? `A rotation is under way; ${formatCount(data.remaining, "secret or token")} left`
-                    : formatCount(data.keys.length, "key")
-                }
+                aside={data.rotating ? <Foreign text={describeRotation(data)} /> : formatCount(data.keys.length, "key")}
               >
                 Keys
               </SectionHead>
               <ul aria-label="Keys of the installation">
+                {data.master_key && <MasterKeyRow item={data.master_key} />}
                 {data.keys.map((key) => (
                   <KeyRow key={key.key_id} item={key} />
                 ))}
@@ -104,6 +104,36 @@ export function KeyringPage() {
         </Loaded>
       </div>
     </Page>
+  );
+}
+
+function MasterKeyRow({ item }: { item: MasterKey }) {
+  const state = describeMasterKey(item);
+  return (
+    <li className="grid min-h-10 grid-cols-[130px_170px_140px_150px_1fr] items-center gap-x-4 gap-y-0.5 border-line border-b px-2 py-1 max-medium:grid-cols-1 max-medium:py-2">
+      <Sign standing={state.standing} word={state.words} />
+      <span className="font-medium">Wraps all keys</span>
+      <span className="min-w-0 truncate font-mono text-meta">
+        <Foreign text={item.version ?? "the first one"} />
+      </span>
+      <span className="text-meta text-muted">
+        {item.since ? (
+          <>
+            since <Age at={item.since} ago />
+          </>
+        ) : null}
+      </span>
+      <span className="min-w-0 text-meta text-muted">
+        In {state.place}
+        {item.unfinished ? ". The end of its rotation is missing: run the command below." : ""}
+        {item.problem ? (
+          <>
+            {" "}
+            (<Foreign text={item.problem} />)
+          </>
+        ) : null}
+      </span>
+    </li>
   );
 }
 
