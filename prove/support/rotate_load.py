@@ -3,11 +3,11 @@
 rotate_load.py STOP_FILE THREADS USER_ADDRESSES INTERNAL_ADDRESSES: asks the servers until STOP_FILE exists, by TLS. Addresses are separated
 by commas. Each of THREADS threads reads with a session and with an API key, logs in, makes API keys and uses them at the other server,
 issues agent tokens, and stores provider keys. Three of four threads open new connections all the time, and the fourth keeps its own. One
-more thread asks the internal ports, each time by a new connection with the client certificate that is there then. Prints one JSON object:
+more thread asks the internal ports and calls a tool there (MCP), each time by a new connection with the client certificate that is there then. Prints one JSON object:
 how many requests were sent, how many failed, the first failures, and how many certificates the two kinds of ports have shown. Fails when
 a request failed.
 
-ADMIN_TOKEN, ADMIN_PASSWORD, PROJECT and TASK are in the environment, and the files CA_FILE and INTERNAL_CA_FILE that the ports are verified
+ADMIN_TOKEN, ADMIN_PASSWORD, AGENT_TOKEN, PROJECT and TASK are in the environment, and the files CA_FILE and INTERNAL_CA_FILE that the ports are verified
 with, and the directory CLIENT_DIRECTORY with `client.pem` and `client.key`, which may be a link that changes.
 """
 
@@ -25,6 +25,8 @@ import time
 MAX_SHOWN_FAILURES = 10
 TIMEOUT_SECONDS = 20
 TURNS_PER_CONNECTION = 5
+MCP_PROTOCOL = "2026-07-28"
+MCP_TOOL = "help__overview"
 
 
 class Counter:
@@ -33,6 +35,7 @@ class Counter:
     def __init__(self):
         self.lock, self.sent, self.failures, self.slowest = threading.Lock(), 0, [], 0.0
         self.certificates = {"user": set(), "internal": set()}
+        self.tool_calls = 0
 
     def note(self, what, seconds, failure):
         with self.lock:
@@ -46,9 +49,9 @@ class Counter:
             self.certificates[port].add(hashlib.sha256(certificate).hexdigest())
 
 
-def send(counter, port, connection, method, path, token, body=None):
+def send(counter, port, connection, method, path, token, body=None, more=None):
     """Sends a request over a connection and returns the answer's bytes; None when it failed, and then the connection is closed."""
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json"} | (more or {})
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     began = time.monotonic()
@@ -60,7 +63,7 @@ def send(counter, port, connection, method, path, token, body=None):
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         response = connection.getresponse()
         text = response.read()
-        if response.status >= 300:
+        if response.status >= 300 or (more and not is_result(text)):
             failure = f"{response.status} {text[:200].decode(errors='replace')}"
         else:
             answer = text
@@ -69,6 +72,27 @@ def send(counter, port, connection, method, path, token, body=None):
         connection.close()
     counter.note(f"{method} {path}", time.monotonic() - began, failure)
     return answer
+
+
+def is_result(text):
+    """Whether an answer of MCP, as JSON or as events, is the result of a tool that ran."""
+    lines = [line[6:] for line in text.decode().splitlines() if line.startswith("data: {")]
+    answer = json.loads(lines[-1] if lines else text)
+    return "result" in answer and not answer["result"].get("isError")
+
+
+def call_tool(counter, connection):
+    """A call of a tool with an agent's token, which is recorded in the audit log."""
+    meta = {"io.modelcontextprotocol/protocolVersion": MCP_PROTOCOL, "io.modelcontextprotocol/clientCapabilities": {}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": MCP_TOOL, "arguments": {}, "_meta": meta}}
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": MCP_PROTOCOL,
+        "mcp-method": "tools/call",
+        "mcp-name": MCP_TOOL,
+    }
+    if send(counter, "internal", connection, "POST", "/mcp", os.environ["AGENT_TOKEN"], body, headers) is not None:
+        counter.tool_calls += 1
 
 
 class Caller:
@@ -132,6 +156,7 @@ def work_inside(counter, addresses, stop):
         context.load_cert_chain(client / "client.pem", client / "client.key")
         connection = http.client.HTTPSConnection(address, timeout=TIMEOUT_SECONDS, context=context)
         send(counter, "internal", connection, "GET", "/v1/openapi.json", None)
+        call_tool(counter, connection)
         connection.close()
         time.sleep(0.05)
 
@@ -149,6 +174,7 @@ def main():
     result = {
         "requests": counter.sent,
         "failed": len(counter.failures),
+        "tool_calls": counter.tool_calls,
         "slowest_ms": round(counter.slowest * 1000),
         "user_certificates": len(counter.certificates["user"]),
         "internal_certificates": len(counter.certificates["internal"]),
