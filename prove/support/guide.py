@@ -104,7 +104,9 @@ TABLE = {
         Row("first-admin", "sed -i", SETUP),
         Row("join-token", "cynode-setup --admin join-token"),
         Row("join", "cynode-node --state /var/lib/cynode-node join", RELEASE),
-        Row("upgrade", "systemctl restart cynode-server-2", NEXT),
+        Row("upgrade", "https://RELEASES/NEXT", NEXT),
+        Row("upgrade-wait", "until curl"),
+        Row("upgrade-second", "systemctl restart cynode-server-2"),
     ],
     "hardening": [
         Row("seal", "systemd-creds encrypt"),

@@ -3,6 +3,7 @@
 # common.sh.
 #
 #   start_machine NAME [OPTION…]   starts one, with further options of podman, and waits until it is up
+#   remove_machine NAME            ends its units, whose control groups would stay in those of this machine, and removes it
 #   run_on NAME COMMAND…           runs a command there as root
 
 [ "$(id -u)" = 0 ] || { echo "a machine with systemd needs root" >&2; exit 1; }
@@ -34,4 +35,8 @@ start_machine() {
     # As on a real machine: mounts are shared, which credentials of units need, and control groups can be made.
     # shellcheck disable=SC2016 # the shell of the machine expands it
     run_on "$name" sh -c 'mount --make-rshared /; for group in /sys/fs/cgroup/*; do mount -o remount,bind,rw "$group" 2>/dev/null || true; done'
+}
+remove_machine() {
+    podman exec "$1" sh -c 'timeout 60 systemctl stop "cynode*"; true' </dev/null >/dev/null 2>&1 || true
+    podman rm -f -t 0 "$1" >/dev/null 2>&1 || true
 }
