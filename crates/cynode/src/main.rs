@@ -119,7 +119,8 @@ const HOST_CONFIG_FILE: &str = "/etc/cynode/cynode.toml";
 /// Returns the configuration of this host for commands of its administrator: they mean the installation that the units run. The demo
 /// is an installation of its own.
 fn default_config_file(command: &CynodeCommand) -> Option<&'static Path> {
-    let administers = !matches!(command, CynodeCommand::Demo(_)) && rustix::process::geteuid().is_root();
+    let administers =
+        !matches!(command, CynodeCommand::Demo(_)) && rustix::process::geteuid().is_root();
     administers.then(|| Path::new(HOST_CONFIG_FILE))
 }
 

@@ -238,7 +238,7 @@ fn begin_epoch(
     match summary {
         Some(summary) => restore::print_summary(&summary),
         None => {
-            output::print_line("the epoch of this moment has begun already: nothing was changed")
+            output::print_line("the epoch of this moment has begun already: nothing was changed");
         }
     }
     Ok(ExitCode::SUCCESS)

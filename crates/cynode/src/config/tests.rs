@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use proptest::prelude::*;
 
@@ -231,7 +231,8 @@ fn keys_of_certificates_that_contradict_each_other_are_refused() {
 fn the_file_of_the_host_is_read_where_nothing_else_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let (host, named) = (dir.path().join("host.toml"), dir.path().join("named.toml"));
-    let read = |file: Option<&Path>| ConfigSources::from_process(file, &[], Some(&host)).unwrap().file;
+    let read =
+        |file: Option<&Path>| ConfigSources::from_process(file, &[], Some(&host)).unwrap().file;
     assert_eq!(read(None), map(&[]), "a file that is not there is none");
     std::fs::write(&host, "[server]\nlisten = '127.0.0.1:1'").unwrap();
     std::fs::write(&named, "[server]\nlisten = '127.0.0.1:2'").unwrap();
