@@ -414,6 +414,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/backups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the backups of the installation with their last verification, newest first. For admins. */
+        get: operations["list_backups"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/bootstrap": {
         parameters: {
             query?: never;
@@ -1401,6 +1418,26 @@ export interface paths {
         };
         /** Lists the versions of a preference, newest first. */
         get: operations["preference_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/processes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists every program of the installation with its release: servers, engine, database, nodes, and command lines that were used lately. For
+         *     admins.
+         */
+        get: operations["list_processes"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2969,6 +3006,43 @@ export interface paths {
         patch: operations["update_user"];
         trace?: never;
     };
+    "/v1/users/{user}/identities": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the accounts of a user at identity providers, for an admin of the installation. */
+        get: operations["list_user_identities"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{user}/identities/{identity}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Removes an account of a user at an identity provider, for an admin of the installation: its sessions end. Nobody logs in by it as that
+         *     user any more.
+         */
+        delete: operations["remove_user_identity"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/web-push/key": {
         parameters: {
             query?: never;
@@ -3701,6 +3775,39 @@ export interface components {
              * @description How many cannot be decided.
              */
             undecidable: number;
+        };
+        /** @description A completed backup. */
+        BackupView: {
+            /** @description Unique id of the backup. */
+            backup_id: string;
+            /**
+             * Format: int64
+             * @description Size of its files in bytes.
+             */
+            bytes: number;
+            /**
+             * Format: date-time
+             * @description Time at which its last file was written.
+             */
+            completed_at: string;
+            /** @description Path of the backup on the machine that made it, or where it was seen last. */
+            location: string;
+            /** @description What the verification found; empty for a good backup. */
+            problems: string[];
+            /** @description Version of the program that made it. */
+            program_version: string;
+            /** @description Age recipients that can open it; none for a backup with a passphrase. */
+            recipients: string[];
+            /**
+             * Format: date-time
+             * @description Moment of the installation that it holds.
+             */
+            taken_at: string;
+            /**
+             * Format: date-time
+             * @description Time of its last verification, when it was restored for a trial.
+             */
+            verified_at?: string | null;
         };
         /** @description What a check came to on the base commit. */
         BaseCheckResult: {
@@ -5391,7 +5498,7 @@ export interface components {
             /** @description The version of the program. */
             version: string;
         };
-        /** @description Your accounts at identity providers. */
+        /** @description The accounts of a person at identity providers. */
         IdentityList: {
             /** @description The accounts, by provider. */
             items: components["schemas"]["IdentityView"][];
@@ -5414,6 +5521,8 @@ export interface components {
              * @description When it was created.
              */
             created_at: string;
+            /** @description The claim that is the `externalId` of an account of the directory. */
+            directory_claim: string;
             /** @description What people see on the login page. */
             display_name: string;
             /** @description Whether people can log in by it. */
@@ -5432,10 +5541,16 @@ export interface components {
             links_directory: boolean;
             /** @description The path that the provider sends logout tokens to. */
             logout_path: string;
+            /** @description Whether of people without an account only members of a mapped group get one. */
+            mapped_groups_only: boolean;
             /** @description Which groups of the provider are which groups here. */
             mappings: components["schemas"]["GroupMappingView"][];
             /** @description Its name in addresses. */
             name: string;
+            /** @description Claims that a person must have to log in, each with one of the values. */
+            required_claims: {
+                [key: string]: string[];
+            };
             /** @description What a login asks for beside `openid`. */
             scopes: string[];
             /** @description Values of the claim `acr` that say that the person has shown a second factor. */
@@ -5446,7 +5561,7 @@ export interface components {
              */
             updated_at: string;
         };
-        /** @description An account of yours at an identity provider. */
+        /** @description An account of a person at an identity provider. */
         IdentityView: {
             /** @description Its id. */
             id: string;
@@ -5459,7 +5574,7 @@ export interface components {
             provider: string;
             /** @description What people see of the provider. */
             provider_title: string;
-            /** @description Your identifier there. */
+            /** @description The identifier of the person there. */
             subject: string;
         };
         /** @description An image for sandboxes. */
@@ -7188,6 +7303,29 @@ export interface components {
             /** @description `urn:cynode:problem:` and the code. */
             type: string;
         };
+        /**
+         * @description Kind of a program.
+         * @enum {string}
+         */
+        ProcessKind: "server" | "engine" | "database" | "runner" | "worker" | "manager" | "analyst" | "node" | "command_line";
+        /** @description A program of the installation. */
+        ProcessView: {
+            /** @description What it is. */
+            kind: components["schemas"]["ProcessKind"];
+            /**
+             * Format: date-time
+             * @description Time at which it was seen last.
+             */
+            last_seen_at: string;
+            /** @description Name of the service, of the host, of the node, or of the account of a command line. */
+            name: string;
+            /** @description Whether it was there a moment ago. A runner without work and a command line are not. */
+            present: boolean;
+            /** @description Whether it is more than one release away from this server, or of another release than a program that comes with the server must be. */
+            skewed: boolean;
+            /** @description Its version. */
+            version: string;
+        };
         /** @description What the project manager knows of a project's files. */
         ProjectContext: {
             /**
@@ -8347,6 +8485,8 @@ export interface components {
              *     those of its groups.
              */
             create_accounts?: boolean | null;
+            /** @description The claim that is the `externalId` of an account of the directory; `sub` by default. It cannot be changed later. */
+            directory_claim?: string | null;
             /**
              * @description What people see on the login page.
              * @example Company account
@@ -8362,15 +8502,24 @@ export interface components {
              */
             issuer: string;
             /**
-             * @description Whether accounts that the directory made by SCIM log in by it: its subject is their `externalId`. `false` by default. Only
+             * @description Whether accounts that the directory made by SCIM log in by it: a claim of theirs is their `externalId`. `false` by default. Only
              *     the provider of the directory's own company may say who its people are.
              */
             links_directory?: boolean | null;
+            /** @description Whether of people without an account only members of a mapped group get one; `false` by default. */
+            mapped_groups_only?: boolean | null;
             /**
              * @description Which groups of the provider are which groups here. It replaces all earlier ones. A group that is not in it gives no
              *     right.
              */
             mappings?: components["schemas"]["SetGroupMapping"][] | null;
+            /**
+             * @description Claims that a person must have to log in, each with one of the values; none by default. A provider of many companies needs one, such
+             *     as `hd` or `tid`.
+             */
+            required_claims?: {
+                [key: string]: string[];
+            } | null;
             /**
              * @description What a login asks for beside `openid`; `profile` and `email` by default. With `offline_access` a provider gives a
              *     refresh token.
@@ -9346,6 +9495,41 @@ export interface components {
             }[];
         };
         /** @description A list without pagination. */
+        UnpagedList_BackupView: {
+            items: {
+                /** @description Unique id of the backup. */
+                backup_id: string;
+                /**
+                 * Format: int64
+                 * @description Size of its files in bytes.
+                 */
+                bytes: number;
+                /**
+                 * Format: date-time
+                 * @description Time at which its last file was written.
+                 */
+                completed_at: string;
+                /** @description Path of the backup on the machine that made it, or where it was seen last. */
+                location: string;
+                /** @description What the verification found; empty for a good backup. */
+                problems: string[];
+                /** @description Version of the program that made it. */
+                program_version: string;
+                /** @description Age recipients that can open it; none for a backup with a passphrase. */
+                recipients: string[];
+                /**
+                 * Format: date-time
+                 * @description Moment of the installation that it holds.
+                 */
+                taken_at: string;
+                /**
+                 * Format: date-time
+                 * @description Time of its last verification, when it was restored for a trial.
+                 */
+                verified_at?: string | null;
+            }[];
+        };
+        /** @description A list without pagination. */
         UnpagedList_BudgetStatusView: {
             items: {
                 /** @description Its id. */
@@ -9620,6 +9804,26 @@ export interface components {
                 /** @description Task of the job. */
                 task_id: string;
                 /** @description Version; empty for a file that belongs to none. */
+                version: string;
+            }[];
+        };
+        /** @description A list without pagination. */
+        UnpagedList_ProcessView: {
+            items: {
+                /** @description What it is. */
+                kind: components["schemas"]["ProcessKind"];
+                /**
+                 * Format: date-time
+                 * @description Time at which it was seen last.
+                 */
+                last_seen_at: string;
+                /** @description Name of the service, of the host, of the node, or of the account of a command line. */
+                name: string;
+                /** @description Whether it was there a moment ago. A runner without work and a command line are not. */
+                present: boolean;
+                /** @description Whether it is more than one release away from this server, or of another release than a program that comes with the server must be. */
+                skewed: boolean;
+                /** @description Its version. */
                 version: string;
             }[];
         };
@@ -11446,6 +11650,34 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UnpagedList_AuditProof"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_backups: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_BackupView"];
                 };
             };
             /** @description Why it was not done, and what to do next */
@@ -13827,6 +14059,34 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ValueHistory"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_processes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_ProcessView"];
                 };
             };
             /** @description Why it was not done, and what to do next */
@@ -17731,6 +17991,68 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["UserView"];
                 };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_user_identities: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IdentityList"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    remove_user_identity: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                user: string;
+                identity: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Why it was not done, and what to do next */
             default: {

@@ -194,7 +194,9 @@ export const OPERATIONS: Readonly<Record<string, OperationPlace>> = {
   refresh_server: { place: "/tools/servers", cynork: ["tool refresh"] },
   reject_environment: { place: "/projects/$project", tab: "environment", cynork: ["project environment reject"] },
   remove_member: { place: "/projects/$project", tab: "members", cynork: ["project revoke"] },
-  remove_user_identity: { reason: "An admin does it with `cynork identity unlink --user`; a new password removes what was linked later." },
+  remove_user_identity: {
+    reason: "An admin does it with `cynork identity unlink --user`; a new password removes what was linked later.",
+  },
   replay_decision: { place: "/tasks/$task", tab: "decisions", cynork: ["handoff replay"] },
   replay_notification: { place: "/settings/notifications", cynork: ["notification replay"] },
   rerun_evidence: { place: "/tasks/$task", tab: "evidence", cynork: ["task check"] },
