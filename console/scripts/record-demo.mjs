@@ -28,6 +28,8 @@ const READS = [
   "/v1/readiness?project_id={project}",
   "/v1/doctor",
   "/v1/certificates",
+  "/v1/processes",
+  "/v1/backups",
   "/v1/keyring",
   "/v1/projects",
   "/v1/projects?archived=true",

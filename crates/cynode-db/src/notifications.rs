@@ -15,7 +15,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Conn, DbError, tasks::events::NewEvent};
+use crate::{Conn, DbError, platform::backup::RESTORED_REASON, tasks::events::NewEvent};
 
 /// Who is told by a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,9 +381,6 @@ pub async fn queue_notification(
 /// may have told it between the backup and its end. Questions to people are told again.
 const MILESTONES: [EventKind; 3] =
     [EventKind::TaskCompleted, EventKind::TaskFailed, EventKind::PullRequestOpened];
-
-/// Why a notification is not sent by itself after a restore.
-pub(crate) const RESTORED_REASON: &str = "the installation was restored from a backup: this may have been delivered before; redeliver it if it was not";
 
 /// Puts something without an event into the outbox of a channel: somebody tries it.
 #[tracing::instrument(name = "db.notices.queue_test_notification", skip_all)]

@@ -127,7 +127,12 @@ async fn a_month_of_events_that_was_dropped_is_counted_and_no_problem() {
 #[tokio::test]
 async fn a_head_that_was_kept_elsewhere_finds_what_was_cut_off() {
     let (app, admin) = chained_app().await;
-    app.db.execute("UPDATE user_sessions SET expires_at = expires_at + interval '30 days'").await;
+    app.db
+        .execute(
+            "UPDATE user_sessions SET expires_at = expires_at + interval '30 days',
+                 last_used_at = last_used_at + interval '25 hours'",
+        )
+        .await;
     app.clock.advance(Duration::hours(25));
     create_group(&app, &admin, "later").await;
     sign_head(&app).await;
@@ -199,7 +204,7 @@ async fn heads_are_delivered_before_records_and_that_of_an_open_chain_always() {
     // Many processes came and went since the chain of privileged events was begun.
     app.db
         .execute(
-            "INSERT INTO audit_chains (chain_id, number, previous, writer, started_at, signature)
+            "INSERT INTO audit_chains (chain_id, number, previous_hash, writer, started_at, signature)
              SELECT gen_random_uuid(), n, decode(repeat('00', 32), 'hex'), 'gateway', c.started_at, c.signature
              FROM audit_chains c, generate_series(2, 40) n",
         )

@@ -540,16 +540,6 @@ pub(crate) async fn is_password_login_enabled(conn: &mut Conn) -> Result<bool, E
     Ok(set != Some(Value::Bool(true)))
 }
 
-/// Rejects to switch passwords off where no admin could log in by an identity provider.
-pub(crate) async fn require_other_login(ctx: &mut Ctx) -> Result<(), Error> {
-    if identity_providers::has_provider_admin(ctx.conn()).await? {
-        return Ok(());
-    }
-    Err(Error::Conflict(
-        "no admin could log in any more: set up an identity provider, link the account of an admin or map a group with the role, and log in by it first",
-    ))
-}
-
 /// An identity provider of the file of the configuration.
 #[derive(Clone, Debug)]
 pub struct FileProvider {

@@ -11,8 +11,7 @@ use std::{
 };
 
 use cynode_core::{
-    agents::AgentRole, events::EventKind, ids::NodeId, names::Title, roles::UserRole,
-    sync::lock_unpoisoned,
+    events::EventKind, ids::NodeId, names::Title, roles::UserRole, sync::lock_unpoisoned,
 };
 use cynode_db::identity::{
     certificates::{self, CertificateHolder, IssuedCertificateRecord},
@@ -38,7 +37,6 @@ use time::{Duration, OffsetDateTime};
 use crate::{
     App, AppEnvironment, Ctx, Error, OperationRequest,
     platform::{context::EventDraft, operation},
-    tools::agent_tokens::ResolvedAgentToken,
 };
 
 /// Lifetime of the certificate authority.
@@ -318,6 +316,12 @@ impl CertificateCache {
 pub struct CertifiedClient(CertificateHolder);
 
 impl CertifiedClient {
+    /// Returns the client that this certificate belongs to.
+    #[cfg(test)]
+    pub(crate) const fn of_holder(holder: CertificateHolder) -> Self {
+        Self(holder)
+    }
+
     /// Returns whether the certificate belongs to another node than this one, or to no node.
     pub fn is_other_than(&self, node: NodeId) -> bool {
         self.0 != CertificateHolder::Node(node)
@@ -326,24 +330,6 @@ impl CertifiedClient {
     /// Returns whether the certificate belongs to another kind of program than this one.
     pub fn is_other_service_than(&self, kind: ServiceKind) -> bool {
         self.0 != CertificateHolder::Service(kind)
-    }
-
-    /// Returns whether an agent token may be shown on a connection with this certificate. Those of programs belong to the certificates of
-    /// programs, and that of a job to the node that runs it.
-    pub fn may_show_agent_token(&self, token: &ResolvedAgentToken) -> bool {
-        match token.agent.role {
-            AgentRole::WorkflowRunner => !self.is_other_service_than(ServiceKind::Runner),
-            AgentRole::ManagerHost => !self.is_other_service_than(ServiceKind::Manager),
-            AgentRole::AnalystHost => !self.is_other_service_than(ServiceKind::Analyst),
-            AgentRole::ProjectManager
-            | AgentRole::ProjectAnalyst
-            | AgentRole::Architect
-            | AgentRole::Designer
-            | AgentRole::Developer
-            | AgentRole::Reviewer
-            | AgentRole::Tester
-            | AgentRole::Fixer => token.node.is_none_or(|node| !self.is_other_than(node)),
-        }
     }
 }
 
@@ -632,68 +618,5 @@ fn check_certificate(name: &str, view: &CertificateView) -> ReadinessCheck {
         ReadinessCheck::warning_check(name, detail, fix)
     } else {
         ReadinessCheck::failed_check(name, detail, fix)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use cynode_core::ids::AgentTokenId;
-    use cynode_policy::agents::{AgentIdentity, AgentProfile};
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::tools::agent_tokens::TokenState;
-
-    fn token(role: AgentRole, node: Option<NodeId>) -> ResolvedAgentToken {
-        let agent = AgentIdentity {
-            token: AgentTokenId::from_uuid(Uuid::nil()),
-            role,
-            user: None,
-            project: None,
-            task: None,
-            run: None,
-            job: None,
-            handoff: None,
-            profile: AgentProfile::default(),
-            tools: None,
-            operates: true,
-            expires_at: None,
-        };
-        ResolvedAgentToken {
-            agent: Arc::new(agent),
-            state: TokenState::Good,
-            caller: None,
-            service: None,
-            models: Arc::default(),
-            node,
-        }
-    }
-
-    #[test]
-    fn a_token_is_shown_with_the_certificate_of_its_own_program_or_node_only() {
-        let [one, other] = [1, 2].map(|number| NodeId::from_uuid(Uuid::from_u128(number)));
-        let node = CertifiedClient(CertificateHolder::Node(one));
-        let service = |kind| CertifiedClient(CertificateHolder::Service(kind));
-        let (runner, manager, analyst) = (
-            service(ServiceKind::Runner),
-            service(ServiceKind::Manager),
-            service(ServiceKind::Analyst),
-        );
-        for (role, own) in [
-            (AgentRole::WorkflowRunner, &runner),
-            (AgentRole::ManagerHost, &manager),
-            (AgentRole::AnalystHost, &analyst),
-        ] {
-            for client in [&node, &runner, &manager, &analyst] {
-                let fits = client.may_show_agent_token(&token(role, None));
-                assert_eq!(fits, client == own, "{role:?} {client:?}");
-            }
-        }
-        let of_job = token(AgentRole::Developer, Some(one));
-        assert!(node.may_show_agent_token(&of_job));
-        assert!(!CertifiedClient(CertificateHolder::Node(other)).may_show_agent_token(&of_job));
-        assert!(!runner.may_show_agent_token(&of_job));
-        // An agent without a job on a node is bound to none.
-        assert!(manager.may_show_agent_token(&token(AgentRole::ProjectManager, None)));
     }
 }

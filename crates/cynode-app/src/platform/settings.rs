@@ -16,12 +16,11 @@ use cynode_core::{
         validate_stored_value,
     },
 };
-use cynode_db::{Conn, platform::settings};
+use cynode_db::{Conn, identity::identity_providers, platform::settings};
 use serde_json::{Value, json};
 
 use crate::{
     Ctx, Error,
-    identity::identity_providers,
     platform::{context::EventDraft, operation},
 };
 
@@ -77,6 +76,16 @@ pub async fn list_setting_changes(
     Ok(settings::setting_history(ctx.conn(), key).await?)
 }
 
+/// Rejects to switch passwords off where no admin could log in by an identity provider.
+async fn require_other_login(ctx: &mut Ctx) -> Result<(), Error> {
+    if identity_providers::has_provider_admin(ctx.conn()).await? {
+        return Ok(());
+    }
+    Err(Error::Conflict(
+        "no admin could log in any more: set up an identity provider, link the account of an admin or map a group with the role, and log in by it first",
+    ))
+}
+
 /// Writes a setting. Optimistic locking: a concurrent write is a version conflict.
 #[tracing::instrument(name = "app.settings.set_setting", skip_all, fields(setting.key = %key))]
 #[operation]
@@ -90,7 +99,7 @@ pub async fn set_setting(
     validate_stored_value(value).map_err(|error| Error::Invalid(error.to_string()))?;
     validate_setting(key.as_str(), value)?;
     if key.as_str() == DISABLE_LOCAL_LOGIN_SETTING && *value == Value::Bool(true) {
-        identity_providers::require_other_login(ctx).await?;
+        require_other_login(ctx).await?;
     }
     let now = ctx.now;
     match settings::set_setting(ctx.conn(), key, value, expected, caller.user, now).await {

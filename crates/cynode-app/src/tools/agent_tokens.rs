@@ -34,6 +34,7 @@ use crate::{
     AgentRestrictions, App, AuthenticatedCaller, Ctx, Error,
     identity::api_keys::require_agent_scope,
     platform::{
+        certificates::CertifiedClient,
         context::EventDraft,
         operation,
         tokens::{PresentedToken, StoredHashes, TokenKind},
@@ -465,5 +466,89 @@ pub fn to_agent_token_view(token: &AgentToken) -> AgentTokenView {
         created_at: token.created_at,
         expires_at: agent.expires_at,
         revoked_at: token.revoked_at,
+    }
+}
+
+impl CertifiedClient {
+    /// Returns whether an agent token may be shown on a connection with this certificate. Those of programs belong to the certificates of
+    /// programs, and that of a job to the node that runs it.
+    pub fn may_show_agent_token(&self, token: &ResolvedAgentToken) -> bool {
+        match token.agent.role {
+            AgentRole::WorkflowRunner => !self.is_other_service_than(ServiceKind::Runner),
+            AgentRole::ManagerHost => !self.is_other_service_than(ServiceKind::Manager),
+            AgentRole::AnalystHost => !self.is_other_service_than(ServiceKind::Analyst),
+            AgentRole::ProjectManager
+            | AgentRole::ProjectAnalyst
+            | AgentRole::Architect
+            | AgentRole::Designer
+            | AgentRole::Developer
+            | AgentRole::Reviewer
+            | AgentRole::Tester
+            | AgentRole::Fixer => token.node.is_none_or(|node| !self.is_other_than(node)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cynode_db::identity::certificates::CertificateHolder;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn token(role: AgentRole, node: Option<NodeId>) -> ResolvedAgentToken {
+        let agent = AgentIdentity {
+            token: AgentTokenId::from_uuid(Uuid::nil()),
+            role,
+            user: None,
+            project: None,
+            task: None,
+            run: None,
+            job: None,
+            handoff: None,
+            profile: AgentProfile::default(),
+            tools: None,
+            operates: true,
+            expires_at: None,
+        };
+        ResolvedAgentToken {
+            agent: Arc::new(agent),
+            state: TokenState::Good,
+            caller: None,
+            service: None,
+            models: Arc::default(),
+            node,
+        }
+    }
+
+    #[test]
+    fn a_token_is_shown_with_the_certificate_of_its_own_program_or_node_only() {
+        let [one, other] = [1, 2].map(|number| NodeId::from_uuid(Uuid::from_u128(number)));
+        let node = CertifiedClient::of_holder(CertificateHolder::Node(one));
+        let service = |kind| CertifiedClient::of_holder(CertificateHolder::Service(kind));
+        let (runner, manager, analyst) = (
+            service(ServiceKind::Runner),
+            service(ServiceKind::Manager),
+            service(ServiceKind::Analyst),
+        );
+        for (role, own) in [
+            (AgentRole::WorkflowRunner, &runner),
+            (AgentRole::ManagerHost, &manager),
+            (AgentRole::AnalystHost, &analyst),
+        ] {
+            for client in [&node, &runner, &manager, &analyst] {
+                let fits = client.may_show_agent_token(&token(role, None));
+                assert_eq!(fits, client == own, "{role:?} {client:?}");
+            }
+        }
+        let of_job = token(AgentRole::Developer, Some(one));
+        assert!(node.may_show_agent_token(&of_job));
+        assert!(
+            !CertifiedClient::of_holder(CertificateHolder::Node(other))
+                .may_show_agent_token(&of_job)
+        );
+        assert!(!runner.may_show_agent_token(&of_job));
+        // An agent without a job on a node is bound to none.
+        assert!(manager.may_show_agent_token(&token(AgentRole::ProjectManager, None)));
     }
 }

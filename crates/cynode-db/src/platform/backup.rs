@@ -6,6 +6,9 @@ use uuid::Uuid;
 
 use crate::{Conn, DbError, Pool, PooledConn, acquire_connection};
 
+/// Why a notification is not sent by itself after a restore.
+pub(crate) const RESTORED_REASON: &str = "the installation was restored from a backup: this may have been delivered before; redeliver it if it was not";
+
 /// Number by which a restore raises fencing tokens and generations: no writer of the lost installation has as high a one. It follows from
 /// the time of the restore, in milliseconds, so that a second restore of the same backup is also beyond what the first one handed out.
 fn fencing_step(now: OffsetDateTime) -> i64 {
@@ -296,7 +299,7 @@ pub async fn begin_restored_epoch(
             reason = $1
         WHERE state = 'pending'
         ",
-        crate::notifications::RESTORED_REASON,
+        RESTORED_REASON,
     )
     .execute(&mut *conn)
     .await?

@@ -69,6 +69,7 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     master_key.vault_key                cynode  (default)
     master_key.vault_token_file         (not set)  (default)
     master_key.vault_namespace          (not set)  (default)
+    master_key.vault_ca_file            (not set)  (default)
     gateway.allowed_hosts               (not set)  (default)
     gateway.public_url                  (not set)  (default)
     gateway.max_message_bytes           6291456  (default)
