@@ -1129,8 +1129,8 @@ async fn what_acts_for_a_person_ends_when_the_provider_says_no() {
 #[tokio::test]
 async fn an_account_that_was_linked_later_is_dropped_with_a_new_password_of_an_admin() {
     let site = Site::new().await;
-    let (own, _) = link_account(&site, "bob", "8").await;
     site.idp.set_person("8", json!({ "name": "Bob" }));
+    let (own, _) = link_account(&site, "bob", "8").await;
     let browser = site.log_in("8").await;
     assert_eq!(browser.get("/v1/me").await.expect(200).json()["user"]["id"], own.as_str());
     let password = json!({ "password": "another password" });
