@@ -58,6 +58,8 @@ macro_rules! metric_specs {
 }
 
 metric_specs! {
+    /// Age of the oldest privileged event that is in no chain of audit records yet.
+    AUDIT_EVENT_QUEUE_SECONDS = "audit_event_queue_seconds", Gauge, &[];
     /// Deliveries of audit records to a sink that failed.
     AUDIT_EXPORT_FAILURES = "audit_export_failures_total", Counter, &["sink"];
     /// Audit records that a sink has not received.
@@ -66,8 +68,6 @@ metric_specs! {
     AUDIT_EXPORT_LAG_SECONDS = "audit_export_lag_seconds", Gauge, &["sink"];
     /// Privileged events that could not be recorded as they are, and have a record that only names them.
     AUDIT_UNFIT_EVENTS = "audit_unfit_events_total", Counter, &[];
-    /// Age of the oldest privileged event that is in no chain of audit records yet.
-    AUDIT_EVENT_QUEUE_SECONDS = "audit_event_queue_seconds", Gauge, &[];
     /// Refusals that the gateway did not record because refused callers exceeded the rate limit of records; `caller` is `agent`, `former` or `stranger`.
     GATEWAY_UNRECORDED_REFUSALS = "gateway_unrecorded_refusals_total", Counter, &["caller"];
     /// Duration of model calls, from the request to the end of the response.

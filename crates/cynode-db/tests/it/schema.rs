@@ -72,6 +72,8 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "keyring and privileged audit",
         "backup and roles",
         "keyring loads",
+        "versions",
+        "identity links",
         "provider confirmations",
     ];
     assert_eq!(pending, all);

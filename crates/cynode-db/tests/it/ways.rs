@@ -91,6 +91,15 @@ const WIDE: [(&str, &str); 19] = [
     ("SELECT token_hash FROM user_sessions WHERE hash_key_id = $1", "the same with tokens"),
     ("SELECT token_hash FROM api_keys WHERE hash_key_id = $1", "the same with tokens"),
     ("SELECT token_hash FROM agent_tokens WHERE hash_key_id = $1", "the same with tokens"),
+    (
+        "JOIN users u USING (user_id) WHERE p.enabled AND u.state = 'active' AND EXISTS",
+        "an admin switches passwords off",
+    ),
+    (
+        "FROM artifacts UNION SELECT b.digest FROM job_blobs b",
+        "a backup is verified, in a copy of its own",
+    ),
+    ("FROM processes p LEFT JOIN users u", "an admin looks at all programs of the last days"),
 ];
 
 /// A question as the macros describe it: its text, and how many values it is given.

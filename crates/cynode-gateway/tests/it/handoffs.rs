@@ -348,7 +348,11 @@ async fn a_schedule_that_is_due_is_handed_to_the_manager_who_makes_its_tasks() {
         "trigger": { "kind": "cron", "expression": "0 14 * * *", "timezone": "Europe/Berlin" },
     });
     let id = bench.admin.post("/v1/schedules", schedule).await.expect(201).text("schedule_id");
-    bench.app.clock.advance(time::Duration::hours(1));
+    // The person goes on working, and keeps the session.
+    for _ in 0..2 {
+        bench.app.clock.advance(time::Duration::minutes(30));
+        bench.admin.get("/v1/me").await.expect(200);
+    }
     assert_eq!(schedules::fire_due_schedules(&bench.app.app).await.unwrap(), 1);
     let manager = host(&bench, ServiceKind::Manager, "m").await;
     let handoff = claim(&manager).await;
