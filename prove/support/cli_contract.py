@@ -473,11 +473,11 @@ def _():
     form = f"logout_token={provider.logout_token()}".encode()
     browse("backchannel_logout", "POST", f"{options.url}/v1/sso/company/backchannel-logout", [], form, "application/x-www-form-urlencoded")
     call("whoami", who="grace", code=3)
-    # Somebody with a password links the account, after its other user was deleted with its link.
+    # Somebody with a password links the account, after an admin unlinked it from its other user.
     away, _, cookies = browse("start_provider_login", "GET", f"{options.url}/v1/sso/company/login", [])
     _, _, session = browse("finish_provider_login", "GET", provider.log_in(away), cookies)
     browse("provider_logout", "POST", f"{options.url}/v1/sessions/current/provider-logout", session, b"null")
-    subprocess.run(["psql", "-q", "-v", "ON_ERROR_STOP=1", options.database, "-c", "DELETE FROM external_identities"], check=True, capture_output=True)
+    call("identity unlink", identity, "--user", "grace")
     call("login", options.url, "--handle", "bob", "--password-stdin", stdin=f"{PASSWORD}\n", who="bob")
     _, _, session = browse("login", "POST", f"{options.url}/v1/sessions", [], json.dumps({"handle": "bob", "password": PASSWORD}).encode())
     _, begun, cookies = browse("link_identity", "POST", f"{options.url}/v1/me/identities", session, b'{"provider": "company"}')

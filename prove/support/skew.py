@@ -87,7 +87,7 @@ def run_task(world, terminal):
     done = until(lambda: world.job_results(task["id"])["a"]["result"], JOB_TIMEOUT_SECONDS, 0.1, lambda: f"no result: {world.job_results(task['id'])}")
     assert [step["exit_code"] for step in done["steps"]] == [0], done
     assert terminal.ask("task", "show", task["id"])["name"] == name
-    world.expect(None, "POST", f"/v1/tasks/{task['id']}/cancel", {})
+    world.expect(None, "POST", f"/v1/tasks/{task['id']}/cancel", None)
     return task["id"]
 
 
