@@ -59,7 +59,7 @@ const SMALL: [&str; 37] = [
 ];
 
 /// Questions that read more than they give, by words of theirs, and why that is so.
-const WIDE: [(&str, &str); 19] = [
+const WIDE: [(&str, &str); 22] = [
     ("GROUP BY 1 ORDER BY 7 DESC, 1 LIMIT 1000", "sums over months of calls, by what is asked for"),
     ("GROUP BY 1, 2 ORDER BY 1, 7 DESC, 2 LIMIT $9", "the same, by day or hour"),
     (
