@@ -7,7 +7,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 /// What stays small, whatever is done with an installation: it is read whole.
-const SMALL: [&str; 37] = [
+const SMALL: [&str; 39] = [
     "allowed_images",
     "audit_chains",
     "audit_sinks",
@@ -27,6 +27,8 @@ const SMALL: [&str; 37] = [
     "installation_keys",
     // A few of each node and program, until they expire.
     "issued_certificates",
+    // One row for each process that runs.
+    "keyring_loads",
     "model_providers",
     // Calls under way, each as long as it lasts.
     "model_reservations",
@@ -39,6 +41,8 @@ const SMALL: [&str; 37] = [
     "notification_channels",
     "policy_epoch",
     "policy_rules",
+    // Privileged events of the last moment, until they are chained.
+    "privileged_event_queue",
     "project_remotes",
     // The secrets that people set by hand; redaction reads them all.
     "project_secrets",
