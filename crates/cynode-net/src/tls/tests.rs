@@ -298,6 +298,8 @@ async fn a_client_shows_its_renewed_certificate_on_its_next_connection() {
 
 #[tokio::test]
 async fn a_server_that_asks_for_certificates_resumes_no_session() {
+    use rustls::HandshakeKind::{Full, Resumed};
+
     let dir = tempfile::tempdir().unwrap();
     let own = Authority::new();
     let key = load(own.issue(&dir, "server", &SERVER));
@@ -317,7 +319,6 @@ async fn a_server_that_asks_for_certificates_resumes_no_session() {
         server.end().await;
         kinds
     };
-    use rustls::HandshakeKind::{Full, Resumed};
     assert_eq!(config(ClientAuthentication::None).await, [Full, Resumed]);
     let asked = ClientAuthentication::Optional(vec![own.der.clone()]);
     assert_eq!(config(asked).await, [Full, Full]);
