@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 GROUPS = ("resilience", "security", "performance", "conformance", "journeys")
 PROMISE = "# Promise: "
 RUNS_ALONE = "# Runs alone: "
+STARTS_FIRST = "# Starts first: "
 # `figure: NAME VALUE UNIT`, on a line of its own.
 FIGURE = re.compile(r"figure: (\S+) (-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?) (\S.*)")
 # A line of the header about a variable of the environment, such as `# CYNODE_LOCAL_MODEL: …`.
@@ -24,6 +25,7 @@ class Proof:
     name: str
     promise: str
     runs_alone: bool
+    starts_first: bool
 
     @property
     def path(self):
@@ -54,7 +56,8 @@ def read_proof(group, path):
             if not line.startswith("#"):
                 break
             header.append(line.rstrip("\n"))
-    return Proof(group, path.name, read_promise(path, header), any(line.startswith(RUNS_ALONE) for line in header))
+    says = lambda word: any(line.startswith(word) for line in header)  # noqa: E731
+    return Proof(group, path.name, read_promise(path, header), says(RUNS_ALONE), says(STARTS_FIRST))
 
 
 def read_promise(path, header):
@@ -62,7 +65,7 @@ def read_promise(path, header):
         raise SystemExit(f"{path}: the second line does not begin with `{PROMISE}`")
     words = [header[0].removeprefix(PROMISE)]
     for line in header[1:]:
-        if line.startswith(RUNS_ALONE) or VARIABLE.match(line):
+        if line.startswith((RUNS_ALONE, STARTS_FIRST)) or VARIABLE.match(line):
             break
         words.append(line.removeprefix("#").strip())
     return " ".join(words)
