@@ -695,6 +695,7 @@ bind-address = "{admin}"
 disable-web-ui = true
 [worker.invoker]
 request-identity-private-key-pem-file = "{home}/key.pem"
+tmp-dir = "{home}"
 "#
     );
     fs::write(root.join("engine/config.toml"), text).unwrap();

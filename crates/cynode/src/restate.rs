@@ -86,6 +86,9 @@ pub(crate) struct EngineFiles {
 
 /// Name of the engine's only node, which is also that of the directory of its data and sockets.
 const ENGINE_NODE_NAME: &str = "cynode";
+/// Where the engine keeps calls that do not fit in memory, below its data. The directory of temporary files is not always open to its user,
+/// and an engine that cannot write there takes no call and ends no process.
+const SPILL_DIR: &str = "spill";
 
 /// Returns the sockets of the engine in `dir` for calls and for its administration.
 pub(crate) fn engine_sockets(dir: &Path) -> [PathBuf; 2] {
@@ -111,6 +114,7 @@ impl EngineFiles {
         let data = dir.join("data");
         fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
         fs::set_permissions(&data, fs::Permissions::from_mode(0o700))?;
+        empty_spill_dir(&data.join(SPILL_DIR))?;
         zone.own_tree(&data)?;
         let [ingress, _] = engine_sockets(dir);
         ensure!(
@@ -160,6 +164,17 @@ fn relax_clock(engine: u32) -> bool {
     false
 }
 
+/// Makes the directory anew: the engine leaves a part in it at each of its starts and uses none again.
+fn empty_spill_dir(dir: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot empty {}", dir.display()));
+        }
+        _ => {}
+    }
+    fs::create_dir(dir).with_context(|| format!("cannot make {}", dir.display()))
+}
+
 fn render_engine_config(dir: &Path, private_key: &Path) -> String {
     let (dir, key) = (dir.display(), private_key.display());
     format!(
@@ -190,6 +205,7 @@ http2-keep-alive-timeout = "20s"
 
 [worker.invoker]
 request-identity-private-key-pem-file = "{key}"
+tmp-dir = "{dir}/data/{SPILL_DIR}"
 "#
     )
 }
@@ -329,6 +345,20 @@ mod tests {
             "",
         ];
         assert_eq!(printed.map(is_tested_release), [true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn the_engine_spills_into_a_directory_of_its_own_that_each_start_empties() {
+        let dir = tempfile::tempdir().unwrap();
+        let prepare = || EngineFiles::prepare_in(dir.path(), ProgramZone::example()).unwrap();
+        prepare();
+        let spill = dir.path().join("data/spill");
+        fs::create_dir(spill.join("invoker-of-an-earlier-start")).unwrap();
+        prepare();
+        assert_eq!(fs::read_dir(&spill).unwrap().count(), 0);
+        let config: toml::Table =
+            toml::from_str(&fs::read_to_string(dir.path().join("config.toml")).unwrap()).unwrap();
+        assert_eq!(config["worker"]["invoker"]["tmp-dir"].as_str(), spill.to_str());
     }
 
     #[test]
