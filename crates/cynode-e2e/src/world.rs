@@ -695,9 +695,9 @@ bind-address = "{admin}"
 disable-web-ui = true
 [worker.invoker]
 request-identity-private-key-pem-file = "{home}/key.pem"
-tmp-dir = "{home}"
 "#
     );
+    fs::create_dir_all(root.join("engine/spill")).unwrap();
     fs::write(root.join("engine/config.toml"), text).unwrap();
 }
 
@@ -726,6 +726,7 @@ fn engine_process(setup: &WorldSetup, root: &Path) -> Spawn {
         let output = root.join("engine.log");
         let mut command = program(&path, false);
         command.arg("--config-file").arg(root.join("engine/config.toml"));
+        command.env("TMPDIR", root.join("engine/spill"));
         command.stdout(log(&output)).stderr(log(&output)).spawn().unwrap()
     })
 }

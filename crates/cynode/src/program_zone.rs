@@ -159,6 +159,13 @@ impl ProgramZone {
         Ok(Self { user, environment })
     }
 
+    /// Returns the zone with one more variable.
+    pub(crate) fn with_variable(&self, name: &str, value: impl Into<OsString>) -> Self {
+        let mut zone = self.clone();
+        zone.environment.push((name.into(), value.into()));
+        zone
+    }
+
     /// Lets a command, which is `setpriv`, run in this zone.
     pub(crate) fn apply_to(&self, command: &mut Command) {
         command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));

@@ -86,8 +86,9 @@ pub(crate) struct EngineFiles {
 
 /// Name of the engine's only node, which is also that of the directory of its data and sockets.
 const ENGINE_NODE_NAME: &str = "cynode";
-/// Where the engine keeps calls that do not fit in memory, below its data. The directory of temporary files is not always open to its user,
-/// and an engine that cannot write there takes no call and ends no process.
+/// Where the engine keeps calls that do not fit in memory, below its data. The system's directory of temporary files is not always open to
+/// its user, and an engine that cannot write there takes no call and does not end. It is named by TMPDIR: the engine's own setting names one
+/// directory for all partitions, and each of them empties it.
 const SPILL_DIR: &str = "spill";
 
 /// Returns the sockets of the engine in `dir` for calls and for its administration.
@@ -129,10 +130,11 @@ impl EngineFiles {
     pub(crate) fn to_program(&self, path: PathBuf) -> SupervisedProgram {
         let arguments = vec!["--config-file".into(), self.dir.join("config.toml").into()];
         let log = self.dir.join("server.log");
+        let zone = self.zone.with_variable("TMPDIR", self.dir.join("data").join(SPILL_DIR));
         SupervisedProgram {
             timer_slack: Some(TIMER_SLACK),
             after_start: Some(relax_clock),
-            ..SupervisedProgram::new("restate-server", path, arguments, log, self.zone.clone())
+            ..SupervisedProgram::new("restate-server", path, arguments, log, zone)
         }
     }
 }
@@ -205,7 +207,6 @@ http2-keep-alive-timeout = "20s"
 
 [worker.invoker]
 request-identity-private-key-pem-file = "{key}"
-tmp-dir = "{dir}/data/{SPILL_DIR}"
 "#
     )
 }
@@ -351,14 +352,15 @@ mod tests {
     fn the_engine_spills_into_a_directory_of_its_own_that_each_start_empties() {
         let dir = tempfile::tempdir().unwrap();
         let prepare = || EngineFiles::prepare_in(dir.path(), ProgramZone::example()).unwrap();
-        prepare();
+        drop(prepare());
         let spill = dir.path().join("data/spill");
         fs::create_dir(spill.join("invoker-of-an-earlier-start")).unwrap();
-        prepare();
+        drop(prepare());
         assert_eq!(fs::read_dir(&spill).unwrap().count(), 0);
-        let config: toml::Table =
-            toml::from_str(&fs::read_to_string(dir.path().join("config.toml")).unwrap()).unwrap();
-        assert_eq!(config["worker"]["invoker"]["tmp-dir"].as_str(), spill.to_str());
+        let mut command = Command::new("setpriv");
+        prepare().to_program("restate-server".into()).zone.apply_to(&mut command);
+        let variable = command.get_envs().find(|(name, _)| *name == "TMPDIR");
+        assert_eq!(variable, Some(("TMPDIR".as_ref(), Some(spill.as_os_str()))));
     }
 
     #[test]
