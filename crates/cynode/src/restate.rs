@@ -357,9 +357,9 @@ mod tests {
         fs::create_dir(spill.join("invoker-of-an-earlier-start")).unwrap();
         drop(prepare());
         assert_eq!(fs::read_dir(&spill).unwrap().count(), 0);
-        let mut command = Command::new("setpriv");
+        let mut command = tokio::process::Command::new("setpriv");
         prepare().to_program("restate-server".into()).zone.apply_to(&mut command);
-        let variable = command.get_envs().find(|(name, _)| *name == "TMPDIR");
+        let variable = command.as_std().get_envs().find(|(name, _)| *name == "TMPDIR");
         assert_eq!(variable, Some(("TMPDIR".as_ref(), Some(spill.as_os_str()))));
     }
 
