@@ -18,7 +18,7 @@ use ring::{
 
 use crate::{
     program_zone::ProgramZone,
-    supervise::{SupervisedProgram, find_on_path},
+    supervise::{SupervisedProgram, find_on_path, find_sibling_program},
 };
 
 /// How to install the engine.
@@ -40,7 +40,10 @@ pub(crate) fn is_tested_release(printed: &str) -> bool {
 /// Finds the engine's program. npm puts a script on the path that starts it: the script's child would survive a kill, so the
 /// program itself is used.
 pub(crate) fn find_engine_program() -> Option<PathBuf> {
-    let found = fs::canonicalize(find_on_path("restate-server")?).ok()?;
+    let name = "restate-server";
+    // An archive that was unpacked anywhere has it beside this program.
+    let found = find_sibling_program(name).ok().or_else(|| find_on_path(name))?;
+    let found = fs::canonicalize(found).ok()?;
     if found.extension().is_none_or(|extension| extension != "js") {
         return Some(found);
     }

@@ -222,11 +222,12 @@ fn programs_of_up_have_users_and_environments_of_their_own_and_the_engine_has_no
     }
     let programs = ["restate-server", "cynode-runner"].map(|name| helper(&child, name));
     let zones = programs.map(zone_of);
-    for (names, _) in &zones {
+    let names = zones.each_ref().map(|(names, _)| {
         let mut names = names.clone();
         names.sort_unstable();
-        assert_eq!(names, ["LC_ALL", "PATH"]);
-    }
+        names.join(" ")
+    });
+    assert_eq!(names, ["LC_ALL PATH TMPDIR", "LC_ALL PATH"]);
     if rustix::process::geteuid().is_root() {
         let [(_, engine), (_, runner)] = zones;
         assert!(engine != 0 && runner != 0 && engine != runner, "{engine} {runner}");
