@@ -165,7 +165,7 @@ def compare_task(task, project):
 
 def kill_while_planning():
     """Kills the project manager while it has recorded some events of plans that it has not ended."""
-    wanted, until = random.randint(1, 25), time.monotonic() + 240
+    wanted, until = random.randint(1, 25), time.monotonic() + 60
     begun = """SELECT count(*) FROM planning_events e JOIN handoffs h ON h.handoff_id = e.handoff_id AND h.fencing_token = e.fencing_token
                WHERE h.state = 'claimed'"""
     while int(query(begun)[0][0]) < wanted:

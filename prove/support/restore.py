@@ -372,7 +372,7 @@ def main():
         until(lambda: len(load.tasks) > (20 if given.quick else 100) and load.pushes, 120)
         public_key = cynode(first, "audit", "key", "--data-dir", first.data).stdout.split()[-1]
         sample.start_tasks(samples)
-        until(lambda: running_samples(first), 300, what="no task of the sample began")
+        until(lambda: running_samples(first), 120, what="no task of the sample began")
 
         before = time.monotonic()
         interruption = Interruption(first, sample.forge, backups)
