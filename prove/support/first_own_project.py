@@ -119,7 +119,7 @@ class Situations:
         self.wait_for_prompt()
 
     def wait_for_prompt(self, limit=60):
-        self.session.person.until(lambda: re.search(r"\[\[ready \d+\]\] $", self.session.person.shown), limit)
+        self.session.person.until(lambda: self.session.person.code() is not None, limit)
 
     def repository(self, name):
         """A fresh repository of the person's own, and the terminal in it."""
@@ -170,12 +170,12 @@ class Situations:
         self.delay(1)
         self.begin(RUN.format(words=WORDS, check=CHECK) + " --yes")
         begun, codes = time.monotonic(), []
-        while time.monotonic() < begun + 90 and not re.search(r"\[\[ready \d+\]\] $", self.session.person.shown):
+        while time.monotonic() < begun + 90 and self.session.person.code() is None:
             done = subprocess.run(["cynode-node", "--state", f"{STATE}/node", "doctor"], env=self.session.environment, capture_output=True, check=False)
             codes.append(done.returncode)
             self.session.person.read(0.5)
         self.delay(0)
-        completed = re.search(r"\[\[ready 0\]\] $", self.session.person.shown) is not None
+        completed = self.session.person.code() == 0
         well = completed and codes and not any(codes)
         seconds = time.monotonic() - begun
         print(f"{'ok' if well else 'WRONG':>6}  doctor during jobs: {len(codes)} looks, the task ended after {seconds:.1f} s", flush=True)
@@ -252,7 +252,7 @@ class Situations:
         self.expect("reviewer without a report", r"left no report.{0,600}accept.{0,200}again", r"left no report", r"left no report.*task\.waiting")
         self.session.person.type("accept\n")
         self.wait_for_prompt(90)
-        if "[[ready 0]]" not in self.session.person.shown:
+        if self.session.person.code() != 0:
             self.failed.append("reviewer without a report: accept")
             print(self.session.person.shown[-2000:], file=sys.stderr)
 
@@ -278,7 +278,7 @@ class Situations:
                     r"database\.disconnected", server=r"PostgreSQL ended by itself.{0,200}started again")  # fmt: skip
         self.delay(0)
         self.wait_for_prompt(120)
-        if "[[ready 0]]" not in self.session.person.shown:
+        if self.session.person.code() != 0:
             self.failed.append("killed PostgreSQL: the task did not end well")
             print(self.session.person.shown[-2000:], file=sys.stderr)
 

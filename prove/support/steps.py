@@ -19,7 +19,8 @@ import sys
 import termios
 import time
 
-PROMPT = re.compile(r"\[\[ready (\d+)\]\] $")
+# Before it stands the number of the command that comes next: a prompt that is shown once more has the same one.
+PROMPT = re.compile(r"(\d+)\[\[ready (\d+)\]\] $")
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\x1b[=>()][AB0]?|\r")
 
 # What is asked, and what a person answers. Each answer is given when its question stands at the end of what is shown.
@@ -46,7 +47,8 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
             os.chdir(directory)
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
-        self.until(lambda: PROMPT.search(self.shown), 20)
+        self.number = None
+        self.until(lambda: self.code() is not None, 20)
 
     def read(self, wait):
         ready, _, _ = select.select([self.fd], [], [], wait)
@@ -74,10 +76,21 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def begin(self, line):
+        # An Enter that answered a question which a key had answered already makes the shell show its prompt twice: that is no end of what is typed now.
+        self.number = self.last_number()
         self.shown = ""
         self.type(line + "\n")
         # The echo of what was typed is not an answer.
         self.until(lambda: "\n" in self.shown, 10)
+
+    def last_number(self):
+        """The number in the prompt that was shown last."""
+        return (re.findall(r"(\d+)\[\[ready \d+\]\] ", self.whole) or [None])[-1]
+
+    def code(self):
+        """The exit code of what was typed last, None while it goes on."""
+        done = PROMPT.search(self.shown)
+        return int(done.group(2)) if done and done.group(1) != self.number else None
 
     def do(self, line, limit):
         """Types a line, answers what is asked, gives the exit code."""
@@ -85,9 +98,9 @@ class Terminal:
         end = time.monotonic() + limit
         questions, answered = [], 0
         while True:
-            done = PROMPT.search(self.shown)
-            if done:
-                return int(done.group(1)), questions
+            code = self.code()
+            if code is not None:
+                return code, questions
             if time.monotonic() > end:
                 raise TimeoutError
             if self.read(0.2):
@@ -150,7 +163,7 @@ class Session:
     def __init__(self, home, path, values=None, directory=None, limit=120):
         self.environment = {
             "HOME": home, "PATH": f"{path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            "TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": "[[ready $?]] ", "PS2": "", "USER": "ada", "EDITOR": "true",
+            "TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": r"\#[[ready $?]] ", "PS2": "", "USER": "ada", "EDITOR": "true",
         }  # fmt: skip
         for name in ("CARGO_TARGET_DIR", "CARGO_HOME", "RUSTUP_HOME", "BUILT"):
             if name in os.environ:
@@ -164,8 +177,8 @@ class Session:
         server = Terminal(self.environment, self.directory)
         self.servers.append(server)
         server.begin(typed)
-        server.until(lambda: "Ctrl-C" in server.shown or PROMPT.search(server.shown), self.limit)
-        return 1 if PROMPT.search(server.shown) else 0
+        server.until(lambda: "Ctrl-C" in server.shown or server.code() is not None, self.limit)
+        return 0 if server.code() is None else 1
 
     def type(self, line, kind=""):
         """Types one line of a block and answers what is asked. Gives whether it ended well."""
@@ -194,7 +207,7 @@ class Session:
         for server in self.servers:
             server.type("\x03")
             try:
-                server.until(lambda server=server: PROMPT.search(server.shown), 30)
+                server.until(lambda server=server: server.code() is not None, 30)
             except (TimeoutError, SystemExit):
                 well = False
             server.close()
