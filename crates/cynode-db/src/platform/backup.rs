@@ -46,6 +46,26 @@ pub async fn lock_backups(pool: &Pool) -> Result<Option<BackupLock>, DbError> {
     Ok(locked.then_some(BackupLock { _conn: conn }))
 }
 
+/// Write-ahead log that the database keeps for a backup. It is given up when this is dropped.
+pub struct WalReservation {
+    /// The replication slot ends with the connection.
+    _conn: PooledConn,
+}
+
+/// Keeps the write-ahead log from the last checkpoint on, by a temporary replication slot. Without it the checkpoint that a base backup
+/// begins with can remove a segment that a slow receiver has not read yet.
+#[tracing::instrument(name = "db.backup.reserve_wal", skip_all)]
+pub async fn reserve_wal(pool: &Pool) -> Result<WalReservation, DbError> {
+    let mut conn = acquire_connection(pool).await?;
+    conn.close_on_drop();
+    sqlx::raw_sql(
+        "SELECT pg_create_physical_replication_slot('cynode_backup_' || pg_backend_pid(), true, true)",
+    )
+    .execute(&mut *conn)
+    .await?;
+    Ok(WalReservation { _conn: conn })
+}
+
 /// Takes the permission to remove files. Returns `None` while a backup runs.
 #[tracing::instrument(name = "db.backup.permit_removal", skip_all)]
 pub async fn permit_removal(pool: &Pool) -> Result<Option<RemovalPermit>, DbError> {

@@ -27,6 +27,19 @@ async fn one_backup_runs_at_a_time_and_no_files_are_removed_meanwhile() {
 }
 
 #[tokio::test]
+async fn the_write_ahead_log_is_kept_for_a_backup_until_it_ends() {
+    let db = TestDb::new().await;
+    let slots =
+        "SELECT count(*) FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid
+        WHERE temporary AND restart_lsn IS NOT NULL AND datname = current_database()";
+    let kept = backup::reserve_wal(&db.pool()).await.unwrap();
+    assert_eq!(db.number(slots).await, 1);
+    drop(kept);
+    // The connection closes in the background.
+    while db.number(slots).await != 0 {}
+}
+
+#[tokio::test]
 async fn a_fence_gives_way_to_a_writer_and_keeps_the_next_one_out() {
     let db = TestDb::new().await;
     let mut writer = db.begin().await;

@@ -91,7 +91,7 @@ pub(crate) async fn create_backup(plan: &BackupPlan) -> anyhow::Result<Completed
     let url = cluster::running_cluster_url(data_dir)?;
     let pool = cynode_db::connect_pool(&DbOptions {
         url: url.expose_secret().to_owned(),
-        max_connections: 4,
+        max_connections: 5,
         acquire_timeout: Duration::from_secs(10),
         statement_timeout: Duration::ZERO,
     })?;
@@ -303,6 +303,9 @@ async fn copy_database(
     scratch: &Path,
 ) -> anyhow::Result<([PartRecord; 2], FencedState)> {
     let data_dir = &plan.source.data_dir;
+    let reservation = backup::reserve_wal(pool).await;
+    let reservation =
+        reservation.context("the database keeps no write-ahead log for the backup")?;
     let receiver = WalReceiver::start(data_dir, scratch)?;
     let cluster = database::copy_cluster(data_dir, directory, key)?;
     let name = restore_point_name(draft.backup_id);
@@ -311,6 +314,7 @@ async fn copy_database(
     backup::switch_segment(&mut conn).await?;
     drop(conn);
     let wal = receiver.finish(&state.point.segment)?;
+    drop(reservation);
     let wal = database::store_wal(&wal, directory, key)?;
     Ok(([cluster, wal], state))
 }
