@@ -86,6 +86,7 @@ pub const NODE_JOIN_ENDPOINTS: [(&str, &str); 5] = [
         (name = "schedules", description = "Work that is asked for at its time"),
         (name = "events", description = "What happens"),
         (name = "gate", description = "Agents, tools, rules, approvals, records"),
+        (name = "memory", description = "What agents of a project know: records, search, ingests"),
         (name = "skills", description = "Instructions that agents may be given"),
         (name = "models", description = "Providers, models, ceilings, usage. Models are asked at `/v1/chat/completions`, \
             `/v1/responses` and `/v1/messages`, as their vendors describe them"),

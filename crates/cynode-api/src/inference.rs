@@ -25,7 +25,7 @@ use cynode_app::{
     },
     tasks::projects::ProjectRef,
 };
-use cynode_core::trace::TraceId;
+use cynode_core::{names::ProfileName, trace::TraceId};
 use futures::stream;
 use serde_json::{Value, json};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -45,6 +45,9 @@ const STRANGER_BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: 1024 * 1024, ma
 
 /// Header that names the conversation of a message to the project manager: `new`, or its id.
 const THREAD_HEADER: &str = "x-cynode-thread";
+
+/// Header that names the profile under which the project manager answers.
+const PROFILE_HEADER: &str = "x-cynode-profile";
 
 /// The port of the endpoint, which decides which credentials it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,10 +129,12 @@ async fn ask_model(
     let permit = doorway.open_stream(&who, &parts.extensions)?;
     let headers = forwarded_headers(&parts.headers);
     let thread = named_thread(&parts.headers)?;
+    let profile = named_profile(&parts.headers)?;
     let (body, size) = doorway.read_model_request(&who, caller, body).await?;
     let mut question = InferenceRequest::new(dialect, body, size, who, trace, headers);
     question.left = left.unwrap_or_default();
     question.thread = thread;
+    question.profile = profile;
     Ok((inference::ask_model(&doorway.state.app, question).await?, permit))
 }
 
@@ -154,6 +159,16 @@ fn named_thread(headers: &HeaderMap) -> Result<ThreadChoice, ModelError> {
     let named = value.to_str().ok().and_then(|text| text.parse().ok());
     named.ok_or_else(|| {
         let told = "`X-CyNode-Thread` is `new`, or the id of one of your conversations, `thr_…`";
+        ModelError::new(ModelErrorKind::BadRequest, told)
+    })
+}
+
+/// Returns the profile that a message to the project manager names.
+fn named_profile(headers: &HeaderMap) -> Result<Option<ProfileName>, ModelError> {
+    let Some(value) = headers.get(PROFILE_HEADER) else { return Ok(None) };
+    let named = value.to_str().ok().and_then(|text| text.parse().ok());
+    named.map(Some).ok_or_else(|| {
+        let told = "`X-CyNode-Profile` is the name of a profile: 1 to 63 of a-z, 0-9 and `-`";
         ModelError::new(ModelErrorKind::BadRequest, told)
     })
 }

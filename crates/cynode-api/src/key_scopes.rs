@@ -15,8 +15,10 @@ use crate::{document::path_operations, public_openapi};
 const OPEN_OPERATIONS: [(&str, &str); 2] = [("GET", "/v1/me"), ("DELETE", "/v1/sessions/current")];
 
 /// Operations that read although their method is another.
-const READING_OPERATIONS: [(&str, &str); 4] = [
+const READING_OPERATIONS: [(&str, &str); 6] = [
+    ("POST", "/v1/profiles/{name}/check"),
     ("POST", "/v1/projects/{project}/git/git-upload-pack"),
+    ("POST", "/v1/projects/{project}/memories/search"),
     ("POST", "/v1/rules/backtest"),
     ("POST", "/v1/rules/check"),
     ("POST", "/v1/task-estimates"),

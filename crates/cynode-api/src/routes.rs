@@ -10,12 +10,15 @@ mod events;
 mod groups;
 mod handoffs;
 mod keyring;
+mod memories;
+mod memory_ingests;
 mod models;
 mod nodes;
 mod notifications;
 mod operation;
 mod policies;
 mod preferences;
+mod profiles;
 mod projects;
 mod pull_requests;
 mod remotes;
@@ -48,6 +51,7 @@ pub(crate) fn public_routes() -> OpenApiRouter<AppState> {
         .merge(account_routes())
         .merge(sign_on_routes())
         .merge(environment_routes())
+        .merge(ingest_routes())
         .merge(task_routes())
         .merge(resource_routes())
 }
@@ -144,6 +148,14 @@ fn environment_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(environments::list_packages))
 }
 
+/// Routes of ingests into memory.
+fn ingest_routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(memory_ingests::create_ingest, memory_ingests::list_ingests))
+        .routes(routes!(memory_ingests::get_ingest))
+        .routes(routes!(memory_ingests::cancel_ingest))
+}
+
 /// Routes of tasks, their results, and notifications.
 fn task_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
@@ -213,6 +225,10 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(rules::draft_rule))
         .routes(routes!(rules::explain_recorded_call))
         .routes(routes!(tools::explain))
+        .routes(routes!(profiles::list_profiles, profiles::create_profile))
+        .routes(routes!(profiles::get_profile, profiles::update_profile, profiles::delete_profile))
+        .routes(routes!(profiles::list_profile_versions))
+        .routes(routes!(profiles::check_profile))
         .routes(routes!(tools::install_server, tools::list_servers))
         .routes(routes!(tools::get_server, tools::update_server, tools::uninstall_server))
         .routes(routes!(tools::refresh_server))
@@ -226,8 +242,18 @@ fn resource_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(keyring::set_audit_sink, keyring::delete_audit_sink))
         .routes(routes!(keyring::get_keyring))
         .routes(routes!(tools::list_images, tools::allow_image, tools::disallow_image))
+        .routes(routes!(memories::create_memory, memories::list_memories))
+        .routes(routes!(memories::get_memory, memories::update_memory, memories::delete_memory))
+        .routes(routes!(memories::accept_memory))
+        .routes(routes!(memories::reject_memory))
+        .routes(routes!(memories::search_memories))
+        .routes(routes!(memories::forget_memories))
         .routes(routes!(skills::create_skill, skills::list_skills))
+        .routes(routes!(skills::import_skill))
         .routes(routes!(skills::get_skill, skills::update_skill, skills::delete_skill))
+        .routes(routes!(skills::export_skill))
+        .routes(routes!(skills::list_skill_versions))
+        .routes(routes!(skills::get_skill_version))
         .routes(routes!(reviews::review_content))
         .routes(routes!(models::list_providers))
         .routes(routes!(models::set_provider, models::delete_provider))
@@ -293,6 +319,7 @@ pub(crate) fn long_running_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(handoffs::list_replays, handoffs::replay_decision))
         .routes(routes!(audit::audit_consistency))
         .routes(routes!(audit::export_audit))
+        .routes(routes!(memories::export_memories))
 }
 
 /// Returns the routes of the internal port that transfer many bytes or wait for git.

@@ -4,5 +4,7 @@ pub mod doctor;
 pub mod health;
 pub mod key_rotation;
 pub mod maintenance;
+pub mod memory_ingests;
 pub mod processes;
 pub mod reconciler;
+pub mod task_memories;

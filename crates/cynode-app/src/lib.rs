@@ -11,6 +11,7 @@ pub mod background;
 pub mod delivery;
 pub mod identity;
 pub mod manager;
+pub mod memory;
 pub mod models;
 pub mod nodes;
 pub mod notifications;
@@ -72,6 +73,8 @@ pub struct GatewayParts {
     pub objects_directory: std::path::PathBuf,
     /// Store of the git repositories of projects.
     pub repositories: delivery::repositories::RepositoryStore,
+    /// Client that fetches pages for memory.
+    pub pages: Arc<dyn memory::ingest::PageFetcher>,
     /// Retention of the audit records of tool calls.
     pub audit_retention: Duration,
     /// Retention of transcripts, the records of agent output and actions in jobs.
@@ -109,6 +112,8 @@ pub struct App {
     engine: Option<Arc<dyn background::reconciler::WorkflowEngine>>,
     /// TLS of the ports. `None` in a process that serves none.
     tls: Option<Arc<platform::certificates::TlsParts>>,
+    /// Embedder of memory search. `None`: searches compare words only.
+    embedder: Option<Arc<dyn cynode_memory::embedders::Embedder>>,
 }
 
 struct SharedState {
@@ -179,6 +184,7 @@ impl App {
             oidc: None,
             engine: None,
             tls: None,
+            embedder: None,
         }
     }
 
@@ -260,6 +266,13 @@ impl App {
     #[must_use]
     pub fn with_tls(mut self, parts: platform::certificates::TlsParts) -> Self {
         self.tls = Some(Arc::new(parts));
+        self
+    }
+
+    /// Returns the application with an embedder for memory search.
+    #[must_use]
+    pub fn with_embedder(mut self, embedder: Arc<dyn cynode_memory::embedders::Embedder>) -> Self {
+        self.embedder = Some(embedder);
         self
     }
 

@@ -2,6 +2,7 @@
 
 pub mod chat;
 pub mod conversations;
+pub(crate) mod given_context;
 pub mod handoffs;
 pub mod replays;
 pub mod reports;

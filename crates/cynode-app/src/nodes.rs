@@ -2,7 +2,9 @@
 //!
 //! **Invariant**: this module is the only place that chooses a node for a job.
 
+mod guidance;
 pub(crate) mod job_log;
+mod job_profiles;
 pub(crate) mod job_reports;
 
 use std::{
@@ -60,6 +62,7 @@ pub use job_reports::{
 use crate::{
     App, Ctx, Error, OperationRequest,
     delivery::{environments, pull_requests, repositories},
+    manager::given_context,
     platform::{
         certificates,
         context::EventDraft,
@@ -627,7 +630,7 @@ async fn place_jobs(app: &App) -> Result<Vec<NodeId>, Error> {
         let waiting = nodes::list_unplaced_jobs(&mut tx, behind, PLACEMENT_BATCH_SIZE).await?;
         let Some(last) = waiting.last() else { break };
         behind = Some((last.queued_at, last.job));
-        for UnplacedJob { job, work, project, author, worked_on, .. } in waiting {
+        for UnplacedJob { job, work, project, author, worked_on, profile, .. } in waiting {
             let bounds: &PlacementBounds = match bounds.entry((author, project)) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(unknown) => {
@@ -637,6 +640,7 @@ async fn place_jobs(app: &App) -> Result<Vec<NodeId>, Error> {
             };
             // A job that cannot be parsed is placed on any allowed node: its claim reports the error to the task.
             let work: Option<JobSpec> = serde_json::from_value(work).ok();
+            let work = job_profiles::limit_needs(&mut tx, project, profile, work).await?;
             let needs = PlacementRequirements {
                 bounds: Some(bounds),
                 avoid: &worked_on,
@@ -688,8 +692,11 @@ async fn claim_and_assign(
     let mut given = Vec::new();
     for job in claimed {
         let (id, fencing_token) = (job.job, job.fencing_token);
-        match build_assignment(app, request, node, job).await {
-            Ok(assignment) => given.push(assignment),
+        match build_assignment(app, request, node, job, body.applies_profiles).await {
+            Ok(mut assignment) => {
+                given_context::give_to_job(app, request, &mut assignment).await;
+                given.push(assignment);
+            }
             Err(Error::Invalid(why)) => {
                 job_reports::fail_job(app, node, id, fencing_token, &why).await?;
             }
@@ -710,6 +717,7 @@ async fn build_assignment(
     request: &OperationRequest,
     node: AuthenticatedNode,
     job: ClaimedNodeJob,
+    applies_profiles: bool,
 ) -> Result<JobAssignment, Error> {
     let work = job.payload.unit.get("work").cloned().unwrap_or_default();
     let mut work: JobSpec = serde_json::from_value(work)
@@ -753,6 +761,8 @@ async fn build_assignment(
         environment.trusted_commit = environment.trusted_commit.take().or_else(|| base.clone());
     }
     let mut ctx = app.begin_transaction(request).await?;
+    let profile = job_profiles::assign_profile(&mut ctx, &job, &mut work, applies_profiles).await?;
+    guidance::guide_job(ctx.conn(), &job, &mut work).await?;
     nodes::set_job_base(ctx.conn(), job.job, base.as_deref(), &merge).await?;
     if let Some(commit) = base.as_ref().filter(|_| job.payload.unit["base"] == true) {
         cynode_db::delivery::evidence::set_base_commit(ctx.conn(), job.job, commit).await?;
@@ -803,6 +813,7 @@ async fn build_assignment(
         trace_id: job.trace_id,
         checkpoint,
         environment,
+        profile,
     })
 }
 

@@ -5,13 +5,14 @@ pub(crate) mod event_feed;
 pub mod events;
 pub mod policies;
 pub mod preferences;
+pub(crate) mod profiles;
 pub mod projects;
 
 use cynode_core::{
     accounts::CallerCredential,
     events::EventKind,
     ids::{AgentTokenId, InstructionId, ProjectId, RunId, TaskId, UserId},
-    names::{Prose, TaskName},
+    names::{ProfileName, Prose, TaskName},
     paging::{Page, PageRequest},
     policies::PolicyKey,
     roles::UserRole,
@@ -82,13 +83,14 @@ pub async fn submit_task(
     )
     .await?;
     // Finding a free name and reading dependencies need a transaction of their own. So do checks, which need a
-    // repository to run in, and tasks of agents, which share the budget of the task that the agent works on and are
-    // marked as unreviewed.
+    // repository to run in, profiles, which have to exist, and tasks of agents, which share the budget of the task that
+    // the agent works on and are marked as unreviewed.
     let by_agent = request.caller.is_some_and(|caller| caller.bounds.is_some());
     if !by_agent
         && body.name.is_some()
         && body.depends_on.is_empty()
         && body.approve_plan.is_none()
+        && body.profile.is_none()
         && body.acceptance_criteria.iter().all(|criterion| criterion.check.is_none())
         && let Some(answer) = submit_in_batch(app, request, &body).await?
     {
@@ -143,11 +145,12 @@ async fn submit_in_batch(
 /// Creates a task.
 #[tracing::instrument(name = "app.tasks.create_task", skip_all, fields(project.id = %body.project_id))]
 #[operation]
-pub async fn create_task(ctx: &mut Ctx, body: CreateTask) -> Result<Task, Error> {
+pub async fn create_task(ctx: &mut Ctx, mut body: CreateTask) -> Result<Task, Error> {
     let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
     if body.approve_plan.is_some() && caller.bounds.is_some() {
         return Err(Error::forbidden(UserRole::Operator, "as a person: agents approve no plans"));
     }
+    body.profile = profile_for_caller(ctx, caller.credential, body.profile).await?;
     let task = accept_task(ctx, body, caller.user).await?;
     if let CallerCredential::Agent(token) = caller.credential {
         share_budget(ctx, task.id, token).await?;
@@ -167,6 +170,24 @@ async fn share_budget(ctx: &mut Ctx, task: TaskId, token: AgentTokenId) -> Resul
         "agents ask for tasks at most {} deep: do the work in this task, or ask a person",
         tasks::MAX_TASK_ANCESTORS
     )))
+}
+
+/// Returns the profile that work is asked for under. What an agent asks for is done under the profile that the agent's own work names. An
+/// agent cannot choose another one, or it would get by a task what it has not itself.
+pub(crate) async fn profile_for_caller(
+    ctx: &mut Ctx,
+    credential: CallerCredential,
+    wished: Option<ProfileName>,
+) -> Result<Option<ProfileName>, Error> {
+    let CallerCredential::Agent(token) = credential else { return Ok(wished) };
+    let own = tasks::profile_of_agent_work(ctx.conn(), token).await?;
+    match wished {
+        Some(wished) if own.as_ref() != Some(&wished) => Err(Error::forbidden(
+            UserRole::Operator,
+            "as a person: what an agent asks for is done under the profile of its own work",
+        )),
+        _ => Ok(own),
+    }
 }
 
 /// Retries a task that ended without being completed. Unless a fresh start is requested, it continues from the best
@@ -194,6 +215,7 @@ pub async fn retry_task(
             ));
         }
     };
+    body.profile = body.profile.or(before.profile);
     let from = if fresh { None } else { best_continuation(ctx, earlier).await? };
     if from.is_some() {
         let words = format!(
@@ -245,10 +267,14 @@ pub(crate) async fn accept_task(
 }
 
 /// Rejects a task that can never be carried out, marks one that an agent wrote, and sets the default budget where the
-/// request names none.
+/// request names none: that of the task's profile, else that of the installation.
 async fn prepare_task(ctx: &mut Ctx, task: &mut Task) -> Result<(), Error> {
     task.unreviewed = ctx.is_agent();
     require_checkable(ctx, task).await?;
+    let (project, named) = (task.project, task.profile.as_ref());
+    if let Some(profile) = profiles::require_named_profile(ctx.conn(), project, named).await? {
+        task.budget = profiles::budget_under_profile(task.budget, &profile);
+    }
     if !task.budget.is_limited() {
         task.budget =
             task.budget.or_default_limit(settings::default_task_budget(ctx.conn()).await?);
@@ -309,7 +335,11 @@ async fn request_run(ctx: &mut Ctx, task: Task, approve_plan: Option<bool>) -> R
 }
 
 fn to_event_draft(task: &Task) -> EventDraft {
-    let told = EventDraft::new(EventKind::TaskCreated, json!({ "name": task.name }));
+    let mut data = json!({ "name": task.name });
+    if let Some(profile) = &task.profile {
+        data["profile"] = json!(profile);
+    }
+    let told = EventDraft::new(EventKind::TaskCreated, data);
     told.with_project(task.project).with_task(task.id)
 }
 
@@ -348,6 +378,7 @@ fn build_task(
         description: body.description,
         acceptance_criteria: body.acceptance_criteria,
         budget: body.budget,
+        profile: body.profile,
         state: TaskState::Queued,
         unreviewed: false,
         depends_on,
@@ -480,6 +511,7 @@ pub async fn update_description(
     if task.state.state_name() != TaskStateName::Queued {
         return Err(Error::Conflict("somebody works on the task already: instruct it instead"));
     }
+    require_own_profile(ctx, &task).await?;
     // Another author would not be known as one.
     let (held, by) = (policies::policies_of_task(ctx, &task).await?, ctx.caller()?.user);
     if let Some(entry) = held.find_demand(PolicyKey::FourEyes).filter(|_| by != task.created_by) {
@@ -494,6 +526,20 @@ pub async fn update_description(
     );
     ctx.record_event(told.with_project(task.project).with_task(id)).await?;
     Ok(task)
+}
+
+/// Rejects an agent that would have work done under a profile that its own work does not have.
+async fn require_own_profile(ctx: &mut Ctx, task: &Task) -> Result<(), Error> {
+    let CallerCredential::Agent(token) = ctx.caller()?.credential else { return Ok(()) };
+    if task.profile.is_some()
+        && tasks::profile_of_agent_work(ctx.conn(), token).await? != task.profile
+    {
+        return Err(Error::forbidden(
+            UserRole::Operator,
+            "as a person: the task has another profile",
+        ));
+    }
+    Ok(())
 }
 
 /// Lists the tasks that the caller may see, newest first.

@@ -6,4 +6,7 @@ pub mod artifacts;
 pub mod audit;
 pub mod call_validation;
 pub mod catalogue;
+pub mod profile_checks;
+pub mod profiles;
 pub mod tool_servers;
+pub mod web_search;

@@ -249,6 +249,7 @@ mod tests {
                 task: None,
                 run: None,
                 job: None,
+                profile: None,
             }),
             method: "events/privileged".to_owned(),
             tool: None,

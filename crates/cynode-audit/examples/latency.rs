@@ -104,6 +104,7 @@ fn entry() -> AuditEntry {
             task: Some(Uuid::from_u128(73)),
             run: Some(Uuid::from_u128(74)),
             job: Some(Uuid::from_u128(75)),
+            profile: Some("default".to_owned()),
         }),
         method: "tools/call".to_owned(),
         tool: Some("files.read".to_owned()),

@@ -7,12 +7,17 @@ use crate::{
     bytes::{BinaryDecoder, BinaryEncoder, MalformedBytes},
 };
 
-/// First byte of every encoded entry. A new field requires a new version. Old versions stay readable.
-const ENTRY_FORMAT_VERSION: u8 = 1;
+/// First byte of an encoded entry whose agent names no profile. A new field requires a new version. Old versions stay readable.
+const FIRST_FORMAT_VERSION: u8 = 1;
+
+/// First byte of an encoded entry whose agent names a profile.
+const PROFILE_FORMAT_VERSION: u8 = 2;
 
 /// Error: the bytes are not an encoded entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("these bytes are not an entry of version {ENTRY_FORMAT_VERSION}")]
+#[error(
+    "these bytes are not an entry of version {FIRST_FORMAT_VERSION} or {PROFILE_FORMAT_VERSION}"
+)]
 pub struct DecodeError;
 
 impl From<MalformedBytes> for DecodeError {
@@ -24,7 +29,11 @@ impl From<MalformedBytes> for DecodeError {
 /// Encodes an entry. Two different entries that passed [`AuditEntry::validate_fields`] have different bytes.
 pub fn encode_entry(entry: &AuditEntry) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
-    out.put_u8(ENTRY_FORMAT_VERSION);
+    let profile = entry.agent.as_ref().and_then(|agent| agent.profile.as_deref());
+    out.put_u8(match profile {
+        None => FIRST_FORMAT_VERSION,
+        Some(_) => PROFILE_FORMAT_VERSION,
+    });
     out.put_uuid(entry.call);
     out.put_timestamp(entry.at);
     out.put_u8(entry.phase.code());
@@ -53,9 +62,11 @@ pub fn encode_entry(entry: &AuditEntry) -> Vec<u8> {
 /// Decodes an entry. Accepts exactly the bytes that [`encode_entry`] writes.
 pub fn decode_entry(bytes: &[u8]) -> Result<AuditEntry, DecodeError> {
     let mut from = BinaryDecoder(bytes);
-    if from.take_u8()? != ENTRY_FORMAT_VERSION {
-        return Err(DecodeError);
-    }
+    let has_profile = match from.take_u8()? {
+        FIRST_FORMAT_VERSION => false,
+        PROFILE_FORMAT_VERSION => true,
+        _ => return Err(DecodeError),
+    };
     // The order of the fields here is the order of the bytes.
     let entry = AuditEntry {
         call: from.take_uuid()?,
@@ -68,7 +79,7 @@ pub fn decode_entry(bytes: &[u8]) -> Result<AuditEntry, DecodeError> {
         outcome: from.take_option(|from| {
             from.take_u8().and_then(|c| Outcome::from_code(c).ok_or(MalformedBytes))
         })?,
-        agent: from.take_option(take_agent)?,
+        agent: from.take_option(|from| take_agent(from, has_profile))?,
         method: from.take_text()?,
         tool: from.take_option(BinaryDecoder::take_text)?,
         definition: from.take_option(BinaryDecoder::take_array)?,
@@ -84,6 +95,9 @@ pub fn decode_entry(bytes: &[u8]) -> Result<AuditEntry, DecodeError> {
         duration_us: from.take_u64()?,
     };
     from.expect_end()?;
+    if has_profile && entry.agent.is_none() {
+        return Err(DecodeError);
+    }
     Ok(entry)
 }
 
@@ -111,9 +125,15 @@ fn put_agent(out: &mut Vec<u8>, agent: &AgentFacts) {
     for id in [agent.user, agent.project, agent.task, agent.run, agent.job] {
         out.put_option(id, BinaryEncoder::put_uuid);
     }
+    if let Some(profile) = &agent.profile {
+        out.put_text(profile);
+    }
 }
 
-fn take_agent(from: &mut BinaryDecoder<'_>) -> Result<AgentFacts, MalformedBytes> {
+fn take_agent(
+    from: &mut BinaryDecoder<'_>,
+    has_profile: bool,
+) -> Result<AgentFacts, MalformedBytes> {
     let id = |from: &mut BinaryDecoder<'_>| -> Result<Option<Uuid>, MalformedBytes> {
         from.take_option(BinaryDecoder::take_uuid)
     };
@@ -126,5 +146,6 @@ fn take_agent(from: &mut BinaryDecoder<'_>) -> Result<AgentFacts, MalformedBytes
         task: id(from)?,
         run: id(from)?,
         job: id(from)?,
+        profile: if has_profile { Some(from.take_text()?) } else { None },
     })
 }

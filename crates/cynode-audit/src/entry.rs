@@ -126,6 +126,9 @@ pub struct AgentFacts {
     pub run: Option<Uuid>,
     /// Job of that run.
     pub job: Option<Uuid>,
+    /// Profile that the agent works under. Records of earlier releases have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
 }
 
 /// Content of one record.
@@ -221,6 +224,10 @@ impl AuditEntry {
         if let Some(agent) = &self.agent {
             validate_text("agent.kind", &agent.kind, 64, is_code_byte)?;
             validate_text("agent.role", &agent.role, 64, is_code_byte)?;
+            if let Some(profile) = &agent.profile {
+                let is_name_byte = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-');
+                validate_text("agent.profile", profile, 63, is_name_byte)?;
+            }
         }
         validate_text("trace", &self.trace, 32, |b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))?;
         if self.trace.len() != 32 {

@@ -84,6 +84,8 @@ pub enum ApiScope {
     Events,
     /// Handoffs, reports and conversations with the project manager.
     Manager,
+    /// Memory: records, search and ingests.
+    Memory,
     /// Models, providers, budgets and usage.
     Models,
     /// Nodes and the logs of jobs.
@@ -108,11 +110,12 @@ pub enum ApiScope {
 
 impl ApiScope {
     /// Every scope, by name.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Accounts,
         Self::Delivery,
         Self::Events,
         Self::Manager,
+        Self::Memory,
         Self::Models,
         Self::Nodes,
         Self::Notifications,
@@ -132,6 +135,7 @@ impl ApiScope {
             Self::Delivery => "delivery",
             Self::Events => "events",
             Self::Manager => "manager",
+            Self::Memory => "memory",
             Self::Models => "models",
             Self::Nodes => "nodes",
             Self::Notifications => "notifications",
@@ -162,7 +166,12 @@ impl ApiScope {
     /// Whether every operation of it is about a project that it names, so that a key of some projects may use it.
     pub const fn names_project(self) -> bool {
         match self {
-            Self::Delivery | Self::Events | Self::Projects | Self::Schedules | Self::Tasks => true,
+            Self::Delivery
+            | Self::Events
+            | Self::Memory
+            | Self::Projects
+            | Self::Schedules
+            | Self::Tasks => true,
             Self::Accounts
             | Self::Manager
             | Self::Models

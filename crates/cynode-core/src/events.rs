@@ -119,6 +119,12 @@ event_kinds! {
     PolicySet = "policy.set";
     /// A mandatory policy was deleted.
     PolicyDeleted = "policy.deleted";
+    /// A profile was created.
+    ProfileCreated = "profile.created";
+    /// A profile was changed. The agents under it have the new version at once.
+    ProfileUpdated = "profile.updated";
+    /// A profile was deleted. The agents under it are refused everything.
+    ProfileDeleted = "profile.deleted";
     /// A task was accepted.
     TaskCreated = "task.created";
     /// A task was cancelled, by a person or because a task that it depends on was.
@@ -175,6 +181,18 @@ event_kinds! {
     VerificationRecorded = "verification.recorded";
     /// A person had the checks of an ended task run again.
     EvidenceRequested = "evidence.requested";
+    /// Somebody recorded or proposed something in the memory of a project.
+    MemoryRecorded = "memory.recorded";
+    /// A person accepted a record of memory: searches find it.
+    MemoryAccepted = "memory.accepted";
+    /// A person rejected a record of memory: no search finds it.
+    MemoryRejected = "memory.rejected";
+    /// A person corrected, pinned or unpinned a record of memory.
+    MemoryUpdated = "memory.updated";
+    /// Records of memory were deleted.
+    MemoryForgotten = "memory.forgotten";
+    /// An ingest into memory ended.
+    MemoryIngestFinished = "memory.ingest_finished";
     /// A skill was written or removed.
     SkillChanged = "skill.changed";
     /// A person reviewed what an agent wrote: a skill, a schedule or a task.
@@ -274,6 +292,8 @@ impl EventKind {
                 | Self::AgentTokenRevoked
                 | Self::PreferenceSet
                 | Self::PreferenceDeleted
+                | Self::MemoryRecorded
+                | Self::MemoryForgotten
         ) {
             return by_person;
         }
@@ -293,6 +313,7 @@ impl EventKind {
                 | Self::AgentReported
                 | Self::VerificationRecorded
                 | Self::EvidenceRequested
+                | Self::MemoryIngestFinished
                 | Self::ScheduleFired
                 | Self::ScheduleRefused
                 | Self::ProviderKeyParked

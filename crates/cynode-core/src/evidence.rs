@@ -14,6 +14,7 @@ use self::test_results::TestRunComparison;
 use crate::environments::TestReportSource;
 
 pub mod base;
+pub mod languages;
 pub mod test_results;
 
 /// How long a check may take when it does not say.
@@ -438,6 +439,13 @@ pub enum ChangeAnomaly {
         /// The line.
         line: usize,
     },
+    /// A new file is written in a language that the preference `code.language.disallowed` names.
+    LanguageDisallowed {
+        /// Which file.
+        path: String,
+        /// The language.
+        language: String,
+    },
     /// Nobody could look at all of it, and so nobody knows what else is odd.
     Unseen {
         /// Which file; empty when it is the whole change.
@@ -466,6 +474,7 @@ impl ChangeAnomaly {
             | Self::TestWeakened { path, .. }
             | Self::CheckTouched { path }
             | Self::MergeMarks { path, .. }
+            | Self::LanguageDisallowed { path, .. }
             | Self::Unseen { path, .. } => path,
         }
     }
@@ -487,6 +496,9 @@ impl ChangeAnomaly {
             Self::MergeMarks { path, line } => {
                 format!("`{path}:{line}` still has marks of a merge")
             }
+            Self::LanguageDisallowed { path, language } => {
+                format!("`{path}` is new and written in {language}, which is not wanted here")
+            }
             Self::Unseen { path, reason } if path.is_empty() => {
                 format!("the change could not be looked at as a whole: {reason}")
             }
@@ -503,6 +515,7 @@ impl ChangeAnomaly {
             Self::TestWeakened { .. } => "bring back what it showed, and mend the code instead",
             Self::CheckTouched { .. } => "undo the change",
             Self::MergeMarks { .. } => "decide between both sides and remove the marks",
+            Self::LanguageDisallowed { .. } => "write it in another language, or leave it out",
             Self::Unseen { path, .. } if path.is_empty() => {
                 "make the change smaller, or have a person look at it"
             }

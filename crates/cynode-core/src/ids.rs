@@ -129,6 +129,10 @@ ids! {
     ArtifactId = "art";
     /// A skill: instructions that agents may be given.
     SkillId = "skl";
+    /// One record of memory.
+    MemoryId = "mem";
+    /// One run that reads documents or code into memory.
+    IngestId = "ing";
     /// A schedule: work that is asked for at its time.
     ScheduleId = "sch";
     /// A place where models are.

@@ -101,6 +101,8 @@ checked_text! {
     GroupName("a group name") = validate_label;
     /// The name of a task, unique in its project: lower-case words joined by single dashes.
     TaskName("a task name") = validate_label;
+    /// The name of a profile, unique in its project and in the installation.
+    ProfileName("a profile name") = validate_label;
     /// A dotted key of a preference or setting, such as `agents.project_manager.additional_context`.
     DottedKey("a key") = validate_dotted_key;
     /// One line that people read: a title, a display name.
@@ -141,6 +143,13 @@ impl TaskName {
     #[must_use]
     pub fn with_number(&self, number: u32) -> Self {
         if number <= 1 { self.clone() } else { Self(format!("{}-{number}", self.0)) }
+    }
+}
+
+impl Default for ProfileName {
+    /// The profile of agents that were given none.
+    fn default() -> Self {
+        Self("default".to_owned())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     agents::AgentRole,
     delivery::DeliveryMode,
     ids::{GroupId, ProjectId, TaskId, UserId},
-    names::DottedKey,
+    names::{DottedKey, ProfileName},
     policies::PolicyKey,
 };
 
@@ -245,7 +245,20 @@ pub fn validate_new_preference(key: &DottedKey, value: &Value) -> Result<(), Val
             nearest: registry::nearest_key(key.as_str()),
         });
     }
+    let names_no_profile =
+        PROFILE_KEYS.contains(&key.as_str()) && value.as_str().is_some_and(is_no_profile_name);
+    if names_no_profile {
+        let wanted = "the name of a profile: small letters, digits and single dashes".to_owned();
+        return Err(ValueError::Unfit { key: key.clone(), wanted });
+    }
     validate_preference(key, value)
+}
+
+/// The keys whose value is the name of a profile.
+const PROFILE_KEYS: [&str; 2] = ["agents.project_manager.profile", "memory.profile"];
+
+fn is_no_profile_name(text: &str) -> bool {
+    text.parse::<ProfileName>().is_err()
 }
 
 /// Whether `key` may reach an agent of `role`: the keys of one agent never reach another.
@@ -287,6 +300,7 @@ pub fn resolve_for_role(
     resolve_preferences(entries.into_iter().filter(|entry| applies_to(&entry.key, role)))
 }
 
+pub mod guidance;
 pub mod registry;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use crate::{
     budget::Budget,
     ids::{ProjectId, ScheduleId, UserId},
-    names::{Prose, TaskName},
+    names::{ProfileName, Prose, TaskName},
     tasks::Criterion,
 };
 
@@ -130,6 +130,8 @@ pub struct Schedule {
     pub trigger: ScheduleTrigger,
     /// What it asks for.
     pub action: ScheduleAction,
+    /// The profile that its work is done under, by the project manager and in tasks; that of the preferences when it names none.
+    pub profile: Option<ProfileName>,
     /// What is done about times that were missed.
     pub missed_policy: MissedPolicy,
     /// Whether it is switched on.

@@ -8,7 +8,7 @@ use crate::{
     budget::Budget,
     evidence::EvidenceCheck,
     ids::{ProjectId, TaskId, UserId},
-    names::{Prose, TaskName},
+    names::{ProfileName, Prose, TaskName},
 };
 
 /// One piece of work with one workflow.
@@ -26,6 +26,8 @@ pub struct Task {
     pub acceptance_criteria: Vec<Criterion>,
     /// What it may spend.
     pub budget: Budget,
+    /// The profile that its agents work under; that of the preferences when it names none.
+    pub profile: Option<ProfileName>,
     /// Where it stands.
     pub state: TaskState,
     /// Whether an agent wrote it last and no person has looked at it.

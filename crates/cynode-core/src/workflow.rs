@@ -7,6 +7,7 @@ pub mod decisions;
 pub mod environments;
 pub mod evidence;
 pub mod findings;
+pub mod given_context;
 pub mod handoffs;
 pub mod instructions;
 pub mod jobs;

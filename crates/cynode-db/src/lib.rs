@@ -14,6 +14,7 @@ pub mod background;
 pub mod delivery;
 pub mod identity;
 pub mod manager;
+pub mod memory;
 pub mod models;
 pub mod nodes;
 pub mod notifications;

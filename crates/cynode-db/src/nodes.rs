@@ -2,6 +2,7 @@
 
 use cynode_core::{
     ids::{InstructionId, JobId, NodeId, ProjectId, RunId, TaskId, UserId},
+    names::ProfileName,
     nodes::{JobEvent, JobPhase, NodeJobStatus, NodeReport, NodeState},
     workflow::{instructions::InstructionKind, jobs::JobPayload, plan::UnitKey},
 };
@@ -485,6 +486,8 @@ pub struct UnplacedJob {
     pub project: ProjectId,
     /// The author of its task.
     pub author: UserId,
+    /// The profile that its task names.
+    pub profile: Option<String>,
     /// The nodes that worked on what it checks; none for a job that checks nothing.
     pub worked_on: Vec<String>,
 }
@@ -499,7 +502,7 @@ pub async fn list_unplaced_jobs(
 ) -> Result<Vec<UnplacedJob>, DbError> {
     let rows = sqlx::query!(
         r#"
-        SELECT j.queued_at, j.job_id, j.payload -> 'unit' -> 'work' AS "work!", t.project_id, t.created_by,
+        SELECT j.queued_at, j.job_id, j.payload -> 'unit' -> 'work' AS "work!", t.project_id, t.created_by, t.profile,
             CASE WHEN j.evidence_id IS NULL THEN '{}'::text[] ELSE ARRAY(
                 SELECT DISTINCT n.name FROM jobs w JOIN nodes n USING (node_id)
                 WHERE w.task_id = j.task_id AND w.evidence_id IS NULL) END AS "worked_on!: Vec<String>"
@@ -523,6 +526,7 @@ pub async fn list_unplaced_jobs(
         work: row.work,
         project: ProjectId::from_uuid(row.project_id),
         author: UserId::from_uuid(row.created_by),
+        profile: row.profile,
         worked_on: row.worked_on,
     });
     Ok(rows.collect())
@@ -673,6 +677,25 @@ pub async fn claim_node_jobs(
             })
         })
         .collect()
+}
+
+/// Notes the version of the profile that a job was assigned with.
+#[tracing::instrument(name = "db.nodes.set_job_profile", skip_all, fields(job.id = %job))]
+pub async fn set_job_profile(
+    conn: &mut Conn,
+    job: JobId,
+    profile: &ProfileName,
+    version: u32,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE jobs SET profile = $2, profile_version = $3 WHERE job_id = $1",
+        job.as_uuid(),
+        profile.as_str(),
+        i32::try_from(version).unwrap_or(i32::MAX),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// Notes the commit that a job starts from.
@@ -982,6 +1005,10 @@ pub struct JobEventRecord {
     pub event: String,
     /// What.
     pub data: Value,
+    /// The profile that the job was assigned with; none for one that was assigned before there were profiles.
+    pub profile: Option<String>,
+    /// The trace of the job.
+    pub trace_id: String,
 }
 
 /// Events of a job, from a number on; only those with a text that contains `contains`, in any case.
@@ -996,12 +1023,13 @@ pub async fn list_job_events(
     let rows = sqlx::query_as!(
         JobEventRecord,
         "
-        SELECT number, recorded_at, elapsed_ms, event, data FROM job_events
-        WHERE job_id = $1 AND number >= $2
+        SELECT e.number, e.recorded_at, e.elapsed_ms, e.event, e.data, j.profile, j.trace_id
+        FROM job_events e JOIN jobs j USING (job_id)
+        WHERE e.job_id = $1 AND e.number >= $2
             AND ($4::text IS NULL OR EXISTS (
-                SELECT FROM jsonb_path_query(data, 'strict $.**') AS inner_value
+                SELECT FROM jsonb_path_query(e.data, 'strict $.**') AS inner_value
                 WHERE jsonb_typeof(inner_value) = 'string' AND position(lower($4) IN lower(inner_value #>> '{}')) > 0))
-        ORDER BY number
+        ORDER BY e.number
         LIMIT $3
         ",
         job.as_uuid(),

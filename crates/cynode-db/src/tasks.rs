@@ -8,8 +8,8 @@ pub mod projects;
 
 use cynode_core::{
     budget::{Amount, Budget},
-    ids::{ProjectId, RunId, TaskId, UserId},
-    names::TaskName,
+    ids::{AgentTokenId, ProjectId, RunId, TaskId, UserId},
+    names::{ProfileName, TaskName},
     paging::PageRequest,
     tasks::{Task, TaskState, TaskStateName},
     trace::TraceId,
@@ -33,6 +33,7 @@ struct TaskRow {
     acceptance_criteria: Value,
     max_cost_micros: Option<i64>,
     max_tokens: Option<i64>,
+    profile: Option<String>,
     state: String,
     started_at: Option<OffsetDateTime>,
     ended_at: Option<OffsetDateTime>,
@@ -83,6 +84,11 @@ impl TryFrom<TaskRow> for Task {
                 max_cost_micros: amount(row.max_cost_micros, "max_cost_micros")?,
                 max_tokens: amount(row.max_tokens, "max_tokens")?,
             },
+            profile: row
+                .profile
+                .map(TryInto::try_into)
+                .transpose()
+                .map_err(corrupt_column("tasks", "profile"))?,
             state,
             unreviewed: row.unreviewed,
             depends_on: row.depends_on.into_iter().map(TaskId::from_uuid).collect(),
@@ -112,8 +118,8 @@ pub async fn insert_task(conn: &mut Conn, task: &Task) -> Result<TaskInsertOutco
     let done = sqlx::query!(
         "
         INSERT INTO tasks (task_id, project_id, name, description, acceptance_criteria,
-            max_cost_micros, max_tokens, state, created_by, created_at, updated_at, unreviewed)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, $9, $10)
+            max_cost_micros, max_tokens, state, created_by, created_at, updated_at, unreviewed, profile)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', $8, $9, $9, $10, $11)
         ON CONFLICT ON CONSTRAINT tasks_name_unique DO NOTHING
         ",
         task.id.as_uuid(),
@@ -126,6 +132,7 @@ pub async fn insert_task(conn: &mut Conn, task: &Task) -> Result<TaskInsertOutco
         task.created_by.as_uuid(),
         task.created_at,
         task.unreviewed,
+        task.profile.as_ref().map(ProfileName::as_str),
     )
     .execute(&mut *conn)
     .await?;
@@ -180,9 +187,44 @@ pub async fn copy_task_ancestors(
     Ok(())
 }
 
+/// The profile that a task names.
+#[tracing::instrument(name = "db.tasks.profile_of_task", skip_all, fields(task.id = %task))]
+pub async fn profile_of_task(
+    conn: &mut Conn,
+    task: TaskId,
+) -> Result<Option<ProfileName>, DbError> {
+    let name = sqlx::query_scalar!("SELECT profile FROM tasks WHERE task_id = $1", task.as_uuid());
+    let name = name.fetch_optional(conn).await?.flatten();
+    name.map(TryInto::try_into).transpose().map_err(corrupt_column("tasks", "profile"))
+}
+
+/// The profile that the work of an agent names: the one that a person issued its token with, else that of its task, its handoff, the handoff
+/// that this is a share of, or its chat.
+#[tracing::instrument(name = "db.tasks.profile_of_agent_work", skip_all)]
+pub async fn profile_of_agent_work(
+    conn: &mut Conn,
+    token: AgentTokenId,
+) -> Result<Option<ProfileName>, DbError> {
+    let name = sqlx::query_scalar!(
+        "
+        SELECT coalesce(CASE WHEN a.issued_by IS NOT NULL THEN a.profile END,
+            t.profile, h.profile, p.profile, c.profile)
+        FROM agent_tokens a
+        LEFT JOIN tasks t ON t.task_id = a.task_id
+        LEFT JOIN handoffs h ON h.handoff_id = a.handoff_id
+        LEFT JOIN handoffs p ON p.handoff_id = h.parent_id
+        LEFT JOIN chat_threads c ON c.thread_id = h.thread_id
+        WHERE a.agent_token_id = $1
+        ",
+        token.as_uuid(),
+    );
+    let name = name.fetch_optional(conn).await?.flatten();
+    name.map(TryInto::try_into).transpose().map_err(corrupt_column("agent_tokens", "profile"))
+}
+
 /// A new task with everything that is written together with it.
 pub struct NewTaskRecord {
-    /// The task; without dependencies, and asked for by a person.
+    /// The task; without dependencies and profile, and asked for by a person.
     pub task: Task,
     /// The event that tells of it.
     pub event: NewEvent,
@@ -309,7 +351,7 @@ pub async fn get_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbErr
         TaskRow,
         r#"
         SELECT t.task_id, project_id, name, description, acceptance_criteria, max_cost_micros, max_tokens,
-            state, started_at, ended_at, failure, unreviewed, created_by, created_at, updated_at,
+            profile, state, started_at, ended_at, failure, unreviewed, created_by, created_at, updated_at,
             ARRAY(SELECT depends_on FROM task_dependencies d WHERE d.task_id = t.task_id ORDER BY 1)
                 AS "depends_on!"
         FROM tasks t
@@ -331,7 +373,7 @@ pub async fn lock_task(conn: &mut Conn, id: TaskId) -> Result<Option<Task>, DbEr
         TaskRow,
         r#"
         SELECT t.task_id, project_id, name, description, acceptance_criteria, max_cost_micros, max_tokens,
-            state, started_at, ended_at, failure, unreviewed, created_by, created_at, updated_at,
+            profile, state, started_at, ended_at, failure, unreviewed, created_by, created_at, updated_at,
             ARRAY(SELECT depends_on FROM task_dependencies d WHERE d.task_id = t.task_id ORDER BY 1)
                 AS "depends_on!"
         FROM tasks t
@@ -422,7 +464,7 @@ pub async fn list_tasks(
         TaskRow,
         r#"
         SELECT t.task_id, project_id, name, description, acceptance_criteria, max_cost_micros, max_tokens,
-            state, started_at, ended_at, failure, unreviewed, created_by, created_at, updated_at,
+            profile, state, started_at, ended_at, failure, unreviewed, created_by, created_at, updated_at,
             ARRAY(SELECT depends_on FROM task_dependencies d WHERE d.task_id = t.task_id ORDER BY 1)
                 AS "depends_on!"
         FROM tasks t

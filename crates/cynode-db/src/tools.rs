@@ -6,4 +6,5 @@ pub mod artifacts;
 pub mod audit;
 pub mod audit_export;
 pub mod policy;
+pub mod profiles;
 pub mod tool_servers;

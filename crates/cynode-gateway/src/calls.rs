@@ -712,6 +712,7 @@ fn agent_facts(known: &ResolvedAgentToken) -> AgentFacts {
         task: agent.task.map(|id| id.as_uuid()),
         run: agent.run.map(|id| id.as_uuid()),
         job: agent.job.map(|id| id.as_uuid()),
+        profile: Some(agent.profile.name.to_string()),
     }
 }
 
@@ -823,6 +824,7 @@ impl AdmittedCall {
                 attempt: None,
             },
             agent: self.known.agent.clone(),
+            token: self.known.clone(),
             service: self.known.service.clone(),
             gate: self.gate.loaded.gate.clone(),
             egress: self.inner.egress.clone(),

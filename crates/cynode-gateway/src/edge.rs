@@ -333,7 +333,8 @@ impl GatewayShared {
                     .to_response(era);
             }
         };
-        let key = (known.agent.token.as_uuid(), known.agent.operates);
+        let agent = &known.agent;
+        let key = (agent.token.as_uuid(), agent.operates, agent.profile.version);
         let held = lock_unpoisoned(&state.lists).get(&key).cloned();
         let tools = held.unwrap_or_else(|| {
             let tools: Vec<_> = list_permitted_tools(&known.agent, &state.loaded.gate)

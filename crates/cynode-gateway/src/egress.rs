@@ -9,6 +9,7 @@ use cynode_net::{
     ssrf::PublicResolver,
     url_policy::{UrlError, UrlPolicy, validate_public_url},
 };
+use cynode_policy::agents::AgentProfile;
 use futures::StreamExt;
 use reqwest::{
     Client, Method, StatusCode,
@@ -63,6 +64,8 @@ pub struct EgressRequest {
     pub body: Option<String>,
     /// Policies about domains that hold for the caller. Each redirect obeys them too.
     pub policies: PolicySet,
+    /// Profile of the agent, whose network rules each redirect obeys too.
+    pub profile: AgentProfile,
 }
 
 /// Reason why a request failed.
@@ -71,6 +74,9 @@ pub enum EgressError {
     /// The URL is not allowed.
     #[error("{0}")]
     Refused(&'static str),
+    /// The profile of the agent does not permit the request.
+    #[error("{0}")]
+    ProfileDenied(String),
     /// A mandatory policy does not allow the domain.
     #[error("{0}")]
     PolicyDenied(String),
@@ -117,6 +123,7 @@ impl EgressClient {
         let mut headers = parse_headers(&outgoing.headers)?;
         let mut body = outgoing.body;
         for _ in 0..=MAX_REDIRECTS {
+            require_in_profile(&outgoing.profile, &outgoing.method, &url)?;
             require_allowed_domain(&outgoing.policies, &url)?;
             let client = self.select_client(&url)?;
             let mut request =
@@ -151,9 +158,29 @@ impl EgressClient {
     }
 }
 
+/// Rejects a request that the profile does not permit.
+fn require_in_profile(
+    profile: &AgentProfile,
+    method: &Method,
+    url: &Url,
+) -> Result<(), EgressError> {
+    let host = lowercase_host(url);
+    if profile.spec.allows_request(method.as_str(), &host) {
+        return Ok(());
+    }
+    Err(EgressError::ProfileDenied(format!(
+        "the profile `{}` (version {}) does not permit {method} to `{host}`",
+        profile.name, profile.version
+    )))
+}
+
+fn lowercase_host(url: &Url) -> String {
+    url.host_str().unwrap_or_default().to_ascii_lowercase()
+}
+
 /// Rejects a host that a policy does not allow.
 fn require_allowed_domain(policies: &PolicySet, url: &Url) -> Result<(), EgressError> {
-    let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
+    let host = lowercase_host(url);
     match policies.find_refusal(PolicyKey::AllowedDomains, &host) {
         Some(entry) => Err(EgressError::PolicyDenied(format!(
             "`{host}` is not reached: {}",
@@ -192,6 +219,13 @@ fn parse_headers(pairs: &[(String, String)]) -> Result<HeaderMap, EgressError> {
         if forbidden.contains(&name.as_str()) || name.as_str().starts_with("proxy-") {
             return Err(EgressError::Refused(
                 "a header that belongs to the connection is not set by a tool",
+            ));
+        }
+        // Servers that obey them would do what the profile does not permit.
+        if ["x-http-method-override", "x-http-method", "x-method-override"].contains(&name.as_str())
+        {
+            return Err(EgressError::Refused(
+                "a header that names another method is not set by a tool",
             ));
         }
         map.append(name, HeaderValue::from_str(value).map_err(wrong)?);

@@ -9,6 +9,7 @@ mod egress;
 mod envelope;
 mod headers;
 mod limits;
+mod page_fetcher;
 mod policy_cache;
 mod responses;
 mod signed_state;

@@ -90,8 +90,8 @@ impl CachedPolicy {
     }
 }
 
-/// Rendered tool lists, by token and by whether the agent's user may do more than read.
-pub(crate) type ToolListCache = Arc<Mutex<HashMap<(uuid::Uuid, bool), Arc<str>>>>;
+/// Rendered tool lists, by token, by whether the agent's user may do more than read, and by the version of the agent's profile.
+pub(crate) type ToolListCache = Arc<Mutex<HashMap<(uuid::Uuid, bool, u32), Arc<str>>>>;
 
 #[derive(Clone)]
 struct CachedToken {

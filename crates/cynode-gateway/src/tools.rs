@@ -10,6 +10,8 @@ mod database;
 mod delivery;
 mod handoffs;
 mod help;
+mod memory;
+mod models;
 mod nodes;
 mod repository;
 mod schedules;
@@ -20,7 +22,7 @@ mod workflow;
 
 use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc};
 
-use cynode_app::{App, Error, OperationRequest};
+use cynode_app::{App, Error, OperationRequest, tools::agent_tokens::ResolvedAgentToken};
 use cynode_core::{agents::ToolScope, tools::ToolAnnotations, trace::TraceId};
 use cynode_policy::{
     agents::AgentIdentity,
@@ -49,6 +51,8 @@ pub struct ToolInvocation {
     pub request: OperationRequest,
     /// The calling agent, with its profile.
     pub agent: Arc<AgentIdentity>,
+    /// The agent's token, with the models that it opens.
+    pub token: ResolvedAgentToken,
     /// Name of the calling program, if it belongs to the installation.
     pub service: Option<String>,
     /// Policy snapshot that allowed the call.
@@ -191,6 +195,8 @@ fn list_native_tools() -> Vec<NativeTool> {
         repository::repository_tools(),
         delivery::delivery_tools(),
         help::help_tools(),
+        memory::memory_tools(),
+        models::model_tools(),
         web::web_tools(),
     ]
     .into_iter()

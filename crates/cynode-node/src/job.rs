@@ -27,6 +27,7 @@ use cynode_core::{
     environments::EnvironmentBase,
     ids::JobId,
     nodes::{JobEventData, JobPhase, NodeJobStatus, WorkStopReason},
+    profiles::ProfileName,
     sync::lock_unpoisoned,
     workflow::{
         instructions::{InstructionEffect, InstructionKind},
@@ -34,7 +35,7 @@ use cynode_core::{
     },
 };
 use cynode_wire::{
-    nodes::{JobAssignment, NodeResult, WorkResult},
+    nodes::{AssignedProfile, JobAssignment, NodeResult, WorkResult},
     workflow::jobs::JobOutcome,
 };
 use tokio::{sync::mpsc, time::Instant};
@@ -122,14 +123,40 @@ impl NodeJob {
         &self.kept.assignment
     }
 
-    /// Returns the needs of the job's sandbox, with the image of its environment.
+    /// Returns the profile that the agent of the job works under. Checks and merges are work of the installation and of no agent.
+    pub(crate) fn agent_profile(&self) -> Option<&AssignedProfile> {
+        let assignment = &self.kept.assignment;
+        assignment.profile.as_deref().filter(|_| assignment.work.worker.is_agent_work())
+    }
+
+    /// Returns the needs of the job's sandbox, with the image of its environment and the limits of its profile.
     pub(crate) fn sandbox_needs(&self) -> SandboxNeeds {
         let mut needs = self.kept.assignment.work.sandbox.clone();
         let assigned = self.kept.assignment.environment.as_ref();
         if let Some(EnvironmentBase::Image(image)) = assigned.map(|assigned| &assigned.spec.base) {
             needs.image.get_or_insert_with(|| image.clone());
         }
-        needs
+        match self.agent_profile() {
+            Some(profile) => needs.limit_to(profile.spec.sandbox),
+            None => needs,
+        }
+    }
+
+    /// Returns the hosts that the job may reach: those of its profile. Checks have the same, because they run what the agent wrote. Under the
+    /// default profile, which agents have that were given none, they are those of the plan.
+    pub(crate) fn egress_hosts(&self) -> Vec<String> {
+        let profile = self.kept.assignment.profile.as_deref();
+        let profile = profile.filter(|profile| profile.name != ProfileName::default());
+        let reachable = |host: &&String| {
+            let host = host.to_ascii_lowercase();
+            profile.is_none_or(|profile| profile.spec.allows_request("GET", &host))
+        };
+        self.kept.assignment.work.sandbox.egress_hosts.iter().filter(reachable).cloned().collect()
+    }
+
+    /// Returns whether the job gets a variable of its project's environment.
+    pub(crate) fn allows_variable(&self, name: &str) -> bool {
+        self.agent_profile().is_none_or(|profile| profile.spec.allows_variable(name))
     }
 
     pub(crate) const fn job_id(&self) -> JobId {

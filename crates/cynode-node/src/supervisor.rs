@@ -254,7 +254,8 @@ impl NodeSupervisor {
                 }
                 continue;
             }
-            let body = ClaimAssignments { claim_id, max_jobs, wait_ms: CLAIM_WAIT_MS };
+            let (wait_ms, applies_profiles) = (CLAIM_WAIT_MS, true);
+            let body = ClaimAssignments { claim_id, max_jobs, wait_ms, applies_profiles };
             let claimed = tokio::select! {
                 () = self.stop.cancelled() => return,
                 claimed = self.node.client.claim_jobs(&body) => claimed,

@@ -49,6 +49,11 @@ pub const AGENTS_DIR: &str = "/opt/agents";
 
 /// A worker: starts sessions.
 pub trait JobWorker: Send + Sync {
+    /// Returns the directory inside the sandbox where the worker puts skills; `None` if it is told of them in its prompt.
+    fn skills_dir(&self) -> Option<String> {
+        None
+    }
+
     /// Starts a session, or resumes one.
     fn start_session<'a>(
         &'a self,

@@ -3,6 +3,7 @@
 //! **Invariant**: on the host, git never runs in a workspace that a job has touched. A sandboxed run builds the bundle,
 //! and the node reads it as plain bytes.
 
+mod changes;
 mod finish;
 mod listing;
 mod merge;
@@ -24,6 +25,10 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::process::Command;
 
 pub(crate) use self::{
+    changes::{
+        CHANGE_SOURCE_PATH, ChangeListing, add_change_references, create_change_source,
+        read_changed_paths,
+    },
     finish::{WorkBundle, digest_file, finish_argv, read_work_bundle},
     listing::{
         digest_blob, list_changed_lines, list_changed_paths, list_lock_files, list_tracked_files,

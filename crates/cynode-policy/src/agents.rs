@@ -1,10 +1,14 @@
 //! Who calls tools. Everything here comes from a token, never from what a caller says about itself.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 use cynode_core::{
     agents::{AgentKind, AgentRole},
     ids::{AgentTokenId, JobId, ProjectId, RunId, TaskId, UserId},
+    profiles::{ProfileName, ProfileSpec, ProfileVersion, SHIPPED_PROFILES, shipped_profile},
     workflow::handoffs::HandoffKind,
 };
 use time::OffsetDateTime;
@@ -40,19 +44,73 @@ pub struct AgentIdentity {
     pub expires_at: Option<OffsetDateTime>,
 }
 
-/// A named policy that an agent works under.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The profile that an agent works under, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProfile {
-    /// What it is called.
+    /// Name of the profile.
     pub name: Arc<str>,
-    /// Whether its tools may use the network.
-    pub network: bool,
+    /// Version of the profile; 0 if there is no profile of that name any more.
+    pub version: u32,
+    /// What it permits; nothing if there is no profile of that name.
+    pub spec: Arc<ProfileSpec>,
+}
+
+/// Version of the profiles that come with the product.
+const SHIPPED_VERSION: u32 = 1;
+
+/// The profiles that come with the product, by name.
+static SHIPPED: LazyLock<BTreeMap<&'static str, Arc<ProfileSpec>>> = LazyLock::new(|| {
+    let specs = SHIPPED_PROFILES.into_iter().filter_map(|name| {
+        let spec = shipped_profile(&name.parse().ok()?)?;
+        Some((name, Arc::new(spec)))
+    });
+    specs.collect()
+});
+
+impl AgentProfile {
+    /// Returns a profile that comes with the product.
+    pub fn from_shipped(name: &str) -> Option<Self> {
+        let spec = SHIPPED.get(name)?.clone();
+        Some(Self { name: name.into(), version: SHIPPED_VERSION, spec })
+    }
+
+    /// Returns the profile of an agent whose profile does not exist. It permits nothing.
+    pub fn unknown(name: &str) -> Self {
+        Self { name: name.into(), version: 0, spec: Arc::default() }
+    }
+
+    /// Returns whether there is a profile of that name.
+    pub const fn is_known(&self) -> bool {
+        self.version > 0
+    }
+
+    /// Returns whether requests of the agent may leave the installation.
+    pub fn network(&self) -> bool {
+        self.spec.has_network()
+    }
+
+    /// Returns the same profile without network.
+    #[must_use]
+    pub fn without_network(self) -> Self {
+        if !self.network() {
+            return self;
+        }
+        let spec = ProfileSpec { network: Vec::new(), ..ProfileSpec::clone(&self.spec) };
+        Self { spec: Arc::new(spec), ..self }
+    }
 }
 
 impl Default for AgentProfile {
-    /// The profile of whoever was given none: no network.
+    /// Returns the profile of agents that were given none: no network.
     fn default() -> Self {
-        Self { name: "default".into(), network: false }
+        let name = ProfileName::default();
+        Self::from_shipped(name.as_str()).unwrap_or_else(|| Self::unknown(name.as_str()))
+    }
+}
+
+impl From<ProfileVersion> for AgentProfile {
+    fn from(profile: ProfileVersion) -> Self {
+        Self { name: profile.name.as_str().into(), version: profile.version, spec: profile.spec }
     }
 }
 

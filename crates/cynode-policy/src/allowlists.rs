@@ -91,6 +91,7 @@ const PROJECT_MANAGER_ALLOWLIST: &[AllowlistEntry] = &[
     allow_always("api.call"),
     allow_always("git.*"),
     allow_always("help.*"),
+    allow_always("memory.*"),
     allow_always("skills.*"),
     allow_always("schedule.*"),
     allow_always("workflow.start"),
@@ -116,6 +117,7 @@ const PROJECT_ANALYST_ALLOWLIST: &[AllowlistEntry] = &[
     allow_always("web.search"),
     allow_always("api.call"),
     allow_always("help.*"),
+    allow_always("memory.*"),
     allow_always("skills.list"),
     allow_always("skills.get"),
     allow_always("verification.record"),
@@ -126,10 +128,13 @@ const PROJECT_ANALYST_ALLOWLIST: &[AllowlistEntry] = &[
 /// The list of whoever works in a sandbox.
 const SANDBOX_ALLOWLIST: &[AllowlistEntry] = &[
     allow_always("artifact.*"),
+    allow_always("model.list"),
+    allow_always("model.ask"),
     allow_always("web.fetch"),
     allow_always("web.search"),
     allow_always("api.call"),
     allow_always("help.*"),
+    allow_always("memory.*"),
     allow_always("skills.list"),
     allow_always("skills.get"),
     allow_always("pm.report"),
@@ -213,6 +218,7 @@ mod tests {
             "api.call",
             "git.x",
             "help.x",
+            "memory.remember",
             "skills.create",
         ] {
             assert_eq!(
@@ -237,8 +243,15 @@ mod tests {
 
     #[test]
     fn an_analyst_reads_and_reports_and_nothing_else() {
-        for name in ["artifact.get", "web.fetch", "web.search", "api.call", "help.x", "db.task.get"]
-        {
+        for name in [
+            "artifact.get",
+            "web.fetch",
+            "web.search",
+            "api.call",
+            "help.x",
+            "memory.search",
+            "db.task.get",
+        ] {
             assert_eq!(
                 says(AgentRole::ProjectAnalyst, name, EnabledSwitches::default()),
                 AllowlistVerdict::Yes,
@@ -293,6 +306,11 @@ mod tests {
                 "web.search",
                 "api.call",
                 "help.overview",
+                "memory.search",
+                "memory.remember",
+                "memory.forget",
+                "model.list",
+                "model.ask",
             ] {
                 let verdict = says(role, name, EnabledSwitches::default());
                 assert_eq!(verdict, AllowlistVerdict::Yes, "B023-12: {name}");

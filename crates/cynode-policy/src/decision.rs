@@ -14,6 +14,9 @@ use crate::{
     rules::{RuleSet, RuleSetVerdict},
 };
 
+/// Namespace of the tools for the memory of a project.
+const MEMORY_NAMESPACE: &str = "memory";
+
 /// Most bytes of arguments of a native tool whose decision is always cheap.
 const MAX_TRUSTED_BYTES: usize = 64 * 1024;
 
@@ -89,6 +92,9 @@ pub fn decide(
     gate: &PolicySnapshot,
     call: CallRequest<'_>,
 ) -> PolicyDecision {
+    if !agent.profile.is_known() {
+        return PolicyDecision::from_refusal(RefusalReason::UnknownProfile);
+    }
     let tool = match find_visible_tool(agent, gate, call.tool) {
         Ok(tool) => tool,
         Err(reason) => return PolicyDecision::from_refusal(reason),
@@ -114,6 +120,9 @@ pub fn decide_without_arguments(
     gate: &PolicySnapshot,
     tool: &str,
 ) -> PolicyDecision {
+    if !agent.profile.is_known() {
+        return PolicyDecision::from_refusal(RefusalReason::UnknownProfile);
+    }
     let tool = match find_visible_tool(agent, gate, tool) {
         Ok(tool) => tool,
         Err(reason) => return PolicyDecision::from_refusal(reason),
@@ -135,6 +144,9 @@ pub fn check_tool_access(
     gate: &PolicySnapshot,
     tool: &Arc<CatalogueTool>,
 ) -> Result<(), RefusalReason> {
+    if !agent.profile.is_known() {
+        return Err(RefusalReason::UnknownProfile);
+    }
     if !is_visible_to(agent, tool) {
         return Err(RefusalReason::UnknownTool);
     }
@@ -209,13 +221,34 @@ fn check_static_policy(
         return Err(RefusalReason::WrongScope(tool.scope));
     }
     check_tool_allowlisted(agent, gate, tool)?;
-    if tool.definition.network && !agent.profile.network {
-        return Err(RefusalReason::NetworkDenied);
-    }
+    check_profile(agent, tool)?;
     // Our own operations ask for the person's role themselves. What reaches beyond them asks nobody else.
     let beyond = tool.definition.network || tool.definition.origin != ToolOrigin::Native;
     if beyond && !agent.operates {
         return Err(RefusalReason::UserLacksPermission);
+    }
+    Ok(())
+}
+
+/// What the profile does not name is not there.
+fn check_profile(agent: &AgentIdentity, tool: &CatalogueTool) -> Result<(), RefusalReason> {
+    let (profile, definition) = (&agent.profile, &tool.definition);
+    let name = definition.name.as_str();
+    // Native tools for the memory of the project depend on the access to it.
+    let in_memory =
+        definition.origin == ToolOrigin::Native && definition.name.namespace() == MEMORY_NAMESPACE;
+    let reads = definition.annotations.read_only;
+    let has_memory = if reads { profile.spec.reads_memory() } else { profile.spec.writes_memory() };
+    if !profile.spec.allows_tool(name) || (in_memory && !has_memory) {
+        return Err(RefusalReason::NotInProfile(profile.name.clone()));
+    }
+    if definition.network && !profile.network() {
+        return Err(RefusalReason::NetworkDenied);
+    }
+    // Nothing checks the requests of a server against the profile: who means its tools names them.
+    let foreign = definition.origin != ToolOrigin::Native;
+    if definition.network && foreign && !profile.spec.names_tool(name) {
+        return Err(RefusalReason::NotInProfile(profile.name.clone()));
     }
     Ok(())
 }

@@ -1,8 +1,11 @@
 //! Tools and agents for tests.
 
+use std::sync::Arc;
+
 use cynode_core::{
     agents::{AgentRole, ToolScope},
     ids::{AgentTokenId, JobId, ProjectId, RunId, ServerId, TaskId, UserId},
+    profiles::{NetworkRule, ProfileSpec},
     tools::ToolAnnotations,
 };
 use serde_json::json;
@@ -66,6 +69,14 @@ pub(crate) fn gate(entries: Vec<CatalogueEntry>, rules: &[PolicyRule]) -> Policy
     PolicySnapshot::new(catalogue, rules, EnabledSwitches::default())
 }
 
+/// The default profile, with every request.
+fn with_network() -> AgentProfile {
+    let profile = AgentProfile::default();
+    let every = NetworkRule { domain: "*".into(), methods: vec!["*".into()] };
+    let spec = ProfileSpec { network: vec![every], ..ProfileSpec::clone(&profile.spec) };
+    AgentProfile { spec: Arc::new(spec), ..profile }
+}
+
 /// An agent that is tied to everything it can be tied to.
 pub(crate) fn agent(role: AgentRole) -> AgentIdentity {
     let id = Uuid::from_u128;
@@ -78,7 +89,7 @@ pub(crate) fn agent(role: AgentRole) -> AgentIdentity {
         run: Some(RunId::from_uuid(id(5))),
         job: Some(JobId::from_uuid(id(6))),
         handoff: None,
-        profile: AgentProfile { name: "default".into(), network: true },
+        profile: with_network(),
         tools: None,
         operates: true,
         expires_at: None,

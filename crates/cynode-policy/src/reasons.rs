@@ -1,6 +1,6 @@
 //! Why a call is refused, in words for a program, for a person and for a model.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use cynode_core::agents::{AgentRole, ToolScope};
 
@@ -133,6 +133,8 @@ refusal_reasons! {
     TokenExpired = "token_expired", Token, RENEW_TOKEN;
     /// The token was revoked.
     TokenRevoked = "token_revoked", Token, RENEW_TOKEN;
+    /// The profile that the caller works under does not exist any more.
+    UnknownProfile = "unknown_profile", Token, FINAL_REFUSAL;
     /// The policy cache of the gateway is too old to decide by.
     StalePolicy = "stale_policy", Token, RETRY_SOON;
     /// The tool does not exist, or not for this caller.
@@ -149,6 +151,8 @@ refusal_reasons! {
     DisabledBySetting(&'static str) = "disabled_by_setting", Allowlist, FINAL_REFUSAL;
     /// The token is restricted to other tools.
     NotGrantedByToken = "not_granted_by_token", Allowlist, FINAL_REFUSAL;
+    /// The caller's profile does not have the tool.
+    NotInProfile(Arc<str>) = "not_in_profile", Profile, FINAL_REFUSAL;
     /// The caller's profile denies the network.
     NetworkDenied = "network_denied", Profile, FINAL_REFUSAL;
     /// The person whom the caller works for may only read in this project.
@@ -216,6 +220,9 @@ impl fmt::Display for RefusalReason {
             Self::InvalidToken => f.write_str("the token is missing or is none of ours"),
             Self::TokenExpired => f.write_str("the token has ended"),
             Self::TokenRevoked => f.write_str("the token was revoked"),
+            Self::UnknownProfile => {
+                f.write_str("the profile that you work under does not exist any more")
+            }
             Self::UnknownTool => f.write_str("there is no such tool for you"),
             Self::DefinitionChanged => f.write_str(
                 "the tool's definition changed on its server and no person has accepted the change",
@@ -236,6 +243,9 @@ impl fmt::Display for RefusalReason {
                 write!(f, "the system setting `{key}` does not permit it")
             }
             Self::NotGrantedByToken => f.write_str("the token is good for other tools only"),
+            Self::NotInProfile(name) => {
+                write!(f, "the profile `{name}` that you work under does not have this tool")
+            }
             Self::NetworkDenied => f.write_str("the profile does not permit the network"),
             Self::UserLacksPermission => {
                 f.write_str("whoever you work for may only read in this project")

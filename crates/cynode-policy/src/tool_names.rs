@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 /// The namespaces of tools that are part of the product. Nobody else may use them, and the product uses no other.
-pub const NATIVE_NAMESPACES: [&str; 18] = [
+pub const NATIVE_NAMESPACES: [&str; 19] = [
     "agent",
     "api",
     "artifact",
@@ -14,6 +14,7 @@ pub const NATIVE_NAMESPACES: [&str; 18] = [
     "git",
     "handoff",
     "help",
+    "memory",
     "model",
     "node",
     "pm",

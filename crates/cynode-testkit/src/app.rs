@@ -225,6 +225,7 @@ fn app_with_gateway(
         objects: Arc::new(LocalFileSystem::new_with_prefix(objects.path()).unwrap()),
         objects_directory: objects.path().to_owned(),
         repositories: RepositoryStore::new(objects.path().join("repositories")),
+        pages: Arc::new(EgressClient::new(Vec::new()).unwrap()),
         audit_retention: time::Duration::days(365),
         transcript_retention: time::Duration::days(90),
     });
@@ -303,7 +304,8 @@ impl TestApp {
         self.gateway
             .get_or_init(|| async {
                 let directory = tempfile::tempdir().unwrap();
-                self.open_gateway(self.app.clone(), directory, records(), &self.stop).await
+                let egress = EgressClient::new(Vec::new()).unwrap();
+                self.open_gateway(self.app.clone(), directory, records(), egress, &self.stop).await
             })
             .await
     }
@@ -313,6 +315,7 @@ impl TestApp {
         app: App,
         directory: TempDir,
         options: audit::AuditWriterOptions,
+        egress: EgressClient,
         stop: &CancellationToken,
     ) -> OpenGateway {
         let (tasks, records) = (TaskTracker::new(), CancellationToken::new());
@@ -326,7 +329,6 @@ impl TestApp {
             patience: Duration::from_secs(5),
             most_bytes: 1024 * 1024,
         };
-        let egress = EgressClient::new(Vec::new()).unwrap();
         let gateway =
             Gateway::open_gateway(app, writer.clone(), upstreams, egress, options).await.unwrap();
         gateway.spawn_background(&tasks, stop);
@@ -363,11 +365,29 @@ impl TestApp {
             objects: parts.objects.clone(),
             objects_directory: parts.objects_directory.clone(),
             repositories: parts.repositories.clone(),
+            pages: parts.pages.clone(),
             audit_retention: parts.audit_retention,
             transcript_retention: parts.transcript_retention,
         };
         let app = new_app(&self.db, self.environment.clone());
         self.gateway_of(app.with_gateway(parts), tempfile::tempdir().unwrap(), records()).await
+    }
+
+    /// Returns the app with an egress that also reaches these private hosts, as `host:port`.
+    pub fn with_open_hosts(&self, hosts: Vec<String>) -> App {
+        let parts = self.app.gateway_parts().unwrap();
+        let parts = GatewayParts {
+            keys: parts.keys.clone(),
+            native: parts.native.clone(),
+            reach: parts.reach.clone(),
+            objects: parts.objects.clone(),
+            objects_directory: parts.objects_directory.clone(),
+            repositories: parts.repositories.clone(),
+            pages: Arc::new(EgressClient::new(hosts).unwrap()),
+            audit_retention: parts.audit_retention,
+            transcript_retention: parts.transcript_retention,
+        };
+        self.app.clone().with_gateway(parts)
     }
 
     async fn gateway_of(
@@ -376,8 +396,16 @@ impl TestApp {
         directory: TempDir,
         options: audit::AuditWriterOptions,
     ) -> TestGateway {
-        let stop = CancellationToken::new();
-        let opened = self.open_gateway(app, directory, options, &stop).await;
+        let (stop, egress) = (CancellationToken::new(), EgressClient::new(Vec::new()).unwrap());
+        let opened = self.open_gateway(app, directory, options, egress, &stop).await;
+        TestGateway { opened, stop, nobody: self.anonymous() }
+    }
+
+    /// Opens another gateway over the same database whose agents also reach these private hosts, as `host:port`.
+    pub async fn gateway_with_open_hosts(&self, hosts: Vec<String>) -> TestGateway {
+        let (stop, egress) = (CancellationToken::new(), EgressClient::new(hosts).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        let opened = self.open_gateway(self.app.clone(), directory, records(), egress, &stop).await;
         TestGateway { opened, stop, nobody: self.anonymous() }
     }
 

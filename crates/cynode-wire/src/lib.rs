@@ -8,6 +8,7 @@
 pub mod delivery;
 pub mod identity;
 pub mod manager;
+pub mod memory;
 pub mod models;
 pub mod nodes;
 pub mod notifications;

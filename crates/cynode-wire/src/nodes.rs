@@ -11,6 +11,7 @@ use cynode_core::{
     environments::{EnvironmentRef, EnvironmentSpec, PackagePolicy},
     ids::{AgentTokenId, JobId, NodeId, ProjectId, RunId, TaskId},
     nodes::{CommandOutcome, JobEvent, NodeJobStatus, NodeReport, NodeState, WorkStopReason},
+    profiles::{ProfileName, ProfileSpec},
     workflow::{
         instructions::InstructionKind,
         jobs::{JobSpec, SandboxBackend},
@@ -231,6 +232,9 @@ pub struct ClaimAssignments {
     /// How long to wait when there is none, at most 20000.
     #[serde(default)]
     pub wait_ms: u32,
+    /// Whether the node applies the profile of a job. Nodes of earlier releases leave it out.
+    #[serde(default)]
+    pub applies_profiles: bool,
 }
 
 /// The jobs of a claim.
@@ -291,6 +295,21 @@ pub struct JobAssignment {
     /// The environment that `work.sandbox.environment` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<AssignedEnvironment>,
+    /// The profile that its agent works under; none from an orchestrator that knows no profiles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Box<AssignedProfile>>,
+}
+
+/// The profile of a job, as it was when the job was assigned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AssignedProfile {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: ProfileName,
+    /// Its version.
+    pub version: u32,
+    /// What it permits.
+    pub spec: ProfileSpec,
 }
 
 /// An environment, with all that a node needs to set it up.
@@ -502,6 +521,12 @@ pub struct JobEventView {
     pub event: String,
     /// What; the fields depend on the kind.
     pub data: Value,
+    /// The profile that the job was given; none for a job from before there were profiles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// The trace of the job.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub trace_id: String,
 }
 
 /// The repository of a project.

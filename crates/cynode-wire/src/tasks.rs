@@ -9,7 +9,7 @@ use cynode_core::{
     budget::{Amount, Budget},
     evidence::EvidenceCheck,
     ids::{ProjectId, TaskId, UserId},
-    names::{Prose, TaskName},
+    names::{ProfileName, Prose, TaskName},
     tasks::{Criterion, Task, TaskState, TaskStateName},
     workflow::handoffs::TaskRefinement,
 };
@@ -47,6 +47,11 @@ pub struct CreateTask {
     /// advance. Agents cannot send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approve_plan: Option<bool>,
+    /// The profile that its agents work under; absent: that of the preferences, else `default`. A task of an agent is done under the
+    /// profile that the agent's own work names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "offline")]
+    pub profile: Option<ProfileName>,
 }
 
 /// One thing that must be shown.
@@ -106,6 +111,10 @@ pub struct TaskView {
     pub acceptance_criteria: Vec<Criterion>,
     /// What it may spend.
     pub budget: BudgetView,
+    /// The profile that its agents work under, where it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub profile: Option<ProfileName>,
     /// Where it stands.
     #[schema(value_type = TaskStateView)]
     pub state: TaskStateName,
@@ -163,6 +172,7 @@ impl From<Task> for TaskView {
             description: task.description,
             acceptance_criteria: task.acceptance_criteria,
             budget: BudgetView { max_cost_micros, max_tokens },
+            profile: task.profile,
             state,
             started_at,
             ended_at,

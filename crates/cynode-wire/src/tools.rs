@@ -1,6 +1,8 @@
 //! The gate, as people see and change it: tokens, tools, rules, servers, approvals, records.
 
 pub mod audit;
+pub mod profile_checks;
+pub mod profiles;
 pub mod rules;
 
 use std::collections::BTreeMap;
@@ -35,12 +37,12 @@ pub struct IssueAgentToken {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub job_id: Option<JobId>,
-    /// The profile it works under; `default` when it is left out.
+    /// The profile it works under; when it is left out, that of the task, else that of the preference `memory.profile`, else `default`.
     #[serde(default)]
     pub profile: Option<String>,
-    /// Whether its tools may use the network; no when it is left out.
+    /// `false` takes the network away that the profile has. `true` is refused if the profile has none.
     #[serde(default)]
-    pub network: bool,
+    pub network: Option<bool>,
     /// The only tools it is good for; all that the role may use when it is left out.
     #[serde(default)]
     pub tools: Option<Vec<String>>,
@@ -254,6 +256,12 @@ pub struct PolicyExplanation {
     pub policy_hash: String,
     /// Names the catalogue that was asked.
     pub catalogue_hash: String,
+    /// The profile that the agent works under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Version of that profile; 0 if there is none of that name any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile_version: Option<u32>,
 }
 
 /// One question of the gate.
@@ -596,6 +604,9 @@ pub struct AuditView {
     pub agent_kind: Option<String>,
     /// What the agent does.
     pub agent_role: Option<String>,
+    /// The profile that it worked under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// In whose name.
     #[schema(value_type = Option<String>)]
     pub user_id: Option<UserId>,

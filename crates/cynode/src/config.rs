@@ -15,6 +15,7 @@ mod gateway;
 mod mail;
 mod manager;
 mod master_key;
+mod memory;
 mod planner;
 mod reader;
 mod retention;
@@ -35,6 +36,7 @@ pub(crate) use gateway::GatewayConfig;
 pub(crate) use mail::MailConfig;
 pub(crate) use manager::ManagerConfig;
 pub(crate) use master_key::{MasterKeyConfig, MasterKeySource};
+pub(crate) use memory::MemoryConfig;
 pub(crate) use planner::PlannerConfig;
 pub(crate) use reader::{ConfigSources, EffectiveSetting, UNSET_VALUE};
 pub(crate) use retention::RetentionConfig;
@@ -140,6 +142,7 @@ pub(crate) struct CynodeConfig {
     pub(crate) telemetry: TelemetryConfig,
     pub(crate) auth: AuthConfig,
     pub(crate) planner: PlannerConfig,
+    pub(crate) memory: MemoryConfig,
 }
 
 /// A valid configuration and the sources of its values.
@@ -187,6 +190,7 @@ impl CynodeConfig {
             telemetry: TelemetryConfig::read_section(&mut reader),
             auth: AuthConfig::read_section(&mut reader),
             planner: PlannerConfig::read_section(&mut reader),
+            memory: MemoryConfig::read_section(&mut reader),
         };
         let clear_text = tls::check_connections(&config, &mut reader);
         let (effective, notes) = reader.finish_reading().map_err(ConfigProblems)?;

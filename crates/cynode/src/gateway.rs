@@ -124,6 +124,7 @@ pub(crate) async fn start_gateway(
         sandbox: Some(tool_sandbox_options(config, &directory)?),
         ..upstream::UpstreamOptions::default()
     })?);
+    let egress = EgressClient::new(config.egress.allow_private.clone())?;
     let app = app.with_gateway(GatewayParts {
         keys,
         native: tools::tool_definitions(),
@@ -131,6 +132,7 @@ pub(crate) async fn start_gateway(
         objects: Arc::new(LocalFileSystem::new_with_prefix(&artifacts)?.with_fsync(true)),
         objects_directory: artifacts,
         repositories: RepositoryStore::new(directory.join("repositories")),
+        pages: Arc::new(egress.clone()),
         audit_retention: config.retention.audit,
         transcript_retention: config.retention.transcripts,
     });
@@ -141,6 +143,10 @@ pub(crate) async fn start_gateway(
     };
     let app = app.with_models(models).with_notifications(notification_parts(config)?);
     let app = app.with_identity_client(OidcClient::new(config.auth.private_issuers.clone())?);
+    let app = match config.memory.load_embedder()? {
+        Some(embedder) => app.with_embedder(embedder),
+        None => app,
+    };
     identity_provider_file::apply_configured_file(&app, &config.auth).await?;
     tasks.spawn(inference::run_reservation_upkeep(app.clone(), stop.clone()));
     tasks.spawn(notifications::run_outbox_worker(
@@ -174,7 +180,6 @@ pub(crate) async fn start_gateway(
         patience: config.server.limits.time,
         most_bytes: config.gateway.max_message_bytes,
     };
-    let egress = EgressClient::new(config.egress.allow_private.clone())?;
     let gateway = Gateway::open_gateway(app.clone(), writer, upstreams, egress, options).await?;
     gateway.spawn_background(tasks, stop);
     Ok(RunningGateway { app, gateway })

@@ -104,6 +104,9 @@ pub(crate) enum CynorkCommand {
     /// List and download the artifacts of tasks.
     #[command(subcommand)]
     Artifact(commands::artifact::ArtifactCommand),
+    /// Manage memory: what a project knows, and what its agents are told of it.
+    #[command(subcommand)]
+    Memory(commands::memory::MemoryCommand),
     Events(commands::events::EventsArgs),
     /// Manage models, their prices and routes.
     #[command(subcommand)]
@@ -123,6 +126,9 @@ pub(crate) enum CynorkCommand {
     /// Manage policy rules.
     #[command(subcommand)]
     Rule(commands::rule::RuleCommand),
+    /// Manage profiles: what agents may use.
+    #[command(subcommand)]
+    Profile(commands::profile::ProfileCommand),
     /// Manage your second factor: one-time passwords for your logins.
     #[command(subcommand)]
     SecondFactor(commands::second_factor::SecondFactorCommand),
@@ -156,7 +162,7 @@ pub(crate) enum CynorkCommand {
     /// Manage schedules, which request work at set times.
     #[command(subcommand)]
     Schedule(commands::schedule::ScheduleCommand),
-    /// Manage skills, the instructions for a project's agents.
+    /// Manage skills, the instructions for agents.
     #[command(subcommand)]
     Skill(commands::skill::SkillCommand),
     /// Manage preferences; the most specific scope applies.
@@ -382,6 +388,7 @@ impl CynorkCommand {
             Self::Inbox(inbox) => inbox.run(context).await,
             Self::Approval(approval) => approval.run(context).await,
             Self::Artifact(artifact) => artifact.run(context).await,
+            Self::Memory(memory) => memory.run(context).await,
             Self::Events(events) => events.run(context).await,
             Self::Model(model) => model.run(context).await,
             Self::Provider(provider) => provider.run(context).await,
@@ -389,6 +396,7 @@ impl CynorkCommand {
             Self::Usage(usage) => usage.run(context).await,
             Self::Tool(tool) => tool.run(context).await,
             Self::Rule(rule) => rule.run(context).await,
+            Self::Profile(profile) => profile.run(context).await,
             Self::SecondFactor(second_factor) => second_factor.run(context).await,
             Self::ApiKey(api_key) => api_key.run(context).await,
             Self::ScimToken(scim_token) => scim_token.run(context).await,

@@ -255,6 +255,11 @@ impl ApiClient {
         self
     }
 
+    /// Returns the trace id of its requests.
+    pub const fn trace_id(&self) -> TraceId {
+        self.trace
+    }
+
     /// Returns a client of another installation with the same settings. It has no session token: that belongs to the
     /// installation that issued it.
     pub fn for_base_url(&self, base: &str) -> Result<Self> {

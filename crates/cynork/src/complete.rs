@@ -1,4 +1,4 @@
-//! Shell completion of names: tasks, projects, models, nodes and providers, as the installation has them now.
+//! Shell completion of names: tasks, projects, models, nodes, providers and profiles, as the installation has them now.
 //!
 //! A shell waits for the candidates while a person types, so the timeout is short. Without a login, or without a response in
 //! time, there are no names and no error.
@@ -41,6 +41,7 @@ enum CompletionKind {
     Model,
     Node,
     Provider,
+    Profile,
 }
 
 impl CompletionKind {
@@ -52,6 +53,7 @@ impl CompletionKind {
             "model" => Some(Self::Model),
             "node" => Some(Self::Node),
             "provider" => Some(Self::Provider),
+            "profile" | "like" => Some(Self::Profile),
             _ => None,
         }
     }
@@ -150,6 +152,8 @@ async fn fetch_names(
         CompletionKind::Model => ApiRequest::for_operation(operations::LIST_REGISTRY),
         CompletionKind::Node => ApiRequest::for_operation(operations::LIST_NODES),
         CompletionKind::Provider => ApiRequest::for_operation(operations::LIST_PROVIDERS),
+        CompletionKind::Profile => ApiRequest::for_operation(operations::LIST_PROFILES)
+            .with_query("project_id", project.as_ref().filter(|id| id.starts_with("prj_"))),
     };
     let list: Value = client.send(&call).await?;
     Ok(extract_names(kind, &list, project.is_some()))
@@ -167,6 +171,7 @@ fn extract_names(kind: CompletionKind, list: &Value, in_project: bool) -> Vec<(S
         CompletionKind::Node | CompletionKind::Provider => {
             (text(item, "name"), text(item, "state"))
         }
+        CompletionKind::Profile => (text(item, "name"), text(&item["spec"], "description")),
     });
     let last = ("last".to_owned(), "the newest that you asked for".to_owned());
     let last = (kind == CompletionKind::Task).then_some(last);
@@ -195,6 +200,8 @@ mod tests {
         assert!(has(&["run"], "project") && has(&["project", "show"], "project"));
         assert!(has(&["model", "delete"], "model") && has(&["node", "drain"], "node"));
         assert!(has(&["provider", "delete"], "provider"));
+        assert!(has(&["profile", "show"], "profile") && has(&["task", "create"], "profile"));
+        assert!(has(&["schedule", "create"], "profile") && has(&["chat"], "profile"));
         assert!(!has(&["run"], "description"));
     }
 

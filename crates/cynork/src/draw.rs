@@ -1,6 +1,7 @@
 //! Text rendering: a plan as a tree, evidence as a table, a timeline as a list. Pure.
 
 mod change;
+mod given_context;
 mod job;
 mod live;
 mod spending;
@@ -21,6 +22,7 @@ use time::OffsetDateTime;
 
 pub use self::{
     change::{mark_header_lines, render_changed_files, render_diff, render_findings},
+    given_context::{describe_given, render_given_rows},
     job::{render_job_event, render_job_highlight},
     live::{TaskProgress, describe_standing, describe_wait, render_progress, render_stalls},
     spending::{format_money, render_bar, render_spending, render_task_cost, sum_cost_micros},

@@ -25,6 +25,7 @@ mod failure;
 mod names;
 mod output;
 mod page;
+mod walk;
 
 pub use cli::{build_command, main};
 pub use commands::run::RUN_OUTPUT_SCHEMA as RUN_SCHEMA;

@@ -115,6 +115,15 @@ impl CliOutput {
         Ok(())
     }
 
+    /// Writes one JSON value on one line.
+    pub(crate) fn print_json_line<T: Serialize>(value: &T) -> Result<()> {
+        let text = serde_json::to_string(value).map_err(|error| {
+            CliError::internal_error(format!("the answer cannot be written: {error}"))
+        })?;
+        print_line(&text);
+        Ok(())
+    }
+
     /// Writes a confirmation for people; programs get `value`.
     pub(crate) fn print_success<T: Serialize>(self, value: &T, sentence: &str) -> Result<()> {
         match self.form {

@@ -143,6 +143,8 @@ fn to_job_event_view(record: nodes::JobEventRecord) -> JobEventView {
         at_ms: u64::try_from(record.elapsed_ms).unwrap_or_default(),
         event: record.event,
         data: record.data,
+        profile: record.profile,
+        trace_id: record.trace_id,
     }
 }
 

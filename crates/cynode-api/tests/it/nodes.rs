@@ -76,7 +76,7 @@ impl Machine {
 
     pub(crate) async fn claim(&self, number: u32, most: u32) -> Vec<Value> {
         let claim_id = format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}");
-        let body = json!({ "claim_id": claim_id, "max_jobs": most });
+        let body = json!({ "claim_id": claim_id, "max_jobs": most, "applies_profiles": true });
         let given = self.client.post("/v1/nodes/claim", body).await.expect(200).json();
         given["jobs"].as_array().unwrap().clone()
     }
@@ -302,7 +302,7 @@ async fn a_node_is_told_all_that_it_needs_and_its_agents_token_ends_with_the_job
     insta::assert_json_snapshot!(job, {
         ".job_id" => "[id]", ".task_id" => "[id]", ".run_id" => "[id]", ".project_id" => "[id]",
         ".agent_token" => "[secret]", ".agent_token_id" => "[id]", ".trace_id" => "[trace]",
-        ".branch" => "[branch]", ".seconds_left" => "[seconds]",
+        ".branch" => "[branch]", ".seconds_left" => "[seconds]", ".profile.spec" => "[spec]",
     });
     let agent = drive.app.at_internal_port().with_token(&secret);
     agent.get("/v1/models").await.expect(200);
@@ -320,9 +320,13 @@ async fn an_agent_without_a_profile_works_under_the_preferred_one_of_its_task() 
     let node = Machine::join(&drive.app, &drive.admin, 1, 9).await;
     let mut profiles = Vec::new();
     let of_project = format!("project&scope_id={}", drive.project);
-    let of_task = format!("task&scope_id={}", drive.task);
-    // Nobody wishes anything; then the installation, the project, and the task something that is no name.
-    let wishes = [("", ""), ("system", "house"), (&of_project, "careful"), (&of_task, "NO NAME")];
+    // Nobody wishes anything; then the installation, and the project.
+    let spec = json!({ "paths": { "read": ["**"] } });
+    let house = json!({ "name": "house", "spec": spec });
+    drive.admin.post("/v1/profiles", house).await.expect(201);
+    let careful = json!({ "name": "careful", "project_id": drive.project, "spec": spec });
+    drive.admin.post("/v1/profiles", careful).await.expect(201);
+    let wishes = [("", ""), ("system", "house"), (&of_project, "careful")];
     for (number, (scope, name)) in (1..).zip(wishes) {
         if !scope.is_empty() {
             let place = format!("/v1/preferences/memory.profile?scope_type={scope}");
@@ -337,7 +341,16 @@ async fn an_agent_without_a_profile_works_under_the_preferred_one_of_its_task() 
         let mine = all.filter(|it| it["agent_token_id"] == token).map(|it| it["profile"].clone());
         profiles.extend(mine);
     }
-    assert_eq!(profiles, ["default", "house", "careful", "default"], "S001-18");
+    assert_eq!(profiles, ["default", "house", "careful"], "S001-18");
+    // What is no name is refused, and permits nothing where an earlier release has stored it.
+    let place = format!("/v1/preferences/memory.profile?scope_type=task&scope_id={}", drive.task);
+    let body = json!({ "value": "NO NAME", "expected_version": 0 });
+    drive.admin.put(&place, body).await.expect(422);
+    drive.app.db.execute("UPDATE preferences SET value = '\"NO NAME\"'").await;
+    assert_eq!(node.claim(4, 1).await, Vec::<Value>::new());
+    let summary = "SELECT result ->> 'summary' FROM jobs WHERE state = 'failed'";
+    let summary = drive.app.db.texts(summary).await.remove(0);
+    assert!(summary.contains("`invalid-preference`"), "S001-18: {summary}");
 }
 
 #[tokio::test]

@@ -44,10 +44,15 @@ const NODE: &str = "/v1/nodes/nod_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
 
 /// A pull request, as the document names it.
 const PULL_REQUEST: &str = "/v1/pull-requests/{pull_request}";
+/// A profile of the installation.
+const PROFILE: &str = "/v1/profiles/{name}";
+/// An ingest that is not there: who may not look is not told so. `memory_ingests` has a viewer cancel one that is.
+const INGEST: &str = "/v1/memory-ingests/ing_0192d5c8b6f07cc1a1a3c2b4d5e6f708";
 /// A schedule of the project.
 const SCHEDULE: &str = "/v1/schedules/{schedule}";
 /// A channel of the admin.
 const CHANNEL: &str = "/v1/notification-channels/{channel}";
+const MEMORY: &str = "/v1/memories/{memory}";
 
 #[expect(clippy::too_many_lines, reason = "one row for each endpoint")]
 fn cases() -> Vec<Case> {
@@ -664,6 +669,58 @@ fn cases() -> Vec<Case> {
             Operator,
         ),
         case(
+            "post",
+            "/v1/projects/{project}/memories",
+            "/v1/projects/web/memories",
+            json!({ "kind": "fact", "title": "x", "content": "x" }),
+            Viewer,
+        ),
+        case(
+            "get",
+            "/v1/projects/{project}/memories",
+            "/v1/projects/web/memories",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case("get", MEMORY, MEMORY, json!(null), WithoutRole(404)),
+        case("patch", MEMORY, MEMORY, json!({ "pinned": true }), Viewer),
+        case("delete", MEMORY, MEMORY, json!(null), Viewer),
+        case(
+            "post",
+            "/v1/memories/{memory}/accept",
+            "/v1/memories/{memory}/accept",
+            json!(null),
+            Viewer,
+        ),
+        case(
+            "post",
+            "/v1/memories/{memory}/reject",
+            "/v1/memories/{memory}/reject",
+            json!(null),
+            Viewer,
+        ),
+        case(
+            "post",
+            "/v1/projects/{project}/memories/search",
+            "/v1/projects/web/memories/search",
+            json!({ "query": "x" }),
+            WithoutRole(404),
+        ),
+        case(
+            "post",
+            "/v1/projects/{project}/memories/forget",
+            "/v1/projects/web/memories/forget",
+            json!({ "all": true }),
+            Viewer,
+        ),
+        case(
+            "get",
+            "/v1/projects/{project}/memories/export",
+            "/v1/projects/web/memories/export",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
             "get",
             "/v1/projects/{project}/packages",
             "/v1/projects/web/packages",
@@ -835,6 +892,59 @@ fn cases() -> Vec<Case> {
             json!({ "project_id": "{project}", "name": "x", "description": "x", "body": "x" }),
             Viewer,
         ),
+        case(
+            "post",
+            "/v1/projects/{project}/memory-ingests",
+            "/v1/projects/web/memory-ingests",
+            json!({ "kind": "files", "name": "docs", "files": [{ "path": "a.md", "text": "x" }] }),
+            Viewer,
+        ),
+        case(
+            "get",
+            "/v1/projects/{project}/memory-ingests",
+            "/v1/projects/web/memory-ingests",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case("get", "/v1/memory-ingests/{ingest}", INGEST, json!(null), WithoutRole(404)),
+        case(
+            "post",
+            "/v1/memory-ingests/{ingest}/cancel",
+            "/v1/memory-ingests/ing_0192d5c8b6f07cc1a1a3c2b4d5e6f708/cancel",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case("get", "/v1/profiles", "/v1/profiles", json!(null), WithoutRole(403)),
+        case(
+            "post",
+            "/v1/profiles",
+            "/v1/profiles",
+            json!({ "name": "other", "spec": {} }),
+            Operator,
+        ),
+        case("get", PROFILE, "/v1/profiles/own", json!(null), WithoutRole(403)),
+        case(
+            "put",
+            PROFILE,
+            "/v1/profiles/own",
+            json!({ "expected_version": 1, "spec": { "tools": ["*"] } }),
+            Operator,
+        ),
+        case("delete", PROFILE, "/v1/profiles/own", json!(null), Operator),
+        case(
+            "get",
+            "/v1/profiles/{name}/versions",
+            "/v1/profiles/own/versions",
+            json!(null),
+            WithoutRole(403),
+        ),
+        case(
+            "post",
+            "/v1/profiles/{name}/check",
+            "/v1/profiles/own/check",
+            json!({ "questions": [{ "kind": "tool", "name": "web.fetch" }] }),
+            WithoutRole(403),
+        ),
         case("get", "/v1/skills", "/v1/skills?project=web", json!(null), WithoutRole(404)),
         case("get", "/v1/skills/{skill}", "/v1/skills/{skill}", json!(null), WithoutRole(404)),
         case(
@@ -845,6 +955,35 @@ fn cases() -> Vec<Case> {
             Viewer,
         ),
         case("delete", "/v1/skills/{skill}", "/v1/skills/{skill}", json!(null), Viewer),
+        case(
+            "post",
+            "/v1/skills/import",
+            "/v1/skills/import",
+            json!({ "project_id": "{project}",
+                "files": [{ "path": "SKILL.md", "text": "---\nname: x\ndescription: x\n---\nx" }] }),
+            Viewer,
+        ),
+        case(
+            "get",
+            "/v1/skills/{skill}/export",
+            "/v1/skills/{skill}/export",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "get",
+            "/v1/skills/{skill}/versions",
+            "/v1/skills/{skill}/versions",
+            json!(null),
+            WithoutRole(404),
+        ),
+        case(
+            "get",
+            "/v1/skills/{skill}/versions/{version}",
+            "/v1/skills/{skill}/versions/1",
+            json!(null),
+            WithoutRole(404),
+        ),
         case("post", "/v1/reviews", "/v1/reviews", json!({ "skill_id": "{skill}" }), Viewer),
         case("get", "/v1/audit/verify", "/v1/audit/verify", json!(null), Operator),
         case(
@@ -1115,12 +1254,18 @@ impl World {
         let skill =
             json!({ "project_id": project, "name": "own", "description": "x", "body": "x" });
         let skill = admin.post("/v1/skills", skill).await.expect(201).text("skill_id");
+        let memory = json!({ "kind": "fact", "title": "own", "content": "x" });
+        let memory = admin.post("/v1/projects/web/memories", memory).await.expect(201);
+        let memory = memory.text("memory_id");
+        let profile = json!({ "name": "own", "spec": {} });
+        admin.post("/v1/profiles", profile).await.expect(201);
         let schedule = json!({ "project_id": project, "name": "own",
             "trigger": { "kind": "cron", "expression": "0 9 * * *" }, "action": { "kind": "words", "text": "x" } });
         let schedule = admin.post("/v1/schedules", schedule).await.expect(201).text("schedule_id");
         let fill = vec![
             ("{schedule}", schedule),
             ("{skill}", skill),
+            ("{memory}", memory),
             ("{pull_request}", format!("pul_{:032}", 5)),
             ("{agent}", agent),
             ("{provider_key}", added),
@@ -1179,6 +1324,9 @@ impl World {
                     (SELECT json_agg(a ORDER BY approval_id) FROM approvals a),
                     (SELECT json_agg(i ORDER BY image) FROM allowed_images i),
                     (SELECT json_agg(s ORDER BY name) FROM skills s),
+                    (SELECT json_agg(m ORDER BY memory_id) FROM memories m),
+                    (SELECT json_agg(p ORDER BY name) FROM profiles p),
+                    (SELECT count(*) FROM profile_versions),
                     (SELECT json_agg(s ORDER BY name) FROM schedules s),
                     (SELECT count(*) FROM schedule_firings),
                     (SELECT count(*) FROM handoffs),

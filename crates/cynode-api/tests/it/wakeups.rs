@@ -53,7 +53,8 @@ async fn until(holds: impl Fn() -> bool) {
 /// What a node gets that waits for a job.
 async fn wait_for_job(node: &Machine, number: u32) -> Vec<Value> {
     let claim_id = format!("0192d5c8-b6f0-7cc1-a1a3-{number:012}");
-    let body = json!({ "claim_id": claim_id, "max_jobs": 1, "wait_ms": 15_000 });
+    let body = json!({ "claim_id": claim_id, "max_jobs": 1, "wait_ms": 15_000,
+        "applies_profiles": true });
     let given = tokio::time::timeout(SOON, node.client.post("/v1/nodes/claim", body)).await;
     let given = given.expect("the job is given soon").expect(200).json();
     given["jobs"].as_array().unwrap().clone()

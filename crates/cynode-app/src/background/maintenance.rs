@@ -5,13 +5,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use cynode_core::{
     ids::{JobId, ProjectId},
-    settings::registry::{DEFAULT_TASK_RETENTION_DAYS, TASK_RETENTION_SETTING},
+    settings::registry::{
+        DEFAULT_MEMORY_PROPOSAL_DAYS, DEFAULT_TASK_RETENTION_DAYS, MEMORY_PROPOSAL_DAYS_SETTING,
+        TASK_RETENTION_SETTING,
+    },
 };
 use cynode_db::{
     DbError, PooledConn,
     delivery::environments,
     identity::{accounts, device_authorizations, identity_providers, provider_grants},
     manager::{handoffs, replays},
+    memory::partitions,
     nodes, notifications,
     platform::{backup, idempotency, schema},
     tasks::projects,
@@ -23,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     App, Error, GatewayParts,
+    memory::ingest,
     platform::{error::log_background_error, operation, orphan_cleanup, settings},
     tools::artifacts,
 };
@@ -44,6 +49,9 @@ const NOTIFICATION_RETENTION: time::Duration = time::Duration::days(30);
 
 /// Retention of the firings of schedules. The last firing is kept as long as its schedule.
 const FIRING_RETENTION: time::Duration = time::Duration::days(90);
+
+/// Retention of ingests after their end. Their records stay.
+const INGEST_RETENTION: time::Duration = time::Duration::days(90);
 
 /// Retention of sessions and agent tokens after their end. They no longer authenticate in that time.
 const SESSION_RETENTION: time::Duration = time::Duration::days(1);
@@ -82,6 +90,8 @@ pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
     finish_step("approvals.prune_failed", prune_approvals(app, now).await);
     finish_step("notifications.prune_failed", prune_notifications(app, now).await);
     finish_step("schedule_firings.prune_failed", prune_firings(app, now).await);
+    finish_step("memory_ingests.prune_failed", prune_ingests(app, now).await);
+    finish_step("memory_proposals.prune_failed", prune_memory_proposals(app, now).await);
     finish_step("sessions.prune_failed", prune_sessions(app, now).await);
     finish_step("logins.prune_failed", prune_logins(app, now).await);
     finish_step("agent_tokens.prune_failed", prune_agent_tokens(app, now).await);
@@ -165,6 +175,16 @@ async fn prune_notifications(app: &App, now: OffsetDateTime) -> Result<(), Error
     Ok(())
 }
 
+/// Removes proposals for memory that nobody decided in time.
+async fn prune_memory_proposals(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let mut conn = acquire_connection(app).await?;
+    let (key, default) = (MEMORY_PROPOSAL_DAYS_SETTING, DEFAULT_MEMORY_PROPOSAL_DAYS);
+    let days = settings::setting_number(&mut conn, key, default).await?;
+    let before = now - time::Duration::days(days);
+    while partitions::prune_proposals(&mut conn, before, PRUNE_BATCH_SIZE).await? > 0 {}
+    Ok(())
+}
+
 /// Removes client certificates that expired a month ago.
 async fn prune_certificates(app: &App, now: OffsetDateTime) -> Result<(), Error> {
     let mut conn = app.conn().await?;
@@ -177,6 +197,12 @@ async fn prune_firings(app: &App, now: OffsetDateTime) -> Result<(), Error> {
     let mut conn = acquire_connection(app).await?;
     while schedules::prune_firings(&mut conn, now - FIRING_RETENTION, PRUNE_BATCH_SIZE).await? > 0 {
     }
+    Ok(())
+}
+
+async fn prune_ingests(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    let before = now - INGEST_RETENTION;
+    while ingest::prune_ended_ingests(app, before, PRUNE_BATCH_SIZE).await? > 0 {}
     Ok(())
 }
 

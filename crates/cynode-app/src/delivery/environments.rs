@@ -561,6 +561,7 @@ pub async fn try_environment(
         depends_on: Vec::new(),
         // A person asked for exactly this plan. A policy that demands approvals still holds.
         approve_plan: held.find_demand(PolicyKey::PlanApproval).is_none().then_some(false),
+        profile: None,
     };
     let name = format!("try-environment-{}", record.version);
     let name: TaskName = name.parse().map_err(|_| Error::Conflict("a task's name is wrong"))?;

@@ -13,10 +13,12 @@ use cynode_core::{
         MAX_CHECKS,
         base::{BASE_CHECK_CLAIM_SECONDS, BaseOutcome, MAX_BASE_CHECK_SECONDS, MAX_BASE_CHECKS},
         find_script_paths, is_script_path, is_test_file,
+        languages::find_disallowed_languages,
         test_results::{CheckReports, compare_reports},
     },
     ids::{EvidenceId, JobId, ProjectId, TaskId},
     nodes::{CommandOutcome, WorkStopReason},
+    preferences::guidance::DISALLOWED_LANGUAGES_PREFERENCE,
     roles::UserRole,
     tasks::{Criterion, TaskStateName},
     workflow::{
@@ -42,6 +44,7 @@ use crate::{
     Ctx, Error,
     delivery::task_environments,
     platform::{context::EventDraft, operation},
+    tasks::preferences::resolve_effective,
 };
 
 /// Returns the evidence of a task and all findings about its current units.
@@ -691,6 +694,7 @@ pub(crate) async fn inspect_change(
 ) -> Result<ChangeInspection, Error> {
     let mut conn = app.conn().await?;
     let grounds = evidence::load_change_baseline(&mut conn, task).await?;
+    let disallowed = load_disallowed_languages(&mut conn, project, task).await?;
     drop(conn);
     let base = grounds.base.filter(|base| base != commit);
     let Some(base) = base else { return Ok(ChangeInspection::default()) };
@@ -713,6 +717,7 @@ pub(crate) async fn inspect_change(
     }
     let mut anomalies =
         cynode_core::evidence::find_anomalies(&touched, &checks, &behind, &asked_for);
+    anomalies.extend(find_disallowed_languages(&touched, &disallowed));
     anomalies.extend(more);
     let objects: HashMap<&str, &str> =
         touched.iter().map(|file| (file.path.as_str(), file.is.as_str())).collect();
@@ -751,6 +756,20 @@ pub(crate) async fn inspect_change(
     Ok(ChangeInspection { anomalies: seen, restored_tests })
 }
 
+/// Returns the languages in which the task may add no file: those that the preferences of its author say. What the plan asks for makes no
+/// difference.
+async fn load_disallowed_languages(
+    conn: &mut Conn,
+    project: ProjectId,
+    task: TaskId,
+) -> Result<Vec<String>, Error> {
+    let Some(found) = cynode_db::tasks::get_task(conn, task).await? else {
+        return Ok(Vec::new());
+    };
+    let held = resolve_effective(conn, None, found.created_by, Some(project), Some(task)).await?;
+    Ok(held.texts_of_key(DISALLOWED_LANGUAGES_PREFERENCE))
+}
+
 /// Maximum number and bytes of listed anomalies, because they are stored with the run.
 const MAX_ANOMALIES: usize = 500;
 const MAX_ANOMALY_BYTES: usize = 512 * 1024;
@@ -772,7 +791,9 @@ fn is_accepted(path: &str, object_id: Option<&str>, accepted: &[FileAnomaly]) ->
         ChangeAnomaly::TestRemoved { .. }
         | ChangeAnomaly::TestWeakened { .. }
         | ChangeAnomaly::Unseen { .. } => true,
-        ChangeAnomaly::CheckTouched { .. } | ChangeAnomaly::MergeMarks { .. } => false,
+        ChangeAnomaly::CheckTouched { .. }
+        | ChangeAnomaly::MergeMarks { .. }
+        | ChangeAnomaly::LanguageDisallowed { .. } => false,
     })
 }
 

@@ -4,6 +4,7 @@
 //! fetch what goes out. Against path traversal, the directory of a repository is its project's id, and paths of files
 //! with `.` or `..` are refused.
 
+mod blobs;
 mod branches;
 mod git_output;
 
@@ -46,6 +47,7 @@ use tokio_util::task::TaskTracker;
 pub use cynode_db::delivery::repositories::RepositoryRecord;
 pub use git_output::DiffStat;
 
+pub(crate) use blobs::TreeBlob;
 pub(crate) use branches::{BranchMerge, BranchMove, CommitDiff, NewCommit};
 
 use git_output::{

@@ -33,9 +33,12 @@ use crate::models::inference::{
 };
 use crate::{
     App, Ctx, Error,
-    manager::handoffs::{self, HandoffSubject},
+    manager::{
+        given_context,
+        handoffs::{self, HandoffSubject},
+    },
     platform::error::log_background_error,
-    tasks::projects::ProjectRef,
+    tasks::{profiles, projects::ProjectRef},
 };
 
 /// URL and credential of the project manager.
@@ -208,7 +211,8 @@ async fn begin_chat(
     messages: Vec<ChatMessage>,
 ) -> Result<ChatHandoff, Error> {
     let menu = crate::models::inference::load_model_snapshot(app).await?;
-    let mut ctx = app.begin_transaction(&request.to_operation_request()).await?;
+    let operation = request.to_operation_request();
+    let mut ctx = app.begin_transaction(&operation).await?;
     let user = request.who.user;
     let project = match request.who.project {
         Some(project) => project,
@@ -217,7 +221,9 @@ async fn begin_chat(
     crate::tasks::projects::require_active_project(ctx.conn(), project).await?;
     let said = messages.last().map(|last| last.content.clone()).unwrap_or_default();
     let (call, now) = (CallId::from_uuid(ctx.new_uuid()), ctx.now);
-    let thread = match find_thread(&mut ctx, request.thread, user, project).await? {
+    let profile = request.profile.as_ref();
+    profiles::require_named_profile(ctx.conn(), project, profile).await?;
+    let thread = match find_thread(&mut ctx, request, user, project).await? {
         Some(thread) => thread,
         None => {
             let id = ThreadId::from_uuid(ctx.new_uuid());
@@ -228,6 +234,7 @@ async fn begin_chat(
                 user,
                 project,
                 title,
+                profile: profile.cloned(),
                 created_at: now,
                 updated_at: now,
             };
@@ -245,31 +252,41 @@ async fn begin_chat(
         cynode_db::manager::handoffs::claim_chat(ctx.conn(), id, CHAT_HOLDER_NAME, CHAT_LEASE_MS)
             .await?;
     let kept = taken.ok_or_else(|| Error::not_found("handoff", id))?;
-    let handoff = handoffs::build_handoff(&mut ctx, &kept, &menu).await?;
+    let mut handoff = handoffs::build_handoff(&mut ctx, &kept, &menu).await?;
     app.commit_operation(ctx).await?;
+    given_context::give_to_handoff(app, &operation, project, &mut handoff).await;
     Ok(ChatHandoff { call, kept, handoff })
 }
 
-/// Returns the thread that a message belongs to, or none if it begins one. Threads of others do not exist for the user.
+/// Returns the thread that a message belongs to, or none if it begins one. Threads of others do not exist for the user. A thread keeps its
+/// profile: a message that names another one begins a thread, or is refused where it names the thread too.
 async fn find_thread(
     ctx: &mut Ctx,
-    choice: ThreadChoice,
+    request: &InferenceRequest,
     user: UserId,
     project: ProjectId,
 ) -> Result<Option<ThreadId>, Error> {
     let now = ctx.now;
-    match choice {
+    let fits = |thread: &conversations::ChatThread| {
+        request.profile.is_none() || thread.profile == request.profile
+    };
+    match request.thread {
         ThreadChoice::New => Ok(None),
         ThreadChoice::Recent => {
             let idle = THREAD_IDLE_TIMEOUT;
             let recent =
                 conversations::lock_recent_thread(ctx.conn(), user, project, idle, now).await?;
-            Ok(recent.map(|thread| thread.id))
+            Ok(recent.filter(fits).map(|thread| thread.id))
         }
         ThreadChoice::Existing(id) => {
             let thread = conversations::get_thread(ctx.conn(), id).await?;
             let own = thread.filter(|thread| thread.user == user && thread.project == project);
             let own = own.ok_or_else(|| Error::not_found("conversation", id))?;
+            if !fits(&own) {
+                return Err(Error::Invalid(
+                    "the conversation has another profile: begin a new one for this profile".into(),
+                ));
+            }
             Ok(Some(own.id))
         }
     }

@@ -20,6 +20,7 @@ pub async fn list_threads(ctx: &mut Ctx, page: PageRequest) -> Result<Page<Threa
         thread_id: thread.id,
         project_id: thread.project,
         title: thread.title,
+        profile: thread.profile,
         created_at: thread.created_at,
         updated_at: thread.updated_at,
     });

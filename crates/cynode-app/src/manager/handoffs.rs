@@ -21,15 +21,19 @@ use cynode_core::{
     events::EventKind,
     ids::{CallId, HandoffId, JobId, ProjectId, RunId, TaskId, ThreadId, UserId},
     preferences::PreferenceScope,
+    profiles::ProfileName,
     roles::UserRole,
     workflow::limits::backoff_delay,
 };
 use cynode_db::{
     delivery::repositories,
     identity::groups,
-    manager::handoffs::{
-        self, HandoffClaim, HandoffLease, HandoffRecord, HandoffTransition, NewHandoff,
-        NewModelDecision,
+    manager::{
+        given_context as db_given_context,
+        handoffs::{
+            self, HandoffClaim, HandoffLease, HandoffRecord, HandoffTransition, NewHandoff,
+            NewModelDecision,
+        },
     },
     tasks::{self, projects},
     workflow::{self, jobs},
@@ -46,6 +50,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     App, Ctx, Error, OperationFuture, OperationRequest,
     identity::service_tokens::ServiceKind,
+    manager::{given_context, skills},
     models::inference::{self, ModelSnapshot},
     platform::{
         context::EventDraft,
@@ -218,9 +223,10 @@ pub async fn claim_handoff(
         let claim =
             HandoffClaim { role: *role, worker: name, claim_id: body.claim_id, ttl_ms, at_once };
         if let Some(kept) = handoffs::claim_handoff(ctx.conn(), claim).await? {
-            let handoff = build_handoff(&mut ctx, &kept, &menu).await?;
+            let mut handoff = Box::new(build_handoff(&mut ctx, &kept, &menu).await?);
             app.commit_operation(ctx).await?;
-            return Ok(ClaimedHandoff { handoff: Some(Box::new(handoff)) });
+            given_context::give_to_handoff(app, request, kept.project, &mut handoff).await;
+            return Ok(ClaimedHandoff { handoff: Some(handoff) });
         }
         drop(ctx);
         let left = until.saturating_duration_since(Instant::now());
@@ -258,6 +264,7 @@ pub(crate) async fn build_handoff(
     let think_seconds = menu.think_seconds(kept.project, &models);
     handoffs::revoke_handoff_tokens(ctx.conn(), &[kept.id], now).await?;
     let role = kept.kind.assigned_role();
+    let profile = named_profile(ctx, kept).await?;
     let issued = agent_tokens::issue_for_handoff(
         ctx,
         HandoffTokenRequest {
@@ -267,6 +274,7 @@ pub(crate) async fn build_handoff(
             project: kept.project,
             task: kept.task,
             run: kept.run,
+            profile,
             models: &models,
         },
     );
@@ -288,6 +296,18 @@ pub(crate) async fn build_handoff(
         delegated: handoffs::list_analyses(ctx.conn(), kept.id).await?,
         expires_at: kept.lease_expires_at.unwrap_or(now),
     })
+}
+
+/// Returns the profile that a handoff is worked on under: that of its task, else that of its chat or its schedule.
+async fn named_profile(ctx: &mut Ctx, kept: &HandoffRecord) -> Result<Option<ProfileName>, Error> {
+    let of_task = match kept.task {
+        Some(task) => tasks::profile_of_task(ctx.conn(), task).await?,
+        None => None,
+    };
+    match of_task {
+        Some(name) => Ok(Some(name)),
+        None => Ok(handoffs::profile_of_handoff(ctx.conn(), kept.id).await?),
+    }
 }
 
 /// Builds the context of a role beside the question. It contains nothing that is meant for the other role.
@@ -358,6 +378,11 @@ async fn build_handoff_context(
     }
     if let Some(run) = kept.run {
         context.planned = handoffs::latest_plan_of_run(ctx.conn(), run).await?.map(Box::new);
+    }
+    if let Some(text) = given_context::handoff_text(&kept.request, &context) {
+        context.skills = skills::skills_for(ctx.conn(), kept.user, kept.project, &text).await?;
+        // Whoever works without a sandbox cannot use files.
+        context.skills.iter_mut().for_each(|skill| skill.files.clear());
     }
     Ok(context)
 }
@@ -888,10 +913,12 @@ pub async fn get_handoff(ctx: &mut Ctx, id: HandoffId) -> Result<HandoffView, Er
     let events: Vec<PlanningEventView> =
         events.into_iter().map(|(claim, at, event)| to_planning_view(claim, at, event)).collect();
     let private = is_foreign_chat(ctx, &kept)?;
+    let given = db_given_context::list_given_to_handoff(ctx.conn(), id).await?;
     let mut view = to_handoff_view(ctx, kept).await?;
     if private {
         return Ok(view);
     }
+    view.given = given;
     view.request = Some(Box::new(request));
     view.answer = handoffs::get_handoff_answer(ctx.conn(), id).await?.map(Box::new);
     view.planning = events;
@@ -981,5 +1008,6 @@ async fn to_handoff_view(ctx: &mut Ctx, kept: HandoffRecord) -> Result<HandoffVi
         request: None,
         answer: None,
         planning: Vec::new(),
+        given: Vec::new(),
     })
 }

@@ -59,7 +59,7 @@ use crate::{
     identity::api_keys::{may_chat_with_manager, require_inference_scope},
     platform::{error::log_background_error, operation, tokens::PresentedToken},
     tasks::projects::{self, ProjectRef},
-    tools::agent_tokens,
+    tools::agent_tokens::{self, ResolvedAgentToken},
 };
 use attempt::{CandidateError, ProviderAttempt};
 use key_parks::{KeyTenant, TenantKeyParks};
@@ -251,7 +251,8 @@ pub async fn list_offered_models(
     }
     offered.push(own(PROJECT_MANAGER_MODEL_ID.to_owned(), "Project manager"));
     if let Some(agent) = &who.agent {
-        offered.retain(|model| agent.models.contains(&model.id));
+        let spec = &agent.agent.profile.spec;
+        offered.retain(|model| agent.models.contains(&model.id) && spec.allows_model(&model.id));
     }
     offered.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(offered)
@@ -306,6 +307,11 @@ pub async fn resolve_agent_caller(
 ) -> Result<InferenceCaller, Error> {
     let found = agent_tokens::resolve_agent_tokens(app, &[*shown]).await?.into_iter().next();
     let (_, known) = found.ok_or(Error::Unauthenticated)?;
+    caller_of_agent(known)
+}
+
+/// Returns the caller that an agent is to models, which its token and its profile limit.
+pub fn caller_of_agent(known: ResolvedAgentToken) -> Result<InferenceCaller, Error> {
     let user = known.agent.user.filter(|_| known.state == agent_tokens::TokenState::Good);
     let user = user.ok_or(Error::Unauthenticated)?;
     // The project pays for model calls, so a user with read access only cannot cause them.
@@ -461,13 +467,8 @@ async fn route_request(
             RouteError::NoWay(ModelError::new(ModelErrorKind::BadRequest, told))
         })?,
     };
-    if let Some(agent) = &request.who.agent
-        && !agent.models.contains(&id)
-    {
-        let told = format!("this token does not open the model `{}`", truncate_text(&id));
-        return Err(ModelError::new(ModelErrorKind::Forbidden, told)
-            .with_code("model_not_allowed")
-            .into());
+    if let Some(agent) = &request.who.agent {
+        require_agent_model(agent, &id)?;
     }
     if id == PROJECT_MANAGER_MODEL_ID {
         let answered = ask_manager(app, models, registry, request, draft).await;
@@ -475,6 +476,28 @@ async fn route_request(
     }
     require_model_role(&request.who)?;
     try_candidates(app, models, registry, request, &id, draft).await
+}
+
+/// Rejects an agent whose token or profile does not have the model.
+fn require_agent_model(agent: &ResolvedAgentToken, id: &str) -> Result<(), ModelError> {
+    let profile = &agent.agent.profile;
+    let (told, code) = if !profile.is_known() {
+        let told = format!("the profile `{}` of this token does not exist any more", profile.name);
+        (told, "unknown_profile")
+    } else if !agent.models.iter().any(|model| model == id) {
+        let told = format!("this token does not open the model `{}`", truncate_text(id));
+        (told, "model_not_allowed")
+    } else if !profile.spec.allows_model(id) {
+        let told = format!(
+            "the profile `{}` of this token does not have the model `{}`",
+            profile.name,
+            truncate_text(id)
+        );
+        (told, "model_not_in_profile")
+    } else {
+        return Ok(());
+    };
+    Err(ModelError::new(ModelErrorKind::Forbidden, told).with_code(code))
 }
 
 /// Rejects an account without any role that asks outside of projects: nobody would pay for it.

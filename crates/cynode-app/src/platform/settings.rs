@@ -17,6 +17,7 @@ use cynode_core::{
     },
 };
 use cynode_db::{Conn, identity::identity_providers, platform::settings};
+use cynode_net::url_policy::{UrlPolicy, validate_public_url};
 use serde_json::{Value, json};
 
 use crate::{
@@ -159,11 +160,19 @@ fn validate_setting(key: &str, value: &Value) -> Result<(), Error> {
         SettingKind::TaskLimit => budget::parse_task_default(value).is_ok(),
         SettingKind::Names => is_name_list(value),
         SettingKind::Choices(words) => is_choice_list(value, words),
+        SettingKind::Url => value.as_str().is_some_and(is_web_address),
+        SettingKind::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)),
     };
     if fits {
         return Ok(());
     }
     Err(Error::Invalid(format!("`{key}` is {}", spec.kind.describe_expected())))
+}
+
+/// Returns whether the text is an address that a request of the installation may go to.
+fn is_web_address(text: &str) -> bool {
+    let policy = UrlPolicy { allow_private: true, allow_plaintext: true, allow_fragment: false };
+    text.parse().is_ok_and(|url| validate_public_url(&url, policy).is_ok())
 }
 
 /// Returns whether the value is a list of names that a setting takes.

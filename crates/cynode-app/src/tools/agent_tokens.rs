@@ -8,6 +8,7 @@ use cynode_core::{
     events::EventKind,
     ids::{AgentTokenId, JobId, NodeId, ProjectId, RunId, TaskId, UserId},
     paging::{Page, PageRequest},
+    profiles::ProfileName,
     roles::UserRole,
     tasks::TaskStateName,
     workflow::handoffs::HandoffKind,
@@ -39,7 +40,7 @@ use crate::{
         operation,
         tokens::{PresentedToken, StoredHashes, TokenKind},
     },
-    tasks::preferences,
+    tools::profiles::{profile_of_agent, profile_of_name, require_profile},
 };
 
 /// Lifetime of a token when the request names none.
@@ -224,13 +225,8 @@ pub async fn issue_agent_token(
             return Err(Error::not_found("job of this task", job));
         }
     }
-    let mut profile = match body.profile {
-        Some(name) => AgentProfile { name: validate_profile_name(&name)?.into(), network: false },
-        None => {
-            preferred_profile(ctx, body.role, caller.user, body.project_id, body.task_id).await?
-        }
-    };
-    profile.network = body.network;
+    let profile = profile_of_request(ctx, &body, caller.user).await?;
+    let network = body.network.unwrap_or(true);
     let agent = AgentIdentity {
         token: AgentTokenId::from_uuid(ctx.new_uuid()),
         role: body.role,
@@ -240,7 +236,7 @@ pub async fn issue_agent_token(
         run,
         job: body.job_id,
         handoff: None,
-        profile,
+        profile: if network { profile } else { profile.without_network() },
         tools: body.tools.as_deref().map(parse_tool_names).transpose()?,
         operates: true,
         expires_at: Some(ctx.now + Duration::seconds(seconds.into())),
@@ -248,6 +244,7 @@ pub async fn issue_agent_token(
     let (token, hash) = ctx.issue_token(TokenKind::of_agent(kind));
     let issued = AgentToken {
         agent,
+        network,
         models: validate_model_ids(body.models)?,
         issued_by: Some(caller.user),
         created_at: ctx.now,
@@ -287,7 +284,8 @@ pub(crate) async fn issue_for_job(
     }
     let seconds =
         job.seconds.clamp(*TOKEN_TTL_SECONDS_RANGE.start(), *TOKEN_TTL_SECONDS_RANGE.end());
-    let profile = preferred_profile(ctx, job.role, job.user, job.project, Some(job.task)).await?;
+    let profile =
+        profile_of_agent(ctx, job.role, job.user, job.project, Some(job.task)).await?.into();
     let agent = AgentIdentity {
         token: AgentTokenId::from_uuid(ctx.new_uuid()),
         role: job.role,
@@ -305,7 +303,14 @@ pub(crate) async fn issue_for_job(
     let (token, hash) = ctx.issue_token(TokenKind::Sandbox);
     let (id, now) = (agent.token, ctx.now);
     let models = validate_model_ids(job.models.to_vec())?;
-    let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
+    let issued = AgentToken {
+        agent,
+        network: true,
+        models,
+        issued_by: None,
+        created_at: now,
+        revoked_at: None,
+    };
     agent_tokens::insert_agent_token(ctx.conn(), &issued, &hash).await?;
     Ok((id, token))
 }
@@ -318,6 +323,8 @@ pub(crate) struct HandoffTokenRequest<'a> {
     pub(crate) project: ProjectId,
     pub(crate) task: Option<TaskId>,
     pub(crate) run: Option<RunId>,
+    /// Profile that the task, the chat or the schedule of the handoff names.
+    pub(crate) profile: Option<ProfileName>,
     pub(crate) models: &'a [String],
 }
 
@@ -328,7 +335,11 @@ pub(crate) async fn issue_for_handoff(
 ) -> Result<(AgentTokenId, SecretText), Error> {
     let kind = handoff.role.agent_kind();
     let HandoffTokenRequest { role, user, project, task, .. } = handoff;
-    let profile = preferred_profile(ctx, role, user, project, task).await?;
+    let profile = match handoff.profile {
+        Some(name) => profile_of_name(ctx, project, name).await?,
+        None => profile_of_agent(ctx, role, user, project, task).await?,
+    };
+    let profile = profile.into();
     let agent = AgentIdentity {
         token: AgentTokenId::from_uuid(ctx.new_uuid()),
         role: handoff.role,
@@ -346,36 +357,41 @@ pub(crate) async fn issue_for_handoff(
     let (token, hash) = ctx.issue_token(TokenKind::of_agent(kind));
     let (id, now) = (agent.token, ctx.now);
     let models = validate_model_ids(handoff.models.to_vec())?;
-    let issued = AgentToken { agent, models, issued_by: None, created_at: now, revoked_at: None };
+    let issued = AgentToken {
+        agent,
+        network: true,
+        models,
+        issued_by: None,
+        created_at: now,
+        revoked_at: None,
+    };
     agent_tokens::insert_agent_token(ctx.conn(), &issued, &hash).await?;
     Ok((id, token))
 }
 
-/// Returns the memory profile of a token without one: that of the preference `memory.profile`.
-async fn preferred_profile(
+/// Returns the profile of a token that a person asks for. Without a name it is that of any agent on the same work.
+async fn profile_of_request(
     ctx: &mut Ctx,
-    role: AgentRole,
+    body: &IssueAgentToken,
     user: UserId,
-    project: ProjectId,
-    task: Option<TaskId>,
 ) -> Result<AgentProfile, Error> {
-    let held =
-        preferences::resolve_effective(ctx.conn(), Some(role), user, Some(project), task).await?;
-    let Some(name) = held.text_of_key("memory.profile") else { return Ok(AgentProfile::default()) };
-    match validate_profile_name(name) {
-        Ok(name) => Ok(AgentProfile { name: name.into(), ..AgentProfile::default() }),
-        Err(_) => {
-            tracing::warn!(event = "profile.invalid", project.id = %project, "`memory.profile` is not the name of a profile");
-            Ok(AgentProfile::default())
-        }
+    let profile = match &body.profile {
+        Some(name) => require_profile(ctx, Some(body.project_id), name).await?,
+        None => profile_of_agent(ctx, body.role, user, body.project_id, body.task_id).await?,
+    };
+    if !profile.is_known() {
+        return Err(Error::Invalid(format!(
+            "the profile `{}` that the task or a preference names does not exist: name another one",
+            profile.name
+        )));
     }
-}
-
-fn validate_profile_name(name: &str) -> Result<&str, Error> {
-    let parsed = name.parse::<cynode_core::names::TaskName>();
-    parsed
-        .map(|_| name)
-        .map_err(|_| Error::Invalid("a profile's name has 1 to 63 of a-z, 0-9 and `-`".into()))
+    if body.network == Some(true) && !profile.spec.has_network() {
+        return Err(Error::Invalid(format!(
+            "the profile `{}` has no network: name one that has, such as `research`, or leave `network` out",
+            profile.name
+        )));
+    }
+    Ok(profile.into())
 }
 
 /// Validates the models that a token grants. Their existence is checked at use, because models come and go.
@@ -460,7 +476,7 @@ pub fn to_agent_token_view(token: &AgentToken) -> AgentTokenView {
         run_id: agent.run,
         job_id: agent.job,
         profile: agent.profile.name.to_string(),
-        network: agent.profile.network,
+        network: agent.profile.network(),
         tools: agent.tools.as_ref().map(|tools| tools.iter().map(ToString::to_string).collect()),
         models: token.models.clone(),
         created_at: token.created_at,

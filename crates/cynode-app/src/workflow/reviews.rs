@@ -1,8 +1,8 @@
 //! Reviews of what agents wrote. A skill, schedule or task of an agent is marked as unreviewed until a person has looked
 //! at it or has written it anew.
 
-use cynode_core::{events::EventKind, ids::ProjectId, roles::UserRole};
-use cynode_db::{manager::skills, tasks, workflow::schedules};
+use cynode_core::{events::EventKind, ids::ProjectId, roles::UserRole, skills::SkillOwner};
+use cynode_db::{tasks, workflow::schedules};
 use cynode_wire::workflow::reviews::ReviewContent;
 use serde_json::{Value, json};
 
@@ -20,10 +20,16 @@ pub async fn review_content(ctx: &mut Ctx, body: ReviewContent) -> Result<(), Er
     }
     match (body.skill_id, body.schedule_id, body.task_id) {
         (Some(id), None, None) => {
-            let project = crate::manager::skills::get_skill(ctx, id).await?.project;
-            ctx.require_project_role(project, UserRole::Operator).await?;
-            skills::mark_skill_reviewed(ctx.conn(), id).await?;
-            record_review(ctx, project, json!({ "skill_id": id })).await
+            let head = crate::manager::skills::review_skill(ctx, id, body.version).await?;
+            let version = body.version.unwrap_or(head.version);
+            let data = json!({ "skill_id": id, "version": version });
+            let draft = EventDraft::new(EventKind::ContentReviewed, data);
+            ctx.record_event(match head.owner {
+                SkillOwner::Installation => draft,
+                SkillOwner::Project(project) => draft.with_project(project),
+                SkillOwner::Person(user) => draft.with_subject(user),
+            })
+            .await
         }
         (None, Some(id), None) => {
             let project = super::schedules::get_schedule(ctx, id).await?.project_id;

@@ -28,7 +28,7 @@ use self::timetable::Timetable;
 use crate::{
     App, Ctx, Error,
     platform::{context::EventDraft, operation},
-    tasks,
+    tasks::{self, profiles},
 };
 
 pub use firing::{fire_due_schedules, fire_schedule_now, run_scheduler};
@@ -54,6 +54,8 @@ pub async fn redact_schedule(app: &App, action: &mut ScheduleAction) -> Result<(
 pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<ScheduleView, Error> {
     let caller = ctx.require_project_role(body.project_id, UserRole::Operator).await?;
     validate_action(&body.action)?;
+    let profile = tasks::profile_for_caller(ctx, caller.credential, body.profile).await?;
+    profiles::require_named_profile(ctx.conn(), body.project_id, profile.as_ref()).await?;
     let next = next_due_time(&body.trigger, ctx.now)?;
     if schedules::count_schedules(ctx.conn(), body.project_id).await? >= MAX_PROJECT_SCHEDULES {
         return Err(Error::LimitExceeded(format!(
@@ -66,6 +68,7 @@ pub async fn create_schedule(ctx: &mut Ctx, body: CreateSchedule) -> Result<Sche
         name: body.name,
         trigger: body.trigger,
         action: body.action,
+        profile,
         missed_policy: body.missed_policy,
         enabled: body.enabled,
         next_at: body.enabled.then_some(next),
@@ -103,6 +106,12 @@ pub async fn update_schedule(
     if let Some(action) = body.action {
         validate_action(&action)?;
         schedule.action = action;
+    }
+    if let Some(wished) = body.profile {
+        let wished = tasks::profile_for_caller(ctx, caller.credential, Some(wished)).await?;
+        let project = schedule.project;
+        profiles::require_named_profile(ctx.conn(), project, wished.as_ref()).await?;
+        schedule.profile = wished;
     }
     let retimed = body.trigger.is_some() || (schedule.enabled && !was_enabled);
     if let Some(trigger) = body.trigger {
@@ -288,6 +297,7 @@ fn to_schedule_view(schedule: Schedule, last_firing: Option<FiringView>) -> Sche
         name: schedule.name,
         trigger: schedule.trigger,
         action: schedule.action,
+        profile: schedule.profile,
         missed_policy: schedule.missed_policy,
         enabled: schedule.enabled,
         next_at: schedule.next_at,

@@ -15,6 +15,7 @@ use cynode_core::{
 };
 use cynode_db::{
     delivery::environments,
+    manager::given_context,
     tasks,
     workflow::{self, timeline, units},
 };
@@ -50,6 +51,7 @@ async fn build_timeline(ctx: &mut Ctx, task: Task) -> Result<TaskTimeline, Error
     let is_given = environments::get_task_plan(ctx.conn(), id).await?.is_some();
     let units = units::list_task_units(ctx.conn(), id, is_given).await?;
     let jobs = timeline::list_job_entries(ctx.conn(), id).await?;
+    let given = given_context::list_given_to_task(ctx.conn(), id).await?;
     let pull_request = crate::delivery::pull_requests::timeline_entry_of(ctx, id).await?;
     let node = standing.checkpoint.as_ref().and_then(|checkpoint| checkpoint.next_node);
     let node = node.filter(|_| !standing.ended);
@@ -79,6 +81,7 @@ async fn build_timeline(ctx: &mut Ctx, task: Task) -> Result<TaskTimeline, Error
         waits,
         units,
         jobs,
+        given,
     })
 }
 

@@ -23,9 +23,9 @@ fn at() -> impl Strategy<Value = OffsetDateTime> {
 
 fn agent() -> impl Strategy<Value = AgentFacts> {
     let whose = (option::of(id()), option::of(id()), option::of(id()));
-    let work = (option::of(id()), option::of(id()));
+    let work = (option::of(id()), option::of(id()), option::of("[a-z][a-z0-9-]{0,62}"));
     (id(), code(), code(), whose, work).prop_map(
-        |(token, kind, role, (user, project, task), (run, job))| AgentFacts {
+        |(token, kind, role, (user, project, task), (run, job, profile))| AgentFacts {
             token,
             kind,
             role,
@@ -34,6 +34,7 @@ fn agent() -> impl Strategy<Value = AgentFacts> {
             task,
             run,
             job,
+            profile,
         },
     )
 }
@@ -103,10 +104,12 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-        let mut versioned = vec![1];
-        versioned.extend(&bytes);
         let _ = decode_entry(&bytes);
-        let _ = decode_entry(&versioned);
+        for version in [1, 2] {
+            let mut versioned = vec![version];
+            versioned.extend(&bytes);
+            let _ = decode_entry(&versioned);
+        }
     }
 
     #[test]
@@ -116,6 +119,17 @@ proptest! {
         let json = serde_json::to_string(&record).unwrap();
         prop_assert_eq!(serde_json::from_str::<AuditRecord>(&json).unwrap(), record);
     }
+}
+
+#[test]
+fn an_entry_without_a_profile_has_the_bytes_of_the_first_version() {
+    let mut entry = decision(1);
+    let agent = entry.agent.as_mut().unwrap();
+    let named = agent.profile.take();
+    assert_eq!(encode_entry(&entry).first(), Some(&1));
+    entry.agent.as_mut().unwrap().profile = named.or_else(|| Some("careful".to_owned()));
+    assert_eq!(encode_entry(&entry).first(), Some(&2));
+    assert_eq!(decode_entry(&encode_entry(&entry)), Ok(entry));
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub(crate) fn decision(call: u128) -> AuditEntry {
             task: Some(Uuid::from_u128(73)),
             run: Some(Uuid::from_u128(74)),
             job: Some(Uuid::from_u128(75)),
+            profile: Some("default".to_owned()),
         }),
         method: "tools/call".to_owned(),
         tool: Some("files.read_File-2".to_owned()),

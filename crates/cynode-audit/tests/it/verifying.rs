@@ -72,6 +72,8 @@ const ENTRY: &[Change<AuditEntry>] = &[
     ("agent.task", |e| agent(e).task = Some(Uuid::nil())),
     ("agent.run", |e| agent(e).run = None),
     ("agent.job", |e| agent(e).job = None),
+    ("agent.profile", |e| agent(e).profile = None),
+    ("agent.profile, another", |e| agent(e).profile = Some("other".to_owned())),
     ("method", |e| e.method.push('s')),
     ("tool", |e| e.tool = None),
     ("definition", |e| e.definition = Some([9; 32])),

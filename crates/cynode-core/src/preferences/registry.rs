@@ -67,10 +67,12 @@ preferences! {
         "Whether minor issues are noted and not mended.";
     "agents.project_manager.workers.<worker>" Kind::Worker, "`goose`", "`{\"kind\": \"acp\", \"agent\": NAME}`, `command` or `scripted`",
         "Who does the work of a role or of a kind of worker; the role goes first.";
+    "agents.sandbox_agent.additional_context" Kind::StringOrStrings, "nothing", "",
+        "What every coding agent is told with its work.";
     "chat.default_project" Kind::String, "the only project there is", "the name or id of a project",
         "Where a chat with `cynodeai.pm` belongs that names no project.";
     "code.language.disallowed" Kind::Strings, "none", "",
-        "Languages that agents are told not to write in. Advice: nothing enforces it.";
+        "Languages in which no file may be added, by name, such as `python`. Agents are told, and a change that adds one is sent back.";
     "definition_of_done.<name>" Kind::Any, "nothing", "",
         "What must hold for work to be done, as the analyst and the project manager are told.";
     "definition_of_done.required_checks" Kind::Strings, "none", "",
@@ -80,7 +82,7 @@ preferences! {
     "delivery.require_approval" Kind::Boolean, "false", "",
         "Whether a person must have approved a pull request before it is merged.";
     "language.preferred" Kind::String, "none", "",
-        "The language that agents are told to prefer. Advice: nothing enforces it.";
+        "The language that agents are told to prefer where there is a choice. Nothing checks it.";
     "memory.profile" Kind::String, "`default`", "1 to 63 of a-z, 0-9 and `-`",
         "The memory profile of agents that were given none.";
     "model_routing.allowed_external_providers" Kind::Strings, "all that the installation has", "names of providers",
@@ -92,9 +94,9 @@ preferences! {
     "output.summary_style" Kind::String, "none", "",
         "How summaries are to be written, as the project manager is told.";
     "standards.<name>" Kind::Any, "nothing", "",
-        "A standard that the analyst and the project manager are told.";
+        "A standard that the analyst, the project manager and every coding agent are told.";
     "standards.markdown.line_length" Kind::Count, "none", "",
-        "The longest line of Markdown that agents are told to write. Advice: nothing enforces it.";
+        "The longest line of Markdown that agents are told to write. Nothing checks it.";
     "workflow.approve_plan" Kind::Boolean, "true", "",
         "Whether a person is asked about a plan before anything is done.";
     "workflow.ask_environment" Kind::Boolean, "true", "",

@@ -103,6 +103,19 @@ fn a_key_that_only_looks_like_an_agents_key_reaches_no_agent() {
 }
 
 #[test]
+fn a_preference_for_a_profile_takes_the_name_of_one() {
+    for name in ["memory.profile", "agents.project_manager.profile"] {
+        for value in ["NO NAME", "", "a--b"] {
+            let refused = validate_new_preference(&key(name), &json!(value)).unwrap_err();
+            assert!(refused.to_string().contains("the name of a profile"), "{name}: {refused}");
+        }
+        for value in [json!("careful"), json!(null)] {
+            assert!(validate_new_preference(&key(name), &value).is_ok(), "{name}: {value}");
+        }
+    }
+}
+
+#[test]
 fn a_preference_that_nobody_reads_is_refused_with_the_nearest_name() {
     let refused = |name: &str| {
         validate_new_preference(&key(name), &json!(1)).map_err(|error| error.to_string())
@@ -123,7 +136,7 @@ fn a_preference_that_nobody_reads_is_refused_with_the_nearest_name() {
         Err("there is no preference `foo.bar`; docs/reference/preferences.md lists them all; what agents are to be told goes under \
             `standards.<name>`".into())
     );
-    assert!(refused("agents.sandbox_agent.additional_context").is_err());
+    assert!(refused("agents.architect.additional_context").is_err());
     assert_eq!(refused("standards.naming.files"), Ok(()));
     assert_eq!(
         refused("standards.markdown.line_length").and(refused("workflow.node_timeouts.plan_steps")),
@@ -197,4 +210,58 @@ proptest! {
             prop_assert_eq!(alone, mixed, "S000-108: keys of the other role change nothing");
         }
     }
+}
+
+#[test]
+fn what_people_prefer_becomes_constraints_of_coding_agents() {
+    let held = resolve_for_role(
+        AgentRole::Developer,
+        [
+            entry(PreferenceScope::System, "code.language.disallowed", json!(["python", "perl"])),
+            entry(PreferenceScope::System, "language.preferred", json!("rust")),
+            entry(PreferenceScope::System, "standards.markdown.line_length", json!(100)),
+            entry(PreferenceScope::System, "standards.naming.files", json!({ "case": "kebab" })),
+            entry(PreferenceScope::System, "standards.tests", json!("One for each sentence.")),
+            entry(
+                PreferenceScope::System,
+                "agents.sandbox_agent.additional_context",
+                json!(["One.", "Two."]),
+            ),
+            entry(
+                PreferenceScope::System,
+                "agents.project_manager.additional_context",
+                json!("Not for them."),
+            ),
+            entry(PreferenceScope::System, "output.summary_style", json!("short")),
+        ],
+    );
+    let expected = [
+        "Add no file in these languages, or the change is sent back: python, perl.",
+        "Where there is a choice, the preferred language is: rust.",
+        "A line of Markdown has at most 100 characters.",
+        "Standard `naming.files`: {\"case\":\"kebab\"}",
+        "Standard `tests`: One for each sentence.",
+    ];
+    assert_eq!(held.agent_constraints(), expected);
+    assert_eq!(held.agent_additional_context().as_deref(), Some("One.\n\nTwo."));
+    let manager = resolve_for_role(
+        AgentRole::ProjectManager,
+        [entry(PreferenceScope::System, "agents.sandbox_agent.additional_context", json!("x"))],
+    );
+    assert_eq!(manager.agent_additional_context(), None, "S000-068");
+    assert_eq!(PreferenceResolution::default().agent_constraints(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_told_to_coding_agents_is_bounded() {
+    let names = (0..150).map(|at| format!("standards.s{at:03}"));
+    let long = json!("x".repeat(30_000));
+    let mut entries: Vec<_> =
+        names.map(|name| entry(PreferenceScope::System, &name, long.clone())).collect();
+    entries.push(entry(PreferenceScope::System, "agents.sandbox_agent.additional_context", long));
+    let held = resolve_for_role(AgentRole::Tester, entries);
+    let told = held.agent_constraints();
+    assert_eq!(told.len(), 100);
+    assert!(told.iter().all(|text| text.chars().count() <= 2000));
+    assert_eq!(held.agent_additional_context().map(|text| text.len()), Some(24_000));
 }

@@ -5,6 +5,10 @@ use std::ops::RangeInclusive;
 use crate::{
     budget::{CURRENCY_SETTING, TASK_DEFAULT_SETTING, USER_DEFAULT_SETTING},
     delivery::AUTHOR_SETTING,
+    memory::{
+        AcceptanceRule,
+        prompts::{DEFAULT_PROMPT_TOKENS, MAX_PROMPT_TOKENS},
+    },
     policies::ApprovalKind,
 };
 
@@ -46,6 +50,16 @@ pub const PROVIDER_GRACE_SETTING: &str = "login.provider_grace_minutes";
 pub const MAX_CONCURRENT_ANALYSTS_SETTING: &str = "manager.max_concurrent_analysts";
 /// How many seconds a model may take for one decision. A model's own value overrides it.
 pub const THINK_TIMEOUT_SETTING: &str = "manager.think_timeout_seconds";
+/// Which proposals of agents for memory are accepted without a person.
+pub const MEMORY_ACCEPT_SETTING: &str = "memory.accept";
+/// How many records the memory of a project holds under one profile at most.
+pub const MEMORY_MAX_RECORDS_SETTING: &str = "memory.max_records_per_partition";
+/// After how many days a proposal for memory goes that nobody decided.
+pub const MEMORY_PROPOSAL_DAYS_SETTING: &str = "memory.proposal_days";
+/// Whether what ended tasks leave is recorded in memory.
+pub const MEMORY_AUTO_SETTING: &str = "memory.auto";
+/// How many tokens of a prompt records of memory may take.
+pub const MEMORY_PROMPT_TOKENS_SETTING: &str = "memory.prompt_tokens";
 /// How many seconds a model call waits for calls in progress before a budget refuses it.
 pub const BUDGET_WAIT_SETTING: &str = "models.budget_wait_seconds";
 /// The model that answers where nothing else chooses one.
@@ -61,6 +75,8 @@ pub const LOOP_GUARD_COST_PER_MINUTE_SETTING: &str = "models.loop_guard.max_cost
 pub const PROVIDER_FETCHES_MEDIA_SETTING: &str = "models.private_providers_fetch_media";
 /// Whether notification channels may lead into private networks.
 pub const NOTIFICATIONS_ALLOW_PRIVATE_SETTING: &str = "notifications.allow_private";
+/// How many skills an agent is given at most for one piece of work.
+pub const SKILLS_PER_UNIT_SETTING: &str = "skills.max_per_unit";
 /// Maximum bytes of the artifacts and other blobs of one project.
 pub const PROJECT_BLOB_BYTES_SETTING: &str = "storage.max_blob_bytes_per_project";
 /// Maximum bytes of the repository of one project, on disk.
@@ -71,6 +87,8 @@ pub const TASK_RETENTION_SETTING: &str = "storage.task_retention_days";
 pub const SERVERS_PER_PROJECT_SETTING: &str = "tools.max_servers_per_project";
 /// How many tool servers a user has at most for their own agents.
 pub const SERVERS_PER_USER_SETTING: &str = "tools.max_servers_per_user";
+/// Search provider that agents search the web with.
+pub const WEB_SEARCH_URL_SETTING: &str = "web.search_url";
 /// Whether the reconciler reclaims jobs although most workers are silent.
 pub const FORCE_RECLAIM_SETTING: &str = "workflow.force_reclaim";
 
@@ -108,6 +126,14 @@ pub const DEFAULT_LOOP_GUARD_IDENTICAL_CALLS: i32 = 10;
 pub const DEFAULT_LOOP_GUARD_CALLS_WITHOUT_PROGRESS: i32 = 500;
 /// The default of [`LOOP_GUARD_COST_PER_MINUTE_SETTING`].
 pub const DEFAULT_LOOP_GUARD_COST_PER_MINUTE: i64 = 5_000_000;
+/// The default of [`MEMORY_ACCEPT_SETTING`].
+pub const DEFAULT_MEMORY_ACCEPT: AcceptanceRule = AcceptanceRule::SameTask;
+/// The default of [`MEMORY_MAX_RECORDS_SETTING`].
+pub const DEFAULT_MEMORY_MAX_RECORDS: i64 = 200_000;
+/// The default of [`MEMORY_PROPOSAL_DAYS_SETTING`].
+pub const DEFAULT_MEMORY_PROPOSAL_DAYS: i64 = 30;
+/// The default of [`SKILLS_PER_UNIT_SETTING`].
+pub const DEFAULT_SKILLS_PER_UNIT: i64 = 3;
 /// The default of [`SERVERS_PER_PROJECT_SETTING`].
 pub const DEFAULT_SERVERS_PER_PROJECT: i64 = 20;
 /// The default of [`SERVERS_PER_USER_SETTING`].
@@ -135,6 +161,10 @@ pub enum SettingKind {
     Names,
     /// A list of some of these words.
     Choices(&'static [&'static str]),
+    /// An address, http or https, also in a private network.
+    Url,
+    /// One of these words.
+    Choice(&'static [&'static str]),
 }
 
 /// Maximum number of names of a setting.
@@ -163,6 +193,12 @@ impl SettingKind {
             Self::Choices(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 format!("a list of some of {}", words.join(", "))
+            }
+            Self::Url => "an address with http or https, without a password and without a fragment"
+                .to_owned(),
+            Self::Choice(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+                format!("one of {}", words.join(", "))
             }
         }
     }
@@ -219,6 +255,8 @@ const fn spec(key: &'static str, kind: SettingKind, summary: &'static str) -> Se
         SettingKind::Names | SettingKind::Choices(_) => SettingDefault::Value("[]"),
         SettingKind::Number(..)
         | SettingKind::Model
+        | SettingKind::Url
+        | SettingKind::Choice(_)
         | SettingKind::Author
         | SettingKind::Currency
         | SettingKind::TaskLimit => SettingDefault::Unset,
@@ -245,7 +283,7 @@ impl SettingSpec {
 }
 
 /// Every setting, ordered by key.
-pub static SETTINGS: [SettingSpec; 36] = [
+pub static SETTINGS: [SettingSpec; 43] = [
     spec(
         FOUR_EYES_SETTING,
         SettingKind::Choices(&ApprovalKind::NAMES),
@@ -362,6 +400,36 @@ pub static SETTINGS: [SettingSpec; 36] = [
     )
     .of_models(),
     spec(
+        MEMORY_ACCEPT_SETTING,
+        SettingKind::Choice(AcceptanceRule::NAMES),
+        "What an agent remembers: \"person\": it is found only after a person accepted it; \"same_task\": the same task finds it at once, others after a person accepted it; \"all\": everybody finds it at once.",
+    )
+    .with_value(DEFAULT_MEMORY_ACCEPT.as_str()),
+    spec(
+        MEMORY_AUTO_SETTING,
+        SettingKind::Switch,
+        "Whether the summary of an ended task and the findings of its reviews are recorded in the memory of its project, under its profile.",
+    )
+    .with_value("true"),
+    spec(
+        MEMORY_MAX_RECORDS_SETTING,
+        SettingKind::Number(1, 2_000_000),
+        "Quota: how many records the memory of a project holds under one profile at most.",
+    )
+    .with_number(DEFAULT_MEMORY_MAX_RECORDS),
+    spec(
+        MEMORY_PROMPT_TOKENS_SETTING,
+        SettingKind::Number(0, MAX_PROMPT_TOKENS as i64),
+        "How many tokens of a prompt what a project knows may take, as an estimate; 0: agents are given nothing and search for themselves.",
+    )
+    .with_number(DEFAULT_PROMPT_TOKENS as i64),
+    spec(
+        MEMORY_PROPOSAL_DAYS_SETTING,
+        SettingKind::Number(1, 3650),
+        "After how many days what an agent proposed for memory is removed if nobody decided.",
+    )
+    .with_number(DEFAULT_MEMORY_PROPOSAL_DAYS),
+    spec(
         BUDGET_WAIT_SETTING,
         SettingKind::Number(0, 300),
         "How many seconds a model call waits for calls in progress before a budget refuses it.",
@@ -423,6 +491,12 @@ pub static SETTINGS: [SettingSpec; 36] = [
     )
     .with_number(0),
     spec(
+        SKILLS_PER_UNIT_SETTING,
+        SettingKind::Number(0, 10),
+        "How many skills an agent is given at most for one piece of work; 0: none.",
+    )
+    .with_number(DEFAULT_SKILLS_PER_UNIT),
+    spec(
         PROJECT_BLOB_BYTES_SETTING,
         SettingKind::Number(1, 1 << 50),
         "Maximum bytes of the artifacts, bundles and other blobs of one project.",
@@ -452,6 +526,11 @@ pub static SETTINGS: [SettingSpec; 36] = [
         "Quota: how many tool servers a user has at most for their own agents.",
     )
     .with_number(DEFAULT_SERVERS_PER_USER),
+    spec(
+        WEB_SEARCH_URL_SETTING,
+        SettingKind::Url,
+        "Address of the search provider that `web.search` asks with `?q=…&format=json`, such as a SearXNG. The gateway reaches a private one only if `egress.allow_private` names it.",
+    ),
     spec(
         FORCE_RECLAIM_SETTING,
         SettingKind::Switch,

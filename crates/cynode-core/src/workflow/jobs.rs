@@ -12,6 +12,9 @@ use crate::{
     environments::{EnvironmentBase, EnvironmentLimits, EnvironmentRef},
     evidence::EvidenceCheck,
     ids::{JobId, TaskId},
+    memory::PromptMemory,
+    profiles::ProfileSandbox,
+    skills::SelectedSkill,
     workflow::{findings::VerificationFinding, plan::UnitKey},
 };
 
@@ -77,6 +80,16 @@ pub enum WorkerChoice {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         revised: Option<Vec<ScriptedMove>>,
     },
+}
+
+impl WorkerChoice {
+    /// Returns whether the work is that of an agent or of a plan. Checks and merges are work of the installation itself.
+    pub const fn is_agent_work(&self) -> bool {
+        match self {
+            Self::Acp { .. } | Self::Command { .. } | Self::Scripted { .. } => true,
+            Self::Checks { .. } | Self::Merge => false,
+        }
+    }
 }
 
 /// One command of a job.
@@ -195,6 +208,18 @@ pub struct StructuredContext {
     /// What the last attempt got wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision_feedback: Option<RevisionFeedback>,
+    /// What the project knows about it, the best first. The orchestrator searches for it when a node takes the job; what a plan says here
+    /// is dropped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub memories: Vec<PromptMemory>,
+    /// What people want every agent in a sandbox to keep in mind. The orchestrator says it when a node takes the job; what a plan says here
+    /// is dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub additional_context: Option<String>,
+    /// The skills that the agent is given, the best first. The orchestrator chooses them when a node takes the job; what a plan says here is
+    /// dropped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<SelectedSkill>,
 }
 
 /// What an attempt is to mend.
@@ -238,6 +263,20 @@ pub struct SandboxNeeds {
 }
 
 impl SandboxNeeds {
+    /// Returns the needs, lowered to the maximum of a profile.
+    #[must_use]
+    pub fn limit_to(mut self, max: ProfileSandbox) -> Self {
+        let lower = |asked: Option<u32>, max: Option<u32>| match (asked, max) {
+            (Some(asked), Some(max)) => Some(asked.min(max)),
+            (asked, max) => asked.or(max),
+        };
+        self.memory_mib = lower(self.memory_mib, max.memory_mib);
+        self.cpu_percent = lower(self.cpu_percent, max.cpu_percent);
+        self.processes = lower(self.processes, max.processes);
+        self.disk_mib = lower(self.disk_mib, max.disk_mib);
+        self
+    }
+
     /// Returns the needs of a job that runs in the node's own system with the node's limits and without an environment.
     pub const fn plain_sandbox() -> Self {
         Self {

@@ -2,13 +2,14 @@
 
 use cynode_core::{
     ids::{ProjectId, ThreadId, UserId},
+    names::ProfileName,
     paging::PageRequest,
     workflow::handoffs::{ChatMessageState, ChatRole},
 };
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
-use crate::{Conn, DbError};
+use crate::{Conn, DbError, platform::error::corrupt_column};
 
 /// A conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct ChatThread {
     pub project: ProjectId,
     /// What it is called.
     pub title: String,
+    /// The profile that its handoffs are worked on under; that of the preferences when it names none.
+    pub profile: Option<ProfileName>,
     /// When it began.
     pub created_at: OffsetDateTime,
     /// When something was said last.
@@ -70,20 +73,26 @@ struct ChatThreadRow {
     user_id: Uuid,
     project_id: Uuid,
     title: String,
+    profile: Option<String>,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
 }
 
-impl From<ChatThreadRow> for ChatThread {
-    fn from(row: ChatThreadRow) -> Self {
-        Self {
+impl TryFrom<ChatThreadRow> for ChatThread {
+    type Error = DbError;
+
+    fn try_from(row: ChatThreadRow) -> Result<Self, DbError> {
+        let profile: Result<Option<ProfileName>, _> =
+            row.profile.map(TryInto::try_into).transpose();
+        Ok(Self {
             id: ThreadId::from_uuid(row.thread_id),
             user: UserId::from_uuid(row.user_id),
             project: ProjectId::from_uuid(row.project_id),
             title: row.title,
+            profile: profile.map_err(corrupt_column("chat_threads", "profile"))?,
             created_at: row.created_at,
             updated_at: row.updated_at,
-        }
+        })
     }
 }
 
@@ -99,7 +108,7 @@ pub async fn lock_recent_thread(
     let found = sqlx::query_as!(
         ChatThreadRow,
         "
-        SELECT thread_id, user_id, project_id, title, created_at, updated_at FROM chat_threads
+        SELECT thread_id, user_id, project_id, title, profile, created_at, updated_at FROM chat_threads
         WHERE user_id = $1 AND project_id = $2 AND updated_at > $3
         ORDER BY updated_at DESC LIMIT 1 FOR UPDATE
         ",
@@ -107,7 +116,7 @@ pub async fn lock_recent_thread(
         project.as_uuid(),
         now - idle,
     );
-    Ok(found.fetch_optional(conn).await?.map(ChatThread::from))
+    found.fetch_optional(conn).await?.map(ChatThread::try_from).transpose()
 }
 
 /// One conversation.
@@ -116,12 +125,12 @@ pub async fn get_thread(conn: &mut Conn, id: ThreadId) -> Result<Option<ChatThre
     let found = sqlx::query_as!(
         ChatThreadRow,
         "
-        SELECT thread_id, user_id, project_id, title, created_at, updated_at FROM chat_threads
+        SELECT thread_id, user_id, project_id, title, profile, created_at, updated_at FROM chat_threads
         WHERE thread_id = $1
         ",
         id.as_uuid(),
     );
-    Ok(found.fetch_optional(conn).await?.map(ChatThread::from))
+    found.fetch_optional(conn).await?.map(ChatThread::try_from).transpose()
 }
 
 /// A person's conversations, newest first.
@@ -134,7 +143,7 @@ pub async fn list_threads(
     let found = sqlx::query_as!(
         ChatThreadRow,
         "
-        SELECT thread_id, user_id, project_id, title, created_at, updated_at FROM chat_threads
+        SELECT thread_id, user_id, project_id, title, profile, created_at, updated_at FROM chat_threads
         WHERE user_id = $1 AND ($2::uuid IS NULL OR thread_id < $2)
         ORDER BY thread_id DESC LIMIT $3
         ",
@@ -142,7 +151,7 @@ pub async fn list_threads(
         page.after.map(|cursor| cursor.0),
         page.row_limit(),
     );
-    Ok(found.fetch_all(conn).await?.into_iter().map(ChatThread::from).collect())
+    found.fetch_all(conn).await?.into_iter().map(ChatThread::try_from).collect()
 }
 
 /// Begins a conversation.
@@ -150,8 +159,8 @@ pub async fn list_threads(
 pub async fn insert_thread(conn: &mut Conn, thread: &ChatThread) -> Result<(), DbError> {
     sqlx::query!(
         "
-        INSERT INTO chat_threads (thread_id, user_id, project_id, title, created_at, updated_at)
-        VALUES ($1, $2, $3, $4, $5, $6)
+        INSERT INTO chat_threads (thread_id, user_id, project_id, title, created_at, updated_at, profile)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
         ",
         thread.id.as_uuid(),
         thread.user.as_uuid(),
@@ -159,6 +168,7 @@ pub async fn insert_thread(conn: &mut Conn, thread: &ChatThread) -> Result<(), D
         thread.title,
         thread.created_at,
         thread.updated_at,
+        thread.profile.as_ref().map(ProfileName::as_str),
     )
     .execute(conn)
     .await?;

@@ -3,6 +3,7 @@
 use cynode_core::{
     agents::AgentRole,
     ids::{CallId, HandoffId, JobId, ProjectId, RunId, TaskId, ThreadId, UserId},
+    names::ProfileName,
     paging::PageRequest,
     workflow::{
         handoffs::{
@@ -187,6 +188,44 @@ pub async fn insert_handoff(conn: &mut Conn, new: &NewHandoff<'_>) -> Result<(),
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Names the profile of a handoff that has neither a task nor a chat.
+#[tracing::instrument(name = "db.handoffs.set_handoff_profile", skip_all)]
+pub async fn set_handoff_profile(
+    conn: &mut Conn,
+    id: HandoffId,
+    profile: &ProfileName,
+) -> Result<(), DbError> {
+    sqlx::query!(
+        "UPDATE handoffs SET profile = $2 WHERE handoff_id = $1",
+        id.as_uuid(),
+        profile.as_str(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The profile that a handoff names: its own, that of the handoff which this is a share of, or that of its chat. The profile of its
+/// task is not among them.
+#[tracing::instrument(name = "db.handoffs.profile_of_handoff", skip_all)]
+pub async fn profile_of_handoff(
+    conn: &mut Conn,
+    id: HandoffId,
+) -> Result<Option<ProfileName>, DbError> {
+    let name = sqlx::query_scalar!(
+        "
+        SELECT coalesce(h.profile, p.profile, c.profile)
+        FROM handoffs h
+        LEFT JOIN handoffs p ON p.handoff_id = h.parent_id
+        LEFT JOIN chat_threads c ON c.thread_id = h.thread_id
+        WHERE h.handoff_id = $1
+        ",
+        id.as_uuid(),
+    );
+    let name = name.fetch_optional(conn).await?.flatten();
+    name.map(TryInto::try_into).transpose().map_err(corrupt_column("handoffs", "profile"))
 }
 
 /// Who claims, and how.

@@ -10,10 +10,8 @@ use cynode_core::{
     settings::registry::DEFAULT_KEY_CONFIRMATION_HOURS,
     workflow::handoffs::HandoffKind,
 };
-use cynode_policy::{
-    agents::{AgentIdentity, AgentProfile},
-    tool_names::ToolName,
-};
+use cynode_policy::{agents::AgentIdentity, tool_names::ToolName};
+use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -21,6 +19,7 @@ use crate::{
     Conn, DbError,
     identity::authentication::{CHECK_TOLERANCE, strongest_role},
     platform::{error::corrupt_column, keyring::TokenHash},
+    tools::profiles::to_agent_profile,
 };
 
 /// A token, as it is kept.
@@ -28,6 +27,8 @@ use crate::{
 pub struct AgentToken {
     /// What it is good for.
     pub agent: AgentIdentity,
+    /// Whether it may use the network that its profile has.
+    pub network: bool,
     /// The models it opens.
     pub models: Vec<String>,
     /// The person who asked for it; `None`: the orchestrator itself.
@@ -75,6 +76,8 @@ struct AgentTokenRow {
     handoff_kind: Option<String>,
     profile: String,
     network: bool,
+    profile_version: Option<i32>,
+    profile_spec: Option<Value>,
     tools: Option<Vec<String>>,
     models: Option<Vec<String>>,
     issued_by: Option<Uuid>,
@@ -108,7 +111,12 @@ impl TryFrom<AgentTokenRow> for AgentToken {
                 .handoff_kind
                 .map(|name| HandoffKind::from_name(&name).ok_or_else(|| wrong("handoff_id")))
                 .transpose()?,
-            profile: AgentProfile { name: row.profile.into(), network: row.network },
+            profile: to_agent_profile(
+                &row.profile,
+                row.network,
+                row.profile_version,
+                row.profile_spec,
+            ),
             tools,
             // Whoever asks for a token was asked for the role; what became of it since is found where the token is shown.
             operates: true,
@@ -117,7 +125,7 @@ impl TryFrom<AgentTokenRow> for AgentToken {
         let issued_by = row.issued_by.map(UserId::from_uuid);
         let models = row.models.unwrap_or_default();
         let (created_at, revoked_at) = (row.created_at, row.revoked_at);
-        Ok(Self { agent, models, issued_by, created_at, revoked_at })
+        Ok(Self { agent, network: row.network, models, issued_by, created_at, revoked_at })
     }
 }
 
@@ -145,7 +153,7 @@ pub async fn insert_agent_token(
         agent.run.map(RunId::as_uuid),
         agent.job.map(JobId::as_uuid),
         &*agent.profile.name,
-        agent.profile.network,
+        token.network,
         tools.as_deref(),
         &stored.hash as &[u8],
         token.issued_by.map(UserId::as_uuid),
@@ -169,7 +177,8 @@ pub async fn find_agent_tokens(
     let rows = sqlx::query!(
         r#"
         SELECT t.token_hash, t.agent_token_id, t.role, t.user_id, t.project_id, t.task_id, t.run_id, t.job_id,
-            t.profile, t.network, t.tools, t.models, t.issued_by, t.created_at, t.expires_at, t.revoked_at,
+            t.profile, t.network, f.profile_version AS "profile_version?", f.profile_spec AS "profile_spec?",
+            t.tools, t.models, t.issued_by, t.created_at, t.expires_at, t.revoked_at,
             agent_handoff_kind(t.handoff_id) AS "handoff_kind?",
             u.state = 'active' AS "active!",
             j.ended_at IS NOT NULL AS "over!",
@@ -192,6 +201,7 @@ pub async fn find_agent_tokens(
         JOIN agent_tokens t ON t.token_hash = hash
         JOIN users u USING (user_id)
         LEFT JOIN jobs j ON j.job_id = t.job_id
+        LEFT JOIN LATERAL current_profile(t.profile, t.project_id) f ON true
         "#,
         hashes as &[[u8; 32]],
         now - CHECK_TOLERANCE,
@@ -233,6 +243,8 @@ pub async fn find_agent_tokens(
                 handoff_kind: row.handoff_kind,
                 profile: row.profile,
                 network: row.network,
+                profile_version: row.profile_version,
+                profile_spec: row.profile_spec,
                 tools: row.tools,
                 models: row.models,
                 issued_by: row.issued_by,
@@ -255,9 +267,11 @@ pub async fn get_agent_token(
     sqlx::query_as!(
         AgentTokenRow,
         r#"
-        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, models, issued_by,
-            created_at, expires_at, revoked_at, agent_handoff_kind(handoff_id) AS "handoff_kind?"
-        FROM agent_tokens WHERE agent_token_id = $1
+        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network,
+            f.profile_version AS "profile_version?", f.profile_spec AS "profile_spec?", tools, models, issued_by, created_at,
+            expires_at, revoked_at, agent_handoff_kind(handoff_id) AS "handoff_kind?"
+        FROM agent_tokens LEFT JOIN LATERAL current_profile(profile, project_id) f ON true
+        WHERE agent_token_id = $1
         "#,
         id.as_uuid(),
     )
@@ -273,9 +287,11 @@ pub async fn find_tokens_by_id(conn: &mut Conn, ids: &[Uuid]) -> Result<Vec<Agen
     sqlx::query_as!(
         AgentTokenRow,
         r#"
-        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, models, issued_by,
-            created_at, expires_at, revoked_at, agent_handoff_kind(handoff_id) AS "handoff_kind?"
-        FROM agent_tokens WHERE agent_token_id = ANY ($1)
+        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network,
+            f.profile_version AS "profile_version?", f.profile_spec AS "profile_spec?", tools, models, issued_by, created_at,
+            expires_at, revoked_at, agent_handoff_kind(handoff_id) AS "handoff_kind?"
+        FROM agent_tokens LEFT JOIN LATERAL current_profile(profile, project_id) f ON true
+        WHERE agent_token_id = ANY ($1)
         "#,
         ids,
     )
@@ -296,9 +312,10 @@ pub async fn list_agent_tokens(
     sqlx::query_as!(
         AgentTokenRow,
         r#"
-        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network, tools, models, issued_by,
-            created_at, expires_at, revoked_at, agent_handoff_kind(handoff_id) AS "handoff_kind?"
-        FROM agent_tokens
+        SELECT agent_token_id, role, user_id, project_id, task_id, run_id, job_id, profile, network,
+            f.profile_version AS "profile_version?", f.profile_spec AS "profile_spec?", tools, models, issued_by, created_at,
+            expires_at, revoked_at, agent_handoff_kind(handoff_id) AS "handoff_kind?"
+        FROM agent_tokens LEFT JOIN LATERAL current_profile(profile, project_id) f ON true
         WHERE project_id = $1 AND ($2::uuid IS NULL OR agent_token_id < $2)
         ORDER BY agent_token_id DESC LIMIT $3
         "#,
@@ -423,4 +440,17 @@ pub async fn prune_agent_tokens(
     .execute(conn)
     .await?;
     Ok(done.rows_affected())
+}
+
+/// The profile that a token names.
+#[tracing::instrument(name = "db.agent_tokens.profile_of_token", skip_all)]
+pub async fn profile_of_token(
+    conn: &mut Conn,
+    token: AgentTokenId,
+) -> Result<Option<String>, DbError> {
+    let profile = sqlx::query_scalar!(
+        "SELECT profile FROM agent_tokens WHERE agent_token_id = $1",
+        token.as_uuid(),
+    );
+    Ok(profile.fetch_optional(conn).await?)
 }

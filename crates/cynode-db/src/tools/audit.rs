@@ -43,6 +43,7 @@ pub struct AuditRow {
     pub duration_us: i64,
     pub previous_hash: Vec<u8>,
     pub hash: Vec<u8>,
+    pub profile: Option<String>,
 }
 
 /// The beginning of a chain.
@@ -234,21 +235,21 @@ pub async fn insert_audit_records(
                 $8::text[], $9::text[], $10::text[], $11::uuid[], $12::text[], $13::text[], $14::uuid[], $15::uuid[],
                 $16::uuid[], $17::uuid[], $18::uuid[], $19::text[], $20::text[], $21::bytea[], $22::uuid[], $23::uuid[],
                 $24::bytea[], $25::bytea[], $26::text[], $27::bytea[], $28::bigint[], $29::bytea[], $30::bigint[],
-                $31::bigint[], $32::bytea[], $33::bytea[])
+                $31::bigint[], $32::bytea[], $33::bytea[], $34::text[])
             AS g (chain_id, seq, recorded_at, call_id, phase, decision, reason, rules, shadow_rules, outcome, agent_token_id, agent_kind,
                 agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition_digest, server_id, node_id,
                 policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size, result_digest, result_size,
-                duration_us, previous_hash, hash)
+                duration_us, previous_hash, hash, profile)
         ), stored AS (
             INSERT INTO audit_records (chain_id, seq, recorded_at, call_id, phase, decision, reason, rules, shadow_rules, outcome,
                 agent_token_id, agent_kind, agent_role, user_id, project_id, task_id, run_id, job_id, method, tool,
                 definition_digest, server_id, node_id, policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size,
-                result_digest, result_size, duration_us, previous_hash, hash)
+                result_digest, result_size, duration_us, previous_hash, hash, profile)
             SELECT chain_id, seq, recorded_at, call_id, phase, decision, reason,
                 array_remove(string_to_array(rules, ' '), ''), array_remove(string_to_array(shadow_rules, ' '), ''), outcome,
                 agent_token_id, agent_kind, agent_role, user_id, project_id, task_id, run_id, job_id, method, tool,
                 definition_digest, server_id, node_id, policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size,
-                result_digest, result_size, duration_us, previous_hash, hash
+                result_digest, result_size, duration_us, previous_hash, hash, profile
             FROM given
             ON CONFLICT DO NOTHING
             RETURNING chain_id, seq
@@ -290,6 +291,7 @@ pub async fn insert_audit_records(
         column!(duration_us) as &[i64],
         column!(previous_hash) as &[Vec<u8>],
         column!(hash) as &[Vec<u8>],
+        column!(profile) as &[Option<String>],
     )
     .fetch_all(conn)
     .await?;
@@ -559,7 +561,7 @@ pub async fn list_chain_records(
         SELECT chain_id, seq, recorded_at, call_id, phase, decision, reason, rules, shadow_rules, outcome, agent_token_id, agent_kind,
             agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition_digest, server_id, node_id,
             policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size, result_digest, result_size,
-            duration_us, previous_hash, hash
+            duration_us, previous_hash, hash, profile
         FROM audit_records WHERE chain_id = $1 AND seq >= $2 ORDER BY seq, recorded_at LIMIT $3
         ",
         chain,
@@ -604,7 +606,7 @@ pub async fn search_audit_records(
         SELECT chain_id, seq, recorded_at, call_id, phase, decision, reason, rules, shadow_rules, outcome, agent_token_id, agent_kind,
             agent_role, user_id, project_id, task_id, run_id, job_id, method, tool, definition_digest, server_id, node_id,
             policy_hash, catalogue_hash, trace_id, arguments_digest, arguments_size, result_digest, result_size,
-            duration_us, previous_hash, hash
+            duration_us, previous_hash, hash, profile
         FROM audit_records
         WHERE ($1::uuid IS NULL OR project_id = $1) AND ($2::uuid IS NULL OR task_id = $2)
             AND ($3::uuid IS NULL OR call_id = $3) AND ($4::text IS NULL OR tool = $4)

@@ -2,7 +2,7 @@
 
 use cynode_core::{
     ids::{HandoffId, ProjectId, ScheduleId, TaskId, UserId},
-    names::TaskName,
+    names::{ProfileName, TaskName},
     paging::PageRequest,
     schedules::{FiringCause, MissedPolicy, Schedule, ScheduleAction, ScheduleTrigger},
     tasks::TaskStateName,
@@ -24,6 +24,7 @@ struct ScheduleRow {
     once_at: Option<OffsetDateTime>,
     prompt: Option<String>,
     template: Option<Value>,
+    profile: Option<String>,
     missed_policy: String,
     enabled: bool,
     next_at: Option<OffsetDateTime>,
@@ -67,6 +68,11 @@ impl TryFrom<ScheduleRow> for Schedule {
             name: row.name.try_into().map_err(corrupt_column("schedules", "name"))?,
             trigger,
             action,
+            profile: row
+                .profile
+                .map(TryInto::try_into)
+                .transpose()
+                .map_err(corrupt_column("schedules", "profile"))?,
             missed_policy: MissedPolicy::from_name(&row.missed_policy)
                 .ok_or(corrupt_schedule("missed_policy"))?,
             enabled: row.enabled,
@@ -117,8 +123,8 @@ pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
     sqlx::query!(
         "
         INSERT INTO schedules (schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at,
-            firing_count, version, acts_for, created_by, created_at, updated_at, unreviewed)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, 1, $12, $12, $13, $13, $14)
+            firing_count, version, acts_for, created_by, created_at, updated_at, unreviewed, profile)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, 1, $12, $12, $13, $13, $14, $15)
         ",
         schedule.id.as_uuid(),
         schedule.project.as_uuid(),
@@ -134,6 +140,7 @@ pub async fn insert_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
         schedule.created_by.as_uuid(),
         schedule.created_at,
         schedule.unreviewed,
+        schedule.profile.as_ref().map(ProfileName::as_str),
     )
     .execute(conn)
     .await?;
@@ -148,7 +155,7 @@ pub async fn update_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
     sqlx::query!(
         "
         UPDATE schedules SET name = $2, cron = $3, timezone = $4, once_at = $5, prompt = $6, template = $7, missed_policy = $8, enabled = $9,
-            next_at = $10, version = $11, acts_for = $12, updated_at = $13, unreviewed = $14
+            next_at = $10, version = $11, acts_for = $12, updated_at = $13, unreviewed = $14, profile = $15
         WHERE schedule_id = $1
         ",
         schedule.id.as_uuid(),
@@ -165,6 +172,7 @@ pub async fn update_schedule(conn: &mut Conn, schedule: &Schedule) -> Result<(),
         schedule.acts_for.as_uuid(),
         schedule.updated_at,
         schedule.unreviewed,
+        schedule.profile.as_ref().map(ProfileName::as_str),
     )
     .execute(conn)
     .await?;
@@ -194,7 +202,7 @@ pub async fn get_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Sche
         ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
-            unreviewed, acts_for, created_by, created_at, updated_at
+            profile, unreviewed, acts_for, created_by, created_at, updated_at
         FROM schedules WHERE schedule_id = $1
         ",
         id.as_uuid(),
@@ -212,7 +220,7 @@ pub async fn lock_schedule(conn: &mut Conn, id: ScheduleId) -> Result<Option<Sch
         ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
-            unreviewed, acts_for, created_by, created_at, updated_at
+            profile, unreviewed, acts_for, created_by, created_at, updated_at
         FROM schedules WHERE schedule_id = $1 FOR UPDATE
         ",
         id.as_uuid(),
@@ -271,7 +279,7 @@ pub async fn lock_due_schedule(
         ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
-            unreviewed, acts_for, created_by, created_at, updated_at
+            profile, unreviewed, acts_for, created_by, created_at, updated_at
         FROM schedules WHERE schedule_id = $1 AND acts_for = $2 AND next_at = $3
         FOR UPDATE SKIP LOCKED
         ",
@@ -521,7 +529,7 @@ pub async fn list_schedules(
         ScheduleRow,
         "
         SELECT schedule_id, project_id, name, cron, timezone, once_at, prompt, template, missed_policy, enabled, next_at, firing_count, version,
-            unreviewed, acts_for, created_by, created_at, updated_at
+            profile, unreviewed, acts_for, created_by, created_at, updated_at
         FROM schedules s
         WHERE ($1::uuid IS NULL OR project_id = $1) AND ($3::uuid IS NULL OR schedule_id < $3)
             AND ($2::uuid IS NULL

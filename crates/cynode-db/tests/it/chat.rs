@@ -15,6 +15,7 @@ async fn two_who_speak_at_once_in_one_conversation_are_both_heard() {
         user: UserId::from_uuid(Uuid::from_u128(1)),
         project: ProjectId::from_uuid(Uuid::from_u128(2)),
         title: "hello".into(),
+        profile: None,
         created_at: NOW,
         updated_at: NOW,
     };

@@ -6,7 +6,7 @@ use cynode_testkit_db::{NOW, TestDb};
 
 /// Lets the connection act as the role of a running server. A role belongs to the whole cluster, which other tests use too: one of those
 /// that make it at the same moment wins, and the others try again.
-async fn become_runtime_role(conn: &mut cynode_db::Conn) {
+pub(crate) async fn become_runtime_role(conn: &mut cynode_db::Conn) {
     while database_roles::ensure_runtime_role(conn, "00ff").await.is_err() {}
     schema::migrate_schema(conn, NOW).await.unwrap();
     sqlx::raw_sql("SET ROLE cynode_runtime").execute(conn).await.unwrap();

@@ -5,6 +5,7 @@ mod backup;
 mod chat;
 mod database_roles;
 mod environments;
+mod memory;
 mod migrations;
 mod partitions;
 mod schema;

@@ -1,11 +1,20 @@
 //! Migrations expand, then contract: the program of the release before works with the schema of this one.
 
-use cynode_core::releases::Release;
-use cynode_db::platform::schema::{self, MIGRATOR, MigrationError};
+use cynode_core::{
+    profiles::{ProfileName, shipped_profile},
+    releases::Release,
+};
+use cynode_db::{
+    platform::schema::{self, MIGRATOR, MigrationError},
+    tools::profiles,
+};
 use cynode_testkit_db::{NOW, TestDb};
 
 /// The newest migration of the last release. Later ones must leave the program of that release able to work.
 const RELEASED: i64 = 20_261_118_000_022;
+
+/// The migration that stores profiles.
+const PROFILES: i64 = 20_261_119_000_035;
 
 /// Words by which a statement takes something away, or demands what the program before does not write.
 const CONTRACTING: [&str; 8] = [
@@ -114,4 +123,40 @@ async fn a_migration_of_another_lineage_is_refused() {
     db.execute(note).await;
     let refused = schema::migrate_schema(&mut *db.conn().await, NOW).await.unwrap_err();
     assert!(matches!(refused, MigrationError::Migrate(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn names_of_profiles_that_were_labels_permit_what_the_default_does() {
+    let db = TestDb::new().await;
+    let user = "INSERT INTO users (user_id, handle, display_name, state, created_at, updated_at)
+        VALUES ('00000000-0000-0000-0000-000000000001', 'ada', 'Ada', 'active', now(), now())";
+    db.execute(user).await;
+    let labels = r#"
+        INSERT INTO preferences (scope_type, scope_id, key, value, version, updated_by, updated_at)
+        SELECT scope, id::uuid, key, value::jsonb, 1, user_id, now()
+        FROM users, (VALUES
+            ('system', '00000000-0000-0000-0000-000000000000', 'memory.profile', '"careful"'),
+            ('user', '00000000-0000-0000-0000-000000000001', 'memory.profile', '"NO NAME"'),
+            ('user', '00000000-0000-0000-0000-000000000001', 'agents.project_manager.profile', '"planner"'),
+            ('project', '00000000-0000-0000-0000-000000000002', 'memory.profile', '"careful"'),
+            ('group', '00000000-0000-0000-0000-000000000003', 'memory.profile', '"offline"'),
+            ('task', '00000000-0000-0000-0000-000000000004', 'memory.profile', 'null')
+        ) given (scope, id, key, value)"#;
+    assert_eq!(db.execute(labels).await, 6);
+    let migration = MIGRATOR.iter().find(|migration| migration.version == PROFILES).unwrap();
+    let statements = migration.sql.as_str().split(';');
+    for statement in statements.filter(|text| text.contains("INSERT INTO profile")) {
+        db.execute(statement).await;
+    }
+    let mut conn = db.conn().await;
+    let kept = profiles::list_profiles(&mut conn, None).await.unwrap();
+    let names: Vec<_> = kept.iter().map(|profile| profile.current.name.as_str()).collect();
+    assert_eq!(names, ["careful", "planner"]);
+    let default = shipped_profile(&ProfileName::default()).unwrap();
+    for profile in &kept {
+        let name = &profile.current.name;
+        assert_eq!(*profile.current.spec, default, "{name}");
+        let versions = profiles::list_versions(&mut conn, None, name, 9).await.unwrap();
+        assert_eq!(versions.len(), 1, "{name}");
+    }
 }

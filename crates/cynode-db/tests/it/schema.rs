@@ -5,6 +5,7 @@ use cynode_core::{
     events::EventKind,
     notifications::ChannelKind,
     preferences::ScopeType,
+    profiles::SHIPPED_PROFILES,
     roles::UserRole,
     tasks::TaskStateName,
     workflow::{
@@ -75,6 +76,12 @@ async fn a_database_without_tables_is_told_what_it_lacks() {
         "versions",
         "identity links",
         "provider confirmations",
+        "profiles",
+        "memory",
+        "memory ingests",
+        "skills",
+        "given context",
+        "task profiles",
     ];
     assert_eq!(pending, all);
 }
@@ -299,6 +306,20 @@ async fn the_page_of_the_contract_says_the_exact_shape_of_every_table() {
         let by_thread = columns.iter().any(|column| column.contains("thread"));
         assert!(by_task && !by_thread, "S002-35: {table}");
     }
+}
+
+#[tokio::test]
+async fn no_stored_profile_has_the_name_of_one_that_comes_with_the_product() {
+    let db = TestDb::new().await;
+    populate(&db).await;
+    let insert = "INSERT INTO profiles (profile_id, name, version, spec, created_at, updated_at, updated_by)
+        SELECT gen_random_uuid(), name, 1, '{\"tools\": []}', now(), now(), '00000000-0000-0000-0000-000000000001'
+        FROM unnest(ARRAY[{}]) AS name";
+    for name in SHIPPED_PROFILES {
+        assert!(!takes(&db, insert, &format!("'{name}'")).await, "{name}");
+    }
+    assert!(takes(&db, insert, "'mine'").await);
+    assert!(!takes(&db, insert, "'mine', 'mine'").await, "B001-14: one name, one profile");
 }
 
 #[tokio::test]

@@ -363,6 +363,8 @@ async fn create_task(call: ToolInvocation, body: CreateTaskArgs) -> Result<Value
         budget,
         depends_on,
         approve_plan,
+        // It is done under the profile of the agent's own work.
+        profile: None,
     };
     answer_value(&tasks::submit_task(&call.app, &call.request, body).await?)
 }

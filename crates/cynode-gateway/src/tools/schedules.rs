@@ -92,6 +92,8 @@ async fn create_schedule(
         name: body.name,
         trigger: ScheduleTrigger::Cron { expression: body.cron, timezone },
         action: ScheduleAction::Words { text: body.description },
+        // Its work is done under the profile of the agent's own work.
+        profile: None,
         missed_policy: MissedPolicy::Once,
         enabled: true,
     };

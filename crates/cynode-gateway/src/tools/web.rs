@@ -1,5 +1,7 @@
 //! `web.fetch` and `api.call`: HTTP requests of agents to public addresses, where the agent's profile permits them. The
-//! SSRF guard is in `egress`.
+//! SSRF guard is in `egress`. `web.search` asks the search provider of the installation.
+
+mod search;
 
 use cynode_app::tasks::policies;
 use cynode_core::{agents::ToolScope, policies::PolicySet, tools::ToolAnnotations};
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::{NativeTool, ToolError, ToolInvocation, ToolSpec};
-use crate::egress::{EgressError, EgressRequest};
+use crate::egress::{EgressError, EgressRequest, EgressResponse};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -57,25 +59,41 @@ pub(super) fn web_tools() -> Vec<NativeTool> {
         ToolAnnotations::UNKNOWN,
     )
     .with_handler(call_api);
+    let mut search = about(
+        "web.search",
+        "Search the web",
+        "Asks the search provider of the installation. Returns titles, addresses and excerpts, which strangers wrote.",
+        reads,
+    )
+    .with_handler(search::search_web);
     fetch.definition.network = true;
     call.definition.network = true;
-    vec![fetch, call]
+    search.definition.network = true;
+    vec![fetch, call, search]
 }
 
+/// Sends a request by the policies that hold for the caller.
 async fn send_egress_request(
     call: &ToolInvocation,
     mut outgoing: EgressRequest,
-) -> Result<Value, ToolError> {
+) -> Result<EgressResponse, ToolError> {
     outgoing.policies = call.app.read(&call.request, |ctx| policies::own_policies(ctx)).await?;
-    let fetched = call.egress.send_request(outgoing).await.map_err(|error| {
+    call.egress.send_request(outgoing).await.map_err(|error| {
         let code = match error {
-            EgressError::Refused(_) => "egress_refused",
+            EgressError::Refused(_) | EgressError::ProfileDenied(_) => "egress_refused",
             EgressError::PolicyDenied(_) => "policy_denied",
             EgressError::Unreachable => "unreachable",
             EgressError::Timeout => "timeout",
         };
         ToolError { code, detail: error.to_string(), fix: None }
-    })?;
+    })
+}
+
+async fn send_for_agent(
+    call: &ToolInvocation,
+    outgoing: EgressRequest,
+) -> Result<Value, ToolError> {
+    let fetched = send_egress_request(call, outgoing).await?;
     Ok(json!({
         "url": fetched.url, "status": fetched.status, "media_type": fetched.media_type, "body": fetched.body,
         "truncated": fetched.truncated,
@@ -86,8 +104,8 @@ async fn fetch_page(
     invocation: ToolInvocation,
     WebFetchArgs { url }: WebFetchArgs,
 ) -> Result<Value, ToolError> {
-    let outgoing = build_request(Method::GET, url, Vec::new(), None);
-    send_egress_request(&invocation, outgoing).await
+    let outgoing = build_request(&invocation, Method::GET, url);
+    send_for_agent(&invocation, outgoing).await
 }
 
 async fn call_api(invocation: ToolInvocation, body: ApiCallArgs) -> Result<Value, ToolError> {
@@ -111,15 +129,18 @@ async fn call_api(invocation: ToolInvocation, body: ApiCallArgs) -> Result<Value
     let headers: Option<Vec<_>> = body.headers.iter().map(split).collect();
     let headers = headers
         .ok_or_else(|| ToolError::invalid_arguments("a header is written as `name: value`"))?;
-    send_egress_request(&invocation, build_request(method, body.url, headers, body.body)).await
+    let outgoing = build_request(&invocation, method, body.url);
+    send_for_agent(&invocation, EgressRequest { headers, body: body.body, ..outgoing }).await
 }
 
-/// Builds a request without policies, which are added when it is sent.
-fn build_request(
-    method: Method,
-    url: String,
-    headers: Vec<(String, String)>,
-    body: Option<String>,
-) -> EgressRequest {
-    EgressRequest { method, url, headers, body, policies: PolicySet::default() }
+/// Builds a request under the profile of the agent, without policies, which are added when it is sent.
+fn build_request(invocation: &ToolInvocation, method: Method, url: String) -> EgressRequest {
+    EgressRequest {
+        method,
+        url,
+        headers: Vec::new(),
+        body: None,
+        policies: PolicySet::default(),
+        profile: invocation.agent.profile.clone(),
+    }
 }

@@ -317,6 +317,7 @@ async fn the_tables_of_records_have_no_column_that_could_hold_a_payload() {
             "method",
             "outcome",
             "phase",
+            "profile",
             "reason",
             "rules",
             "shadow_rules",
@@ -328,7 +329,7 @@ async fn the_tables_of_records_have_no_column_that_could_hold_a_payload() {
 }
 
 /// One change of each column of a record.
-const CHANGES: [(&str, &str); 33] = [
+const CHANGES: [(&str, &str); 34] = [
     ("chain_id", "UPDATE audit_records SET chain_id = gen_random_uuid() WHERE seq = 1"),
     ("seq", "UPDATE audit_records SET seq = 77 WHERE seq = 1"),
     (
@@ -365,6 +366,7 @@ const CHANGES: [(&str, &str); 33] = [
     ("duration_us", "UPDATE audit_records SET duration_us = duration_us + 1 WHERE seq = 1"),
     ("previous_hash", "UPDATE audit_records SET previous_hash = sha256('x') WHERE seq = 1"),
     ("hash", "UPDATE audit_records SET hash = sha256('x') WHERE seq = 1"),
+    ("profile", "UPDATE audit_records SET profile = 'other' WHERE seq = 1"),
 ];
 
 #[tokio::test]

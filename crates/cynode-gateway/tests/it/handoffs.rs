@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{bench::Bench, scoping::jobs};
 
 /// The program in which a role runs.
-async fn host(bench: &Bench, kind: ServiceKind, name: &str) -> Agent {
+pub(crate) async fn host(bench: &Bench, kind: ServiceKind, name: &str) -> Agent {
     let token = service_tokens::issue_service_token(&bench.app.app, kind, &name.parse().unwrap())
         .await
         .unwrap();
@@ -31,7 +31,7 @@ async fn verdict(agent: &Agent, tool: &str, arguments: Value) -> String {
     agent.call(tool, arguments).await.verdict()
 }
 
-async fn claim(host: &Agent) -> Value {
+pub(crate) async fn claim(host: &Agent) -> Value {
     let claim = json!({ "claim_id": Uuid::from_u128(rand()), "wait_ms": 0 });
     given(host, "handoff.claim", claim).await["handoff"].clone()
 }
@@ -47,7 +47,7 @@ const RUNNING: &str = "
     UPDATE jobs SET state = 'running', worker = 'w', claim_id = job_id, started_at = now(), lease_expires_at = now() + interval '1 hour', deadline_at = now() + interval '1 hour', fencing_token = 1";
 
 /// A run that is driven by hand.
-struct Run {
+pub(crate) struct Run {
     runner: Client,
     task: String,
     lease: Value,
@@ -56,7 +56,7 @@ struct Run {
 }
 
 impl Run {
-    async fn start(bench: &Bench) -> Self {
+    pub(crate) async fn start(bench: &Bench) -> Self {
         let runner = bench.app.runner().await;
         let mut run = Self {
             runner,
@@ -79,7 +79,7 @@ impl Run {
         self.position = started["position"].clone();
     }
 
-    async fn checkpoint(&mut self, verdict: &str, effects: Value, wait: Value) -> u16 {
+    pub(crate) async fn checkpoint(&mut self, verdict: &str, effects: Value, wait: Value) -> u16 {
         let position = &self.position;
         let mut body = json!({
             "lease": self.lease, "sequence": position["sequence"].as_i64().unwrap() + 1, "node": position["next"]["node"],
@@ -98,14 +98,14 @@ impl Run {
     }
 
     /// Asks the project manager and waits.
-    async fn ask(&mut self, about: &str, request: Value) {
+    pub(crate) async fn ask(&mut self, about: &str, request: Value) {
         let effect = json!({ "effect": "hand_off", "about": about, "request": request });
         let wait = json!({ "reason": "agent", "wake_in_ms": 600_000 });
         assert_eq!(self.checkpoint("wait", json!([effect]), wait).await, 200);
     }
 }
 
-fn plan_request() -> Value {
+pub(crate) fn plan_request() -> Value {
     json!({ "kind": "plan", "previous_plan": null, "feedback": [], "answer": null, "attempt": 1, "started_units": [] })
 }
 
@@ -773,6 +773,34 @@ async fn preferences_of_one_role_never_reach_the_other() {
     let analyse = claim(&analyst).await;
     assert_eq!(analyse["context"]["additional_context"], "for the analyst\n\ntwice", "S000-068");
     assert_eq!(keys(&analyse), ["agents.project_analyst.additional_context"], "S000-068");
+}
+
+#[tokio::test]
+async fn the_manager_is_given_the_skills_that_fit_its_request_with_name_and_version() {
+    let bench = Bench::new().await;
+    let other = bench.app.user("other", Some(UserRole::Operator)).await;
+    let task = bench.admin.get(&format!("/v1/tasks/{}", bench.task)).await.expect(200);
+    let words = task.text("description");
+    let skill = |scope: &str, name: &str, description: &str| {
+        json!({ "scope": scope, "name": name,
+        "description": description, "body": format!("Do {name}."), "files": [{ "path": "a.txt", "text": "x" }] })
+    };
+    let fits = bench.admin.post("/v1/skills", skill("installation", "fits", &words)).await;
+    let fits = fits.expect(201).text("skill_id");
+    bench
+        .admin
+        .post("/v1/skills", skill("installation", "zebras", "Zebras have stripes."))
+        .await
+        .expect(201);
+    bench.admin.post("/v1/skills", skill("installation", "unread", &words)).await.expect(201);
+    other.post("/v1/skills", skill("person", "foreign", &words)).await.expect(201);
+    let unread = "UPDATE skills SET unreviewed = true WHERE name = 'unread'";
+    bench.app.db.execute(unread).await;
+    asked(&bench).await;
+    let manager = host(&bench, ServiceKind::Manager, "m").await;
+    let plan = claim(&manager).await;
+    let expected = json!([{ "skill_id": fits, "name": "fits", "description": words, "version": 1, "body": "Do fits." }]);
+    assert_eq!(plan["context"]["skills"], expected, "no files: a manager has no sandbox");
 }
 
 #[tokio::test]

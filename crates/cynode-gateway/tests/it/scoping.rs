@@ -298,6 +298,7 @@ async fn no_agent_can_change_settings_tools_rules_servers_or_tokens_by_any_door(
                     json!({ "name": "x", "scope": "both", "transport": { "type": "http", "url": "https://example.com" } }),
                 ),
                 ("/v1/allowed-images", json!({ "image": "debian" })),
+                ("/v1/profiles", json!({ "name": "open", "spec": { "tools": ["*"] } })),
             ] {
                 let status = door.post(path, body).await.status;
                 assert!([401, 403, 404].contains(&status), "{path} {status}");

@@ -860,6 +860,7 @@ async fn a_slow_server_has_its_own_short_time_and_waits_apart_from_the_others() 
         objects: parts.objects.clone(),
         objects_directory: parts.objects_directory.clone(),
         repositories: parts.repositories.clone(),
+        pages: parts.pages.clone(),
         audit_retention: parts.audit_retention,
         transcript_retention: parts.transcript_retention,
     });

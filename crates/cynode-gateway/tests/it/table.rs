@@ -33,7 +33,7 @@ fn agent(role: AgentRole) -> AgentIdentity {
         run: (!runner).then(|| RunId::from_uuid(id(5))),
         job: (!runner).then(|| JobId::from_uuid(id(6))),
         handoff: None,
-        profile: AgentProfile { name: "default".into(), network: true },
+        profile: AgentProfile::from_shipped("research").unwrap(),
         tools: None,
         operates: true,
         expires_at: None,

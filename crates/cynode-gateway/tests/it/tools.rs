@@ -413,9 +413,14 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
     assert_eq!(verdict(&manager, "skills.create", skill("Again.")).await, "failed already_exists");
     let tester = bench.agent("tester").await;
     let id = json!({ "skill_id": made["skill_id"] });
-    assert_eq!(given(&tester, "skills.get", id.clone()).await, made);
+    let told = given(&tester, "skills.get", id.clone()).await;
+    assert!(told["unreviewed"].as_str().unwrap().contains("no person has reviewed it"), "{told}");
+    let hidden = (told.get("body"), told.get("description"));
+    assert_eq!(hidden, (None, None), "what no person has reviewed is given to nobody");
     let listed = given(&tester, "skills.list", json!({})).await;
     assert_eq!(listed["items"][0]["name"], "run-the-tests");
+    assert_eq!(listed["items"][0].get("description"), None);
+    assert_eq!(made["description"], "When code changed.", "who writes it sees what was written");
     let refused = verdict(&tester, "skills.create", skill("x")).await;
     assert_eq!(refused, "refused wrong_scope", "S000-098, S000-101: the tool's scope decides");
     let analyst = bench.agent("project_analyst").await;
@@ -448,6 +453,34 @@ async fn skills_are_written_by_the_manager_read_by_all_and_refused_when_they_loo
         .collect();
     let all = ["skills.create", "skills.delete", "skills.get", "skills.list", "skills.update"];
     assert_eq!(used.into_iter().collect::<Vec<_>>(), all, "S000-097: the manager uses them all");
+}
+
+#[tokio::test]
+async fn agents_read_reviewed_skills_of_their_project_their_person_and_the_installation() {
+    let bench = Bench::new().await;
+    let (manager, tester) = (manager(&bench).await, bench.agent("tester").await);
+    let file = json!([{ "path": "scripts/check.sh", "text": "make check\n", "executable": true }]);
+    let skill = |scope: &str, name: &str| json!({ "scope": scope, "name": name, "description": "d", "body": "b", "files": file });
+    let common = bench.admin.post("/v1/skills", skill("installation", "common")).await.expect(201);
+    bench.admin.post("/v1/skills", skill("person", "own")).await.expect(201);
+    let other = bench.app.user("other", Some(UserRole::Operator)).await;
+    let foreign = other.post("/v1/skills", skill("person", "foreign")).await.expect(201);
+    let listed = given(&tester, "skills.list", json!({})).await;
+    let names: Vec<_> = listed["items"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(names, ["common", "own"]);
+    let id = common.text("skill_id");
+    let read = given(&tester, "skills.get", json!({ "skill_id": id })).await;
+    assert_eq!(read["files"], json!([{ "path": "scripts/check.sh", "bytes": 11 }]));
+    let file = json!({ "skill_id": id, "file": "scripts/check.sh" });
+    assert_eq!(given(&tester, "skills.get", file).await["text"], "make check\n");
+    let missing = json!({ "skill_id": id, "file": "../x" });
+    assert_eq!(verdict(&tester, "skills.get", missing).await, "failed invalid");
+    let foreign = json!({ "skill_id": foreign.text("skill_id") });
+    assert_eq!(verdict(&tester, "skills.get", foreign).await, "failed not_found");
+    let anew = json!({ "skill_id": id, "version": 1, "description": "d", "body": "c" });
+    assert_eq!(verdict(&manager, "skills.update", anew).await, "failed forbidden");
+    let gone = json!({ "skill_id": id });
+    assert_eq!(verdict(&manager, "skills.delete", gone).await, "failed forbidden");
 }
 
 #[tokio::test]
@@ -726,7 +759,7 @@ async fn an_agent_says_that_it_lives_keeps_its_state_asks_and_ends() {
     );
     assert_eq!(
         (&context["task"]["id"], &context["profile"], &context["trace_id"]),
-        (&json!(bench.task), &json!("default"), &json!(trace)),
+        (&json!(bench.task), &json!("careful"), &json!(trace)),
         "S001-35, S001-36, S001-71: a tool gets its input and its context, and gives a value"
     );
     let untraced = given(&agent, "agent.get_context", task.clone()).await;
@@ -955,4 +988,34 @@ async fn arguments_that_do_not_fit_the_schema_never_reach_a_tool() {
         );
     }
     assert_eq!(bench.app.db.number("SELECT count(*) FROM artifacts").await, 0);
+}
+
+// S001-10
+#[tokio::test]
+async fn what_an_agent_asks_for_is_done_under_the_profile_of_its_own_work() {
+    let bench = Bench::new().await;
+    let offline = json!({ "task_id": null, "profile": "offline" });
+    let manager = bench.agent_with("project_manager", offline).await;
+    let wanted = |name: &str| json!({ "project_id": bench.project, "name": name, "description": "More work" });
+    let made = given(&manager, "db.task.create", wanted("by-token")).await;
+    assert_eq!(made["profile"], "offline");
+    let nightly = json!({ "name": "nightly", "cron": "0 3 * * *", "description": "Look around" });
+    assert_eq!(given(&manager, "schedule.create", nightly).await["profile"], "offline");
+    // The profile of a token that a person issued comes before that of the task, also when it is `default`.
+    let body =
+        json!({ "project_id": bench.project, "description": "Build it", "profile": "builder" });
+    let task: String = bench.admin.post("/v1/tasks", body).await.expect(201).text("id");
+    for (name, profile) in [("by-task", "builder"), ("by-default", "default")] {
+        let issued = json!({ "task_id": task, "profile": profile });
+        let manager = bench.agent_with("project_manager", issued).await;
+        let made = given(&manager, "db.task.create", wanted(name)).await;
+        assert_eq!(made["profile"], profile);
+    }
+    // It describes no work anew that is done under another profile.
+    let anew = json!({ "task_id": task, "description": "Send it away" });
+    assert_eq!(verdict(&manager, "db.task.update", anew).await, "failed forbidden");
+    // An agent cannot name another one.
+    let mut other = wanted("by-wish");
+    other["profile"] = json!("research");
+    assert_ne!(verdict(&manager, "db.task.create", other).await, "ok");
 }

@@ -124,7 +124,8 @@ pub(crate) async fn prepare_environment(
         } else {
             offline_configuration()
         };
-    variables.extend(spec.variables.clone());
+    let own = spec.variables.iter().filter(|(name, _)| job.allows_variable(name));
+    variables.extend(own.map(|(name, value)| (name.clone(), value.clone())));
     Ok(Some(JobEnvironment {
         base: spec.base.clone(),
         services: spec.services.clone(),

@@ -1,19 +1,24 @@
 //! Finishing a job: from the end of the worker's turn to the result.
 
-use std::{collections::BTreeMap, fs, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    sync::Arc,
+};
 
 use cynode_core::{
-    nodes::JobPhase,
+    nodes::{JobPhase, WorkStopReason},
     workflow::jobs::{CommitRule, WorkerChoice},
 };
 use cynode_wire::{
-    nodes::{NodeResult, StoredBlob},
+    nodes::{AssignedProfile, NodeResult, StoredBlob},
     workflow::jobs::JobOutcome,
 };
 
 use super::{
     NodeJob, format_error_chain,
     trusted_command::{TrustedCommandError, run_trusted_command},
+    work,
 };
 use crate::{
     client::{NodeClientError, call_with_retry},
@@ -21,11 +26,16 @@ use crate::{
     node::NodeContext,
     sandbox::{BindMount, remove_whiteouts},
     store::{NodeStoreError, TurnRecord},
-    workspace::{self, MergeResult, WorkBundle, WorkspaceError},
+    workers::WorkerError,
+    workspace::{self, CHANGE_SOURCE_PATH, ChangeListing, MergeResult, WorkBundle, WorkspaceError},
 };
 
 /// Maximum number of files that a job may leave beside its commit.
 const MAX_ARTIFACT_COUNT: usize = 32;
+
+/// Maximum number of refused paths that a result names, and maximum number of characters of each.
+const MAX_REFUSED_PATHS: usize = 20;
+const MAX_REFUSED_PATH_CHARS: usize = 200;
 
 /// Path inside the sandbox of the file that lists what never becomes part of the result.
 const EXCLUDE_PATH: &str = "/exclude";
@@ -41,6 +51,11 @@ enum FinishError {
     Aside(#[from] TrustedCommandError),
     #[error("the orchestrator did not take it")]
     Refused(#[from] NodeClientError),
+    #[error("its changes could not be told from what was there before")]
+    Unlisted(#[from] WorkerError),
+    /// The profile of the job does not allow the changes.
+    #[error("{0}")]
+    Forbidden(String),
 }
 
 /// Builds the result of a job.
@@ -73,6 +88,10 @@ pub(super) async fn finish_job(
             }
             Ok((None, _)) if required => fail("Nothing was changed."),
             Ok((None, _)) => {}
+            Err(FinishError::Forbidden(why)) => {
+                fail(&why);
+                result.stop_reason = Some(WorkStopReason::Refused);
+            }
             Err(error) => {
                 fail(&format!("What was changed is lost: {}.", format_error_chain(error)));
             }
@@ -102,15 +121,73 @@ async fn commit_work(
     merged: Option<&MergeResult>,
 ) -> Result<Option<WorkBundle>, FinishError> {
     let assignment = job.assignment();
-    let argv = workspace::finish_argv(assignment, merged)?;
+    let limited = job.agent_profile().filter(|profile| !writes_everything(profile));
+    let listing = match limited {
+        Some(_) => ChangeListing::Listed,
+        None => ChangeListing::Unlisted,
+    };
+    let argv = workspace::finish_argv(assignment, merged, listing)?;
     let role = format!("CyNode {}", assignment.work.role.as_str().replace('_', " "));
     let mut env = workspace::sandbox_git_env(&role);
-    let binds = exclude_environment_files(job, &mut env).await;
+    let mut binds = exclude_environment_files(job, &mut env).await;
+    if limited.is_some() {
+        binds.push(Box::pin(prepare_change_source(node, job)).await?);
+        workspace::add_change_references(&mut env, assignment, merged)?;
+    }
     let (out, _) = run_trusted_command(node, job, "finish", &argv, &env, &binds).await?;
     let most = node.settings.job_limits.bundle_bytes();
     let Some(taken) = workspace::read_work_bundle(&out, most)? else { return Ok(None) };
+    if let Some(profile) = limited {
+        require_allowed_changes(profile, &workspace::read_changed_paths(&out)?)?;
+    }
     upload_file(node, job, &taken.file, &taken.bundle).await?;
     Ok(Some(taken))
+}
+
+/// Returns whether a profile lets a result change every file.
+fn writes_everything(profile: &AssignedProfile) -> bool {
+    profile.spec.paths.write.iter().any(|glob| glob == "**")
+}
+
+/// Creates the repository in which the changes of the result are listed. Returns its bind mount.
+async fn prepare_change_source(
+    node: &NodeContext,
+    job: &NodeJob,
+) -> Result<BindMount, FinishError> {
+    let mirror = work::mirror_of_job(node, job).await?;
+    let (host, store, mirror) = (&node.host, &node.store, mirror.as_deref());
+    workspace::create_change_source(host, store, &job.dir, job.assignment(), mirror).await?;
+    Ok(BindMount { host: job.dir.source_dir(), inside: CHANGE_SOURCE_PATH.into(), writable: true })
+}
+
+/// Rejects a result that changes files which the profile does not let it change.
+fn require_allowed_changes(
+    profile: &AssignedProfile,
+    changed: &BTreeSet<String>,
+) -> Result<(), FinishError> {
+    let refused: Vec<&String> =
+        changed.iter().filter(|path| !profile.spec.allows_write(path)).collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let shown = refused.iter().take(MAX_REFUSED_PATHS);
+    let shown: Vec<String> = shown.map(|path| printable_path(path)).collect();
+    let more = match refused.len().saturating_sub(MAX_REFUSED_PATHS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(FinishError::Forbidden(format!(
+        "The profile `{}` (version {}) does not let the result change: {}{more}. Nothing of it was kept.",
+        profile.name,
+        profile.version,
+        shown.join(", ")
+    )))
+}
+
+/// Returns a path as one short line.
+fn printable_path(path: &str) -> String {
+    let printable = path.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    printable.take(MAX_REFUSED_PATH_CHARS).collect()
 }
 
 /// Makes git ignore what the set-up of the environment made. Returns the bind mounts that this needs.

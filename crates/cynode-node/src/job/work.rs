@@ -12,7 +12,7 @@ use cynode_core::{
     sync::lock_unpoisoned,
     workflow::jobs::WorkerChoice,
 };
-use cynode_wire::nodes::{MergeConflict, SandboxUse, WorkResult};
+use cynode_wire::nodes::{AssignedProfile, MergeConflict, SandboxUse, WorkResult};
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout_at},
@@ -151,6 +151,7 @@ async fn try_run_worker(
     if !node.has_disk_space() {
         return Err(TurnFailure::disk_full());
     }
+    require_readable_files(job)?;
     let session = job.dir.load_session()?;
     let merged = match &session {
         None => prepare_workspace(node, job, &backend).await?,
@@ -194,6 +195,27 @@ async fn try_run_worker(
     let told = TurnContext { resume: session.as_deref(), conflict: conflict.as_ref() };
     let (turn, ended) = run_turn(node, job, runs, &sockets, told, until).await?;
     Ok(to_turn_record(choice, turn, &ended, &*backend, job.dir.load_session()?))
+}
+
+/// Rejects a profile that hides files: all files of a commit are in a working copy. The orchestrator gives no such job.
+fn require_readable_files(job: &NodeJob) -> Result<(), TurnFailure> {
+    let hides = |profile: &&AssignedProfile| !profile.spec.reads_everything();
+    job.agent_profile().filter(hides).map_or(Ok(()), |profile| {
+        let summary = format!(
+            "The profile `{}` does not read every file of the repository, and a working copy cannot hide files.",
+            profile.name
+        );
+        Err(TurnFailure::new(WorkStopReason::Workspace, summary))
+    })
+}
+
+/// Returns the mirror with the commits that a job needs, if it needs any.
+pub(super) async fn mirror_of_job(
+    node: &NodeContext,
+    job: &NodeJob,
+) -> Result<Option<PathBuf>, WorkerError> {
+    let found = find_or_fetch_mirror(node, job).await;
+    found.map_err(|TurnFailure { summary, .. }| WorkerError::Workspace(summary))
 }
 
 /// Recreates all directories of a job in their initial state.
@@ -275,7 +297,7 @@ async fn prepare_from_mirror(
 ) -> Result<Option<MergeResult>, TurnFailure> {
     let assignment = job.assignment();
     let (host, store) = (&node.host, &node.store);
-    let most = node.settings.job_limits.disk_bytes(&assignment.work.sandbox);
+    let most = node.settings.job_limits.disk_bytes(&job.sandbox_needs());
     workspace::create_workspace(host, store, &job.dir, assignment, mirror.as_deref(), most).await?;
     if let Some(prepared) = job.environment.get() {
         prepared.prepare_files(node, job, mirror.as_deref()).await?;
@@ -348,10 +370,7 @@ fn open_sockets(node: &NodeContext, job: &Arc<NodeJob>) -> Result<JobSockets, Tu
     let reach = JobEgress {
         agent,
         packages,
-        net: EgressAllowlist::intersect_hosts(
-            &assignment.work.sandbox.egress_hosts,
-            &node.settings.egress_hosts,
-        ),
+        net: EgressAllowlist::intersect_hosts(&job.egress_hosts(), &node.settings.egress_hosts),
         tell: Arc::new(move |what| outbox.push(what)),
     };
     JobSockets::bind_sockets(&job.dir.sockets_dir(), reach, &node.tasks).map_err(|error| {
@@ -407,7 +426,8 @@ async fn run_turn(
             (Some(_), false) => SessionContinuity::Forgotten,
         };
         *lock_unpoisoned(&job.orders) = Some(send_orders);
-        let text = prompt::build_prompt(assignment, conflict, taken);
+        let skills = worker.skills_dir();
+        let text = prompt::build_prompt_for_worker(assignment, conflict, taken, skills.as_deref());
         let turn =
             match timeout_at(until + TURN_GRACE_PERIOD, session.run_prompt(&text, &mut orders))
                 .await

@@ -16,7 +16,7 @@ use agent_client_protocol_schema::{
         NewSessionResponse, ResumeSessionRequest, SessionId, SetSessionModeRequest,
     },
 };
-use cynode_core::nodes::JobEventData;
+use cynode_core::{nodes::JobEventData, skills::SkillFile};
 use futures::future::BoxFuture;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -64,16 +64,7 @@ impl AcpWorker {
             return Err(WorkerError::BadModel(model.clone()));
         }
         let until = start.limits.until.min(Instant::now() + start.limits.startup);
-        for (path, text) in self.recipe.home_files(model) {
-            let (_, mut orders) = mpsc::channel(1);
-            let mut ear = InstructionListener::new(&mut orders, start.events.clone());
-            let sandbox = &*start.sandbox;
-            let written =
-                process::write_file(sandbox, &path, &text, until, &start.events, &mut ear).await?;
-            if !written.is_success() {
-                return Err(WorkerError::Ended { agent: name(), told: written.output });
-            }
-        }
+        self.write_home(&start, model, until).await?;
         let mut env = base_environment();
         env.extend(self.recipe.agent_environment(model, start.ask_permission));
         let binds = [agent_bind_mount(&self.recipe, &self.place.join(&self.recipe.name))];
@@ -102,9 +93,40 @@ impl AcpWorker {
             .await?;
         Ok(agent)
     }
+
+    /// Writes the files of the recipe and of the skills into the agent's home directory. Nothing of it is in the workspace.
+    async fn write_home(
+        &self,
+        start: &SessionStart<'_>,
+        model: &str,
+        until: Instant,
+    ) -> Result<(), WorkerError> {
+        let skills = &start.assignment.work.context.skills;
+        let own = self.recipe.home_files(model, !skills.is_empty()).into_iter();
+        let own = own.map(|(path, text)| SkillFile { path, text, executable: false });
+        for file in own.chain(self.recipe.skill_files(skills)) {
+            let (_, mut orders) = mpsc::channel(1);
+            let mut ear = InstructionListener::new(&mut orders, start.events.clone());
+            let (sandbox, path, text) = (&*start.sandbox, &file.path, &file.text);
+            let written = if file.executable {
+                process::write_program(sandbox, path, text, until, &start.events, &mut ear).await?
+            } else {
+                process::write_file(sandbox, path, text, until, &start.events, &mut ear).await?
+            };
+            if !written.is_success() {
+                let agent = self.recipe.name.clone();
+                return Err(WorkerError::Ended { agent, told: written.output });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl JobWorker for AcpWorker {
+    fn skills_dir(&self) -> Option<String> {
+        self.recipe.skills_dir()
+    }
+
     fn start_session<'a>(
         &'a self,
         start: SessionStart<'a>,

@@ -357,6 +357,9 @@ impl MergedOutput {
 
 /// Script that writes standard input to a file.
 const WRITE_FILE_SCRIPT: &str = r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1""#;
+/// Script that writes standard input to a file that can be run.
+const WRITE_PROGRAM_SCRIPT: &str =
+    r#"case $1 in */*) mkdir -p -- "${1%/*}";; esac && cat > "$1" && chmod 755 -- "$1""#;
 /// Script that reads the beginning of a plain file.
 const READ_FILE_SCRIPT: &str = r#"test -f "$1" && exec head -c "$2" -- "$1""#;
 /// Script that removes a file or a directory.
@@ -364,7 +367,7 @@ const REMOVE_FILE_SCRIPT: &str = r#"rm -rf -- "$1""#;
 
 /// Returns whether a command only reads, writes or removes a file.
 pub(super) fn is_file_access(argv: &[String]) -> bool {
-    let scripts = [WRITE_FILE_SCRIPT, READ_FILE_SCRIPT, REMOVE_FILE_SCRIPT];
+    let scripts = [WRITE_FILE_SCRIPT, WRITE_PROGRAM_SCRIPT, READ_FILE_SCRIPT, REMOVE_FILE_SCRIPT];
     argv.get(2).is_some_and(|script| scripts.contains(&script.as_str()))
 }
 
@@ -377,7 +380,30 @@ pub(super) async fn write_file(
     events: &mpsc::Sender<JobEventData>,
     ear: &mut InstructionListener<'_>,
 ) -> Result<ProgramOutcome, SandboxError> {
-    let argv = ["/bin/sh", "-c", WRITE_FILE_SCRIPT, "sh", path].map(str::to_owned);
+    write_by_script(sandbox, [WRITE_FILE_SCRIPT, path], text, until, events, ear).await
+}
+
+/// Writes a file that can be run, as [`write_file`] does.
+pub(super) async fn write_program(
+    sandbox: &dyn SandboxRunner,
+    path: &str,
+    text: &str,
+    until: Instant,
+    events: &mpsc::Sender<JobEventData>,
+    ear: &mut InstructionListener<'_>,
+) -> Result<ProgramOutcome, SandboxError> {
+    write_by_script(sandbox, [WRITE_PROGRAM_SCRIPT, path], text, until, events, ear).await
+}
+
+async fn write_by_script(
+    sandbox: &dyn SandboxRunner,
+    [script, path]: [&str; 2],
+    text: &str,
+    until: Instant,
+    events: &mpsc::Sender<JobEventData>,
+    ear: &mut InstructionListener<'_>,
+) -> Result<ProgramOutcome, SandboxError> {
+    let argv = ["/bin/sh", "-c", script, "sh", path].map(str::to_owned);
     let (input, binds) = (text.as_bytes(), &[][..]);
     let program = ProgramSpec {
         argv: &argv,

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use cynode_core::{
     agents::AgentRole,
+    memory::prompts::render_prompt_memories,
+    skills::SelectedSkill,
     workflow::jobs::{CommitRule, StructuredContext},
 };
 use cynode_wire::nodes::{AssignedEnvironment, JobAssignment, MergeConflict};
@@ -20,18 +22,28 @@ pub enum SessionContinuity {
     Forgotten,
 }
 
-/// Builds the prompt of an agent.
+/// Builds the prompt of an agent that is told its skills in it.
 pub fn build_prompt(
     assignment: &JobAssignment,
     conflict: Option<&MergeConflict>,
     taken: SessionContinuity,
 ) -> String {
+    build_prompt_for_worker(assignment, conflict, taken, None)
+}
+
+/// Builds the prompt of an agent whose skills are in a directory, if it has one.
+pub fn build_prompt_for_worker(
+    assignment: &JobAssignment,
+    conflict: Option<&MergeConflict>,
+    taken: SessionContinuity,
+    skills_dir: Option<&str>,
+) -> String {
     match taken {
-        SessionContinuity::First => render_full_prompt(assignment, conflict),
+        SessionContinuity::First => render_full_prompt(assignment, conflict, skills_dir),
         SessionContinuity::Forgotten => format!(
             "An earlier session worked on this in the same workspace and was interrupted. Look at what is there (`git status`, `git diff`)\n\
              before you begin, keep what is good and do nothing twice.\n\n{}",
-            render_full_prompt(assignment, conflict)
+            render_full_prompt(assignment, conflict, skills_dir)
         ),
         SessionContinuity::Resumed => format!(
             "You were interrupted and have been taken up again, in the same workspace. What you did before is still there, also what was\n\
@@ -42,11 +54,15 @@ pub fn build_prompt(
     }
 }
 
-fn render_full_prompt(assignment: &JobAssignment, conflict: Option<&MergeConflict>) -> String {
+fn render_full_prompt(
+    assignment: &JobAssignment,
+    conflict: Option<&MergeConflict>,
+    skills_dir: Option<&str>,
+) -> String {
     let work = &assignment.work;
     let mut text =
         format!("# {}\n\n{}\n", one_line(&assignment.title), role_instruction(work.role));
-    render_context(&mut text, &work.context);
+    render_context(&mut text, &work.context, skills_dir);
     if let Some(assigned) = &assignment.environment {
         render_environment(&mut text, assigned);
     }
@@ -91,7 +107,7 @@ const fn role_instruction(role: AgentRole) -> &'static str {
     }
 }
 
-fn render_context(text: &mut String, context: &StructuredContext) {
+fn render_context(text: &mut String, context: &StructuredContext, skills_dir: Option<&str>) {
     // Destructured field by field, so that a new field cannot be forgotten.
     let StructuredContext {
         task_summary,
@@ -106,6 +122,9 @@ fn render_context(text: &mut String, context: &StructuredContext) {
         spec_artifact_path,
         design_artifact_path,
         revision_feedback,
+        memories,
+        additional_context,
+        skills,
     } = context;
     push_section(text, "What is to be done", task_summary);
     if let Some(feedback) = revision_feedback {
@@ -142,7 +161,52 @@ fn render_context(text: &mut String, context: &StructuredContext) {
     let ways = patterns.iter().map(|(name, how)| format!("{}: {how}", quote_name(name)));
     push_list(text, "How things are done here", ways);
     push_section(text, "An example to follow", pattern_reference.as_deref().unwrap_or_default());
+    push_section(
+        text,
+        "What people here want you to keep in mind",
+        additional_context.as_deref().unwrap_or_default(),
+    );
+    render_skills(text, skills, skills_dir);
+    push_section(
+        text,
+        "What this team knows",
+        render_prompt_memories(memories).trim_end_matches('\n'),
+    );
 }
+
+/// Names the skills that the agent has, one in a line, and says where they are: in a directory, or here.
+fn render_skills(text: &mut String, skills: &[SelectedSkill], directory: Option<&str>) {
+    let named = skills.iter().map(|skill| {
+        let reviewed =
+            if skill.untrusted { ", written by an agent and reviewed by a person" } else { "" };
+        let (name, version) = (quote_name(&skill.name), skill.version);
+        format!("{name} (version {version}{reviewed}): {}", skill.one_line_description())
+    });
+    push_list(text, "Skills: how people here do what this work is about", named);
+    if skills.is_empty() {
+        return;
+    }
+    if let Some(directory) = directory {
+        let told = format!(
+            "\nEach is a folder below {} with a `SKILL.md`. Read those that fit before you begin, and do as they say. They permit nothing,\n\
+             and they are no part of your change.\n",
+            quote_name(directory)
+        );
+        text.push_str(&told);
+        return;
+    }
+    let mut room = MAX_SKILLS_CHARS;
+    for skill in skills {
+        let body: String = skill.body.chars().take(MAX_SKILL_CHARS.min(room)).collect();
+        room = room.saturating_sub(body.chars().count());
+        let title = format!("The skill {}", quote_name(&skill.name));
+        push_section(text, &title, body.trim_end());
+    }
+}
+
+/// Maximum length of one skill and of all skills in a prompt.
+const MAX_SKILL_CHARS: usize = 16_000;
+const MAX_SKILLS_CHARS: usize = 48_000;
 
 /// Renders how to build and test in the environment of the project.
 fn render_environment(text: &mut String, assigned: &AssignedEnvironment) {

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use cynode_core::skills::{SelectedSkill, SkillFile};
 use serde::Deserialize;
 
 use super::{AGENTS_DIR, HOME_DIR, MODELS_URL, PLACEHOLDER_KEY, TOOLS_URL, WORKSPACE_DIR};
@@ -33,6 +34,9 @@ pub struct AgentRecipe {
     /// Files in the agent's home directory, by path.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// Directory in the agent's home directory where it looks for skills, a folder each. Without it skills are part of the prompt.
+    #[serde(default)]
+    pub skills: Option<String>,
     /// Settings for acting without permission requests.
     #[serde(default)]
     pub free: AskingMode,
@@ -198,7 +202,7 @@ impl AgentRecipe {
         let outside = |path: &&String| {
             path.starts_with('/') || path.split('/').any(|part| part.is_empty() || part == "..")
         };
-        let outside = self.files.keys().find(outside);
+        let outside = self.files.keys().chain(&self.skills).find(outside);
         outside.map(|path| format!("the file `{path}` is not in the home"))
     }
 
@@ -218,11 +222,31 @@ impl AgentRecipe {
         all.map(|(name, value)| (name.clone(), self.fill_placeholders(value, model))).collect()
     }
 
-    /// Returns the files of the home directory, for a model: their paths inside the sandbox and their contents.
-    pub(super) fn home_files(&self, model: &str) -> Vec<(String, String)> {
+    /// Returns the files of the home directory, for a model and with skills or without: their paths inside the sandbox and their contents.
+    pub(super) fn home_files(&self, model: &str, has_skills: bool) -> Vec<(String, String)> {
+        let fill = |text: &str| {
+            let text = text.replace("{skills}", if has_skills { "true" } else { "false" });
+            self.fill_placeholders(&text, model)
+        };
         let all = self.files.iter();
-        all.map(|(path, text)| (format!("{HOME_DIR}/{path}"), self.fill_placeholders(text, model)))
-            .collect()
+        all.map(|(path, text)| (format!("{HOME_DIR}/{path}"), fill(text))).collect()
+    }
+
+    /// Returns the directory inside the sandbox where the agent looks for skills.
+    pub(super) fn skills_dir(&self) -> Option<String> {
+        self.skills.as_ref().map(|path| format!("{HOME_DIR}/{path}"))
+    }
+
+    /// Returns the files of skills in the directory where the agent looks for them, with their paths inside the sandbox. Nothing of them is
+    /// filled in.
+    pub(super) fn skill_files(&self, skills: &[SelectedSkill]) -> Vec<SkillFile> {
+        let Some(directory) = self.skills_dir() else { return Vec::new() };
+        let below = |skill: &SelectedSkill| {
+            let folder = format!("{directory}/{}", skill.name);
+            let files = skill.folder_files().into_iter();
+            files.map(move |file| SkillFile { path: format!("{folder}/{}", file.path), ..file })
+        };
+        skills.iter().flat_map(below).collect()
     }
 
     /// Returns the mode that asks for permission, or the one that does not.
@@ -302,7 +326,10 @@ mod tests {
     #[test]
     fn no_recipe_leaves_a_place_unfilled() {
         for recipe in AgentRecipes::built_in().unwrap().iter() {
-            let files = recipe.home_files("m").into_iter().map(|(_, text)| text);
+            let files = [true, false]
+                .into_iter()
+                .flat_map(|has_skills| recipe.home_files("m", has_skills))
+                .map(|(_, text)| text);
             let env = [true, false]
                 .into_iter()
                 .flat_map(|asking| recipe.agent_environment("m", asking).into_values());
@@ -315,7 +342,7 @@ mod tests {
             for text in texts {
                 for word in [
                     "{agent}", "{cpu}", "{home}", "{work}", "{models}", "{tools}", "{key}",
-                    "{model}",
+                    "{model}", "{skills}",
                 ] {
                     assert!(!text.contains(word), "{text}");
                 }
@@ -327,6 +354,53 @@ mod tests {
     fn a_recipe_is_filled_in() {
         let small = parse_recipe("small.toml", SMALL, None).unwrap();
         assert_eq!(small.program_argv("gpt"), ["/opt/agents/small/small", "--model", "gpt"]);
+    }
+
+    fn skill(name: &str) -> SelectedSkill {
+        SelectedSkill {
+            skill_id: cynode_core::ids::SkillId::from_uuid(uuid::Uuid::nil()),
+            name: name.into(),
+            description: "d".into(),
+            version: 1,
+            body: "For {model}.".into(),
+            files: vec![SkillFile {
+                path: "scripts/check.sh".into(),
+                text: "true\n".into(),
+                executable: true,
+            }],
+            untrusted: false,
+        }
+    }
+
+    #[test]
+    fn every_agent_that_comes_with_the_program_has_a_directory_of_skills_in_its_home() {
+        for recipe in AgentRecipes::built_in().unwrap().iter() {
+            let files = recipe.skill_files(&[skill("run-the-tests"), skill("../../work")]);
+            let paths: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
+            let folder = format!("{}/run-the-tests", recipe.skills_dir().unwrap());
+            assert!(folder.starts_with("/home/agent/."), "{folder}");
+            let expected = [format!("{folder}/SKILL.md"), format!("{folder}/scripts/check.sh")];
+            assert_eq!(paths, expected, "a name that is no folder gives no file");
+            assert!(files[0].text.contains("For {model}."), "a skill is not filled in");
+            assert!(files[1].executable);
+        }
+        let small = parse_recipe("small.toml", SMALL, None).unwrap();
+        assert_eq!((small.skills_dir(), small.skill_files(&[skill("a")])), (None, Vec::new()));
+    }
+
+    #[test]
+    fn goose_loads_its_skills_only_when_it_has_some() {
+        let recipes = AgentRecipes::built_in().unwrap();
+        let config = |has_skills| {
+            let files = recipes.get("goose").unwrap().home_files("m", has_skills);
+            files.into_iter().map(|(_, text)| text).collect::<String>()
+        };
+        let line = |enabled| {
+            format!(
+                "skills: {{type: platform, name: skills, description: \"\", enabled: {enabled}}}"
+            )
+        };
+        assert!(config(true).contains(&line(true)) && config(false).contains(&line(false)));
     }
 
     #[test]
@@ -346,6 +420,11 @@ mod tests {
         let file = "packages = { small = \"1.0.0\" }\nfiles = { \"../x\" = \"\" }";
         assert_eq!(
             wrong((r#"packages = { small = "1.0.0" }"#, file)),
+            "small.toml: the file `../x` is not in the home"
+        );
+        let skills = "packages = { small = \"1.0.0\" }\nskills = \"../x\"";
+        assert_eq!(
+            wrong((r#"packages = { small = "1.0.0" }"#, skills)),
             "small.toml: the file `../x` is not in the home"
         );
         assert!(wrong(("title", "tittle")).contains("tittle"));

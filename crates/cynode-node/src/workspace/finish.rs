@@ -11,7 +11,11 @@ use cynode_wire::nodes::{JobAssignment, StoredBlob};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-use super::{MergeResult, WorkspaceError, open_plain_file, validate_branch, validate_commit};
+use super::{
+    MergeResult, WorkspaceError,
+    changes::{ChangeListing, LIST_CHANGES_SCRIPT},
+    open_plain_file, validate_branch, validate_commit,
+};
 
 /// Builds the command line of the program that commits the work inside the sandbox.
 ///
@@ -26,6 +30,7 @@ use super::{MergeResult, WorkspaceError, open_plain_file, validate_branch, valid
 pub(crate) fn finish_argv(
     assignment: &JobAssignment,
     merged: Option<&MergeResult>,
+    listing: ChangeListing,
 ) -> Result<Vec<String>, WorkspaceError> {
     let branch = validate_branch(&assignment.branch)?;
     let base = assignment.base.as_deref().map_or(Ok(""), validate_commit)?;
@@ -38,7 +43,15 @@ pub(crate) fn finish_argv(
     );
     // A job without a worker has only committed changes.
     let worked = if assignment.work.worker == WorkerChoice::Merge { "nobody" } else { "worker" };
-    let words = ["/bin/sh", "-eu", "-c", FINISH_SCRIPT, "finish", base, branch, &message, worked];
+    let listed;
+    let script = match listing {
+        ChangeListing::Unlisted => FINISH_SCRIPT,
+        ChangeListing::Listed => {
+            listed = format!("{FINISH_SCRIPT}{LIST_CHANGES_SCRIPT}");
+            listed.as_str()
+        }
+    };
+    let words = ["/bin/sh", "-eu", "-c", script, "finish", base, branch, &message, worked];
     let mut argv = words.map(str::to_owned).to_vec();
     for commit in merged.into_iter().flat_map(MergeResult::parent_commits) {
         argv.push(validate_commit(commit)?.to_owned());

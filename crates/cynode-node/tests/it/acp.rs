@@ -1,9 +1,11 @@
 //! Coding agents: what they do becomes events, and whatever they do, a turn ends.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc, time::Duration};
 
 use cynode_core::{
+    ids::SkillId,
     nodes::{JobEventData, WorkStopReason},
+    skills::{SelectedSkill, SkillFile},
     workflow::jobs::WorkerChoice,
 };
 use cynode_node::workers::{TurnOutcome, WorkerError, WorkerInstruction};
@@ -22,6 +24,7 @@ const RECIPE: &str = r#"
     packages = { fake = "1.0.0" }
     env = { FAKE_ENV = "{models} {key} {model}", FAKE_START = "HOW" }
     files = { ".fake/config" = "model={model}" }
+    skills = ".fake/skills"
     free = { mode = "free" }
     asking = { mode = "asking" }
 "#;
@@ -111,6 +114,59 @@ async fn an_agent_gets_the_gate_the_environment_and_the_files_of_its_recipe_and_
         "file": "model=some/model" });
     assert_eq!(noted(&bench, "new"), [new]);
     assert_eq!(noted(&bench, "mode"), ["free"]);
+}
+
+/// The names of all files below a folder.
+fn names_below(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        names.push(entry.file_name().into_string().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            names.extend(names_below(&entry.path()));
+        }
+    }
+    names
+}
+
+#[tokio::test]
+async fn skills_are_in_the_home_of_an_agent_in_its_own_format_and_not_in_its_workspace() {
+    let mut bench = bench("");
+    let skill = |name: &str, path: &str| SelectedSkill {
+        skill_id: SkillId::from_uuid(uuid::Uuid::nil()),
+        name: name.into(),
+        description: "When code changed.".into(),
+        version: 2,
+        body: "Run `scripts/check.sh`.".into(),
+        files: vec![SkillFile {
+            path: path.into(),
+            text: "#!/bin/sh\ntrue\n".into(),
+            executable: true,
+        }],
+        untrusted: false,
+    };
+    bench.assignment.work.context.skills = vec![
+        skill("run-the-tests", "scripts/check.sh"),
+        // What a broken orchestrator might send stays in the folder of skills.
+        skill("../../work/planted", "planted.sh"),
+        skill("escapes", "../../../../work/planted.sh"),
+    ];
+    bench.turn("greet").await;
+    let folder = bench.sandbox.home.join(".fake/skills/run-the-tests");
+    let document = "---\nname: run-the-tests\ndescription: \"When code changed.\"\n---\n\nRun `scripts/check.sh`.\n";
+    assert_eq!(fs::read_to_string(folder.join("SKILL.md")).unwrap(), document);
+    let script = folder.join("scripts/check.sh");
+    assert_eq!(fs::read_to_string(&script).unwrap(), "#!/bin/sh\ntrue\n");
+    assert_ne!(fs::metadata(&script).unwrap().permissions().mode() & 0o111, 0);
+    let mut worked_on = names_below(&bench.sandbox.work);
+    worked_on.sort();
+    assert_eq!(
+        worked_on,
+        ["mode", "new", "prompts"],
+        "nothing of a skill becomes part of a change"
+    );
+    let escaped = names_below(&bench.sandbox.home.join(".fake/skills/escapes"));
+    assert_eq!(escaped, ["SKILL.md"]);
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod kept_files;
 mod killed;
 mod merging;
 mod overlays;
+mod profiles;
 mod program;
 mod sandbox;
 mod scripted;

@@ -226,6 +226,7 @@ pub(crate) fn job(moves: Vec<ScriptedMove>) -> JobAssignment {
         trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
         checkpoint: None,
         environment: None,
+        profile: None,
     }
 }
 

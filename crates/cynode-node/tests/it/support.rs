@@ -257,6 +257,7 @@ fn assignment(worker: WorkerChoice) -> JobAssignment {
         trace_id: "0af7651916cd43dd8448eb211c80319c".into(),
         checkpoint: None,
         environment: None,
+        profile: None,
     }
 }
 

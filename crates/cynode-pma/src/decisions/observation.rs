@@ -19,13 +19,15 @@ const MAX_ANSWER_CHARS: usize = 800;
 /// Tools with which the planner reads the repository in any case, as its steps need it.
 const REPOSITORY_TOOLS: [&str; 2] = ["git.tree", "git.read"];
 
-/// Tools whose answers change by themselves. With them in a prompt, a plan that is made again could not reuse its recorded decisions.
-const VOLATILE_TOOLS: [&str; 8] = [
+/// Tools whose answers change by themselves. With them in a prompt, a plan that is made again could not reuse its recorded decisions. What
+/// the memory of the project says of the task comes with the handoff.
+const VOLATILE_TOOLS: [&str; 9] = [
     "db.job.list",
     "db.task.get",
     "db.task.logs",
     "db.task.result",
     "db.work_unit.list",
+    "memory.search",
     "node.get",
     "node.list",
     "schedule.list",

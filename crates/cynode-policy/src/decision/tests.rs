@@ -1,6 +1,7 @@
 use cynode_core::{
     agents::{AgentRole, ToolScope},
     ids::{ProjectId, TaskId, UserId},
+    tools::ToolAnnotations,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -8,10 +9,16 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
+    agents::AgentProfile,
     catalogue::{CatalogueEntry, IdBinding, McpToolDefinition, ToolAudience, ToolOverride},
     fixtures::{agent, definition, entry, gate, installed},
     rules::{PolicyRule, RuleMode},
 };
+
+fn profile(name: &str, spec: Value) -> AgentProfile {
+    let spec = serde_json::from_value(spec).unwrap();
+    AgentProfile { name: name.into(), version: 1, spec: Arc::new(spec) }
+}
 
 const TASK: &str = "tsk_00000000000000000000000000000004";
 
@@ -145,11 +152,93 @@ fn a_tool_that_needs_the_network_is_refused_to_a_profile_without_it() {
     let gate = gate(vec![entry(fetch)], &[]);
     let mut caller = agent(AgentRole::Developer);
     assert_eq!(verdict(&caller, &gate, "web.fetch", &json!({})), None);
-    caller.profile = crate::agents::AgentProfile::default();
+    caller.profile = AgentProfile::default();
     assert_eq!(
         verdict(&caller, &gate, "web.fetch", &json!({})),
         Some(RefusalReason::NetworkDenied)
     );
+}
+
+#[test]
+fn a_tool_that_the_profile_does_not_name_is_refused_before_its_handler() {
+    let tools = ["help.a", "artifact.put"].map(|name| entry(definition(name, IdBinding::NONE)));
+    let gate = gate(tools.into(), &[]);
+    let mut caller = agent(AgentRole::Developer);
+    caller.profile = profile("narrow", json!({ "tools": ["help.*"] }));
+    assert_eq!(verdict(&caller, &gate, "help__a", &json!({})), None, "B001-13");
+    let refusal = verdict(&caller, &gate, "artifact__put", &json!({}));
+    assert_eq!(refusal, Some(RefusalReason::NotInProfile("narrow".into())), "B001-13, S001-10");
+    let shown = list_permitted_tools(&caller, &gate);
+    assert_eq!(shown.len(), 1, "B001-14: what the profile does not name is not listed");
+}
+
+#[test]
+fn tools_of_a_server_that_reaches_the_network_are_open_only_to_a_profile_that_names_them() {
+    let reaching =
+        McpToolDefinition { network: true, ..installed("ext.todo.add", ToolAudience::Everybody) };
+    let gate = gate(vec![entry(reaching)], &[]);
+    let mut caller = agent(AgentRole::Developer);
+    let refused = |name: &str| Some(RefusalReason::NotInProfile(name.into()));
+    assert_eq!(verdict(&caller, &gate, "ext__todo__add", &json!({})), refused("default"), "`*`");
+    caller.profile = AgentProfile::from_shipped("research").unwrap();
+    assert_eq!(verdict(&caller, &gate, "ext__todo__add", &json!({})), refused("research"));
+    let network = json!([{ "domain": "*", "methods": ["GET"] }]);
+    for tools in ["ext.todo.add", "ext.*"] {
+        caller.profile = profile("p", json!({ "tools": ["*", tools], "network": network }));
+        assert_eq!(verdict(&caller, &gate, "ext__todo__add", &json!({})), None, "{tools}");
+    }
+}
+
+#[test]
+fn an_agent_whose_profile_is_gone_can_call_nothing() {
+    let gate = gate(vec![entry(definition("help.a", IdBinding::NONE))], &[]);
+    let mut caller = agent(AgentRole::Developer);
+    caller.profile = AgentProfile::unknown("gone");
+    let refusal = verdict(&caller, &gate, "help__a", &json!({}));
+    assert_eq!(refusal, Some(RefusalReason::UnknownProfile));
+    let unasked = decide_without_arguments(&caller, &gate, "help__a").refusal;
+    assert_eq!(unasked, Some(RefusalReason::UnknownProfile));
+    assert!(list_permitted_tools(&caller, &gate).is_empty());
+}
+
+#[test]
+fn tools_for_the_memory_need_the_access_that_they_use() {
+    let write = McpToolDefinition {
+        annotations: ToolAnnotations::ADDITIVE_WRITE,
+        ..definition("memory.remember", IdBinding::NONE)
+    };
+    let tools = vec![entry(definition("memory.search", IdBinding::NONE)), entry(write)];
+    let (catalogue, _) = ToolCatalogue::from_entries(tools);
+    for (access, search, remember) in
+        [("none", false, false), ("read", true, false), ("write", true, true)]
+    {
+        let mut caller = agent(AgentRole::Developer);
+        caller.profile = profile("p", json!({ "tools": ["*"], "memory": access }));
+        for (name, open) in [("memory__search", search), ("memory__remember", remember)] {
+            let tool = catalogue.find_by_wire_name(name).unwrap();
+            assert_eq!(check_profile(&caller, tool).is_ok(), open, "S001-14: {access} {name}");
+        }
+    }
+}
+
+#[test]
+fn the_offline_profile_has_every_tool_of_the_product_that_reaches_nothing() {
+    let offline = AgentProfile::from_shipped("offline").unwrap();
+    for namespace in crate::tool_names::NATIVE_NAMESPACES {
+        let reaches = ["web", "api"].contains(&namespace);
+        let allowed = offline.spec.allows_tool(&format!("{namespace}.anything"));
+        assert_eq!(allowed, !reaches, "S001-40: {namespace}");
+    }
+    assert!(!offline.spec.allows_tool("server.tool"));
+}
+
+#[test]
+fn a_profile_without_network_is_the_same_in_everything_else() {
+    let research = AgentProfile::from_shipped("research").unwrap();
+    let narrowed = research.clone().without_network();
+    assert!(research.network() && !narrowed.network());
+    assert_eq!((narrowed.name, narrowed.version), (research.name, research.version));
+    assert_eq!(narrowed.spec.tools, research.spec.tools);
 }
 
 #[test]
@@ -253,7 +342,9 @@ proptest! {
         role in any_role(), tools in any_gate(), rules in any_rules(), network in any::<bool>(),
     ) {
         let mut caller = agent(role);
-        caller.profile.network = network;
+        if !network {
+            caller.profile = caller.profile.without_network();
+        }
         let (bare, ruled) = (gate(tools.clone(), &[]), gate(tools, &rules));
         for tool in bare.catalogue.iter_tools() {
             let arguments = arguments(tool);
@@ -272,7 +363,9 @@ proptest! {
         operates in any::<bool>(),
     ) {
         let mut caller = agent(role);
-        caller.profile.network = network;
+        if !network {
+            caller.profile = caller.profile.without_network();
+        }
         caller.operates = operates;
         if !bound {
             (caller.task, caller.run, caller.job) = (None, None, None);

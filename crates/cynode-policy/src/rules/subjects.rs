@@ -256,7 +256,7 @@ fn caller_attributes(agent: &AgentIdentity) -> Result<RestrictedExpression, Ceda
         ("task", id(agent.task.map(|id| id.to_string()))),
         ("handoff", id(agent.handoff.map(|kind| kind.as_str().to_owned()))),
         ("profile", text(agent.profile.name.to_string())),
-        ("network", RestrictedExpression::new_bool(agent.profile.network)),
+        ("network", RestrictedExpression::new_bool(agent.profile.network())),
     ])
 }
 

@@ -10,11 +10,14 @@ use cynode_core::{
     ids::{
         CallId, GroupId, HandoffId, JobId, ProjectId, ReplayId, RunId, TaskId, ThreadId, UserId,
     },
-    names::DottedKey,
+    memory::PromptMemory,
+    names::{DottedKey, ProfileName},
+    skills::SelectedSkill,
     tasks::Criterion,
     workflow::{
         environments::EnvironmentFacts,
         findings::VerificationFinding,
+        given_context::GivenContext,
         handoffs::{
             AnalysisAnswer, AppliedPreference, ChatMessageState, ChatRole, HandoffAnswer,
             HandoffCategory, HandoffKind, HandoffRequest, HandoffState, ModelDecision, PlanAnswer,
@@ -185,6 +188,15 @@ pub struct HandoffContext {
     pub planned: Option<Box<PlanAnswer>>,
     /// The skill that says how to work with this system.
     pub skill: Option<String>,
+    /// The profile that the token of the handoff works under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// What the project knows about the request, the best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memories: Vec<PromptMemory>,
+    /// Skills that people wrote and that fit the request, the best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<SelectedSkill>,
     /// The project's environment, or the proposal of one; for plans and the dispatch of units.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<EnvironmentFacts>,
@@ -417,6 +429,9 @@ pub struct HandoffView {
     /// How a plan was made, event by event; only where one handoff is looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub planning: Vec<PlanningEventView>,
+    /// What it was given beside its question, claim by claim: records of memory and skills; only where one handoff is looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given: Vec<GivenContext>,
 }
 
 /// Has a decision asked again, with the prompt that was recorded.
@@ -519,6 +534,10 @@ pub struct ThreadView {
     pub project_id: ProjectId,
     /// What it is called: its first words.
     pub title: String,
+    /// The profile that the project manager answers under, where the conversation names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub profile: Option<ProfileName>,
     /// When it began.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,

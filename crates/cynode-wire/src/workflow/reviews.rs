@@ -12,6 +12,9 @@ pub struct ReviewContent {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub skill_id: Option<SkillId>,
+    /// The version of the skill that was looked at; the present one when it is left out. The review is refused if somebody wrote in between.
+    #[serde(default)]
+    pub version: Option<i64>,
     /// A schedule.
     #[serde(default)]
     #[schema(value_type = Option<String>)]

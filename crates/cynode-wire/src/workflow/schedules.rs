@@ -2,7 +2,7 @@
 
 use cynode_core::{
     ids::{HandoffId, ProjectId, ScheduleId, TaskId, UserId},
-    names::TaskName,
+    names::{ProfileName, TaskName},
     schedules::{FiringCause, MissedPolicy, ScheduleAction, ScheduleTrigger},
     tasks::TaskStateName,
     workflow::handoffs::HandoffState,
@@ -82,6 +82,10 @@ pub struct CreateSchedule {
     /// What it asks for.
     #[schema(value_type = ScheduleActionView)]
     pub action: ScheduleAction,
+    /// The profile that its work is done under; absent: that of the preferences, else `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "research")]
+    pub profile: Option<ProfileName>,
     /// What is done about times at which CyNode did not run; `once` when it is left out.
     #[serde(default = "default_missed_policy")]
     #[schema(value_type = Option<MissedPolicyView>)]
@@ -118,6 +122,10 @@ pub struct UpdateSchedule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ScheduleActionView>)]
     pub action: Option<ScheduleAction>,
+    /// The profile that its work is done under. `default` is a profile, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub profile: Option<ProfileName>,
     /// What is done about times that are missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<MissedPolicyView>)]
@@ -145,6 +153,10 @@ pub struct ScheduleView {
     /// What it asks for.
     #[schema(value_type = ScheduleActionView)]
     pub action: ScheduleAction,
+    /// The profile that its work is done under, where it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub profile: Option<ProfileName>,
     /// What is done about times that are missed.
     #[schema(value_type = MissedPolicyView)]
     pub missed_policy: MissedPolicy,

@@ -7,6 +7,7 @@ use cynode_core::{
     tasks::TaskStateName,
     workflow::{
         WorkflowStep,
+        given_context::GivenContext,
         instructions::InstructionKind,
         timeline::{JobEntry, LeaseTakeover, StepEntry, WaitEntry},
         units::UnitView,
@@ -59,6 +60,9 @@ pub struct TaskTimeline {
     pub units: Vec<UnitView>,
     /// The jobs, in order.
     pub jobs: Vec<JobEntry>,
+    /// What its agents were given beside their questions, in order: records of memory and skills.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given: Vec<GivenContext>,
     /// What it was delivered as.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_request: Option<PullRequestEntry>,

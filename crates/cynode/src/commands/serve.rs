@@ -6,7 +6,7 @@ use anyhow::Context;
 use cynode_api::{AppState, BrowserAccess, ConsoleFiles};
 use cynode_app::{
     App, AppEnvironment,
-    background::{key_rotation, maintenance, reconciler},
+    background::{key_rotation, maintenance, memory_ingests, reconciler},
     delivery::{environments, forges},
     identity::provider_grants,
     platform::{certificates::TlsParts, wakeups},
@@ -169,6 +169,7 @@ pub(crate) async fn serve_requests(
     tasks.spawn(forges::issue_sync::run_issue_sync(app.clone(), stop.clone()));
     tasks.spawn(environments::run_repository_scan(app.clone(), stop.clone()));
     tasks.spawn(schedules::run_scheduler(app.clone(), stop.clone()));
+    tasks.spawn(memory_ingests::run_memory_worker(app.clone(), stop.clone()));
     tasks.spawn(wakeups::run_wakeups(app.clone(), config.engine.pace, stop.clone()));
     tasks.spawn(reconciler::run_reconciler(app.clone(), engine, config.engine.pace, stop.clone()));
     let state = AppState {

@@ -250,3 +250,31 @@ fn the_url_of_the_owner_of_the_schema_is_verified_like_that_of_the_server() {
     let loaded = load(&[], &verified, &[]).unwrap();
     assert_eq!(shown(&loaded, "database.owner_url").0, crate::redact::MASK);
 }
+
+#[test]
+fn an_unknown_memory_backend_and_half_an_embedder_are_refused_at_the_start() {
+    let problems = |file: &str| load(&[], file, &[]).unwrap_err().0;
+    assert_eq!(
+        problems("[memory]\nbackend = 'qdrant'"),
+        [
+            "memory.backend (from file): there is no memory backend `qdrant`: use `postgres`, the database of the installation"
+        ],
+        "S001-51: refused where it is configured, and not at the first search"
+    );
+    let half = problems("[memory]\nembedder_file = '/vectors.txt'");
+    assert!(half.len() == 1 && half[0].contains("memory.embedder_sha256"), "S001-51: {half:?}");
+    let odd = problems("[memory]\nembedder_file = '/vectors.txt'\nembedder_sha256 = 'latest'");
+    assert!(odd.len() == 1 && odd[0].contains("64 hexadecimal digits"), "S001-51: {odd:?}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let vectors = dir.path().join("vectors.txt");
+    std::fs::write(&vectors, "retry 1 0\nharbour 0 1\n").unwrap();
+    let file = |sha256: &str| {
+        format!("[memory]\nembedder_file = '{}'\nembedder_sha256 = '{sha256}'", vectors.display())
+    };
+    let other = load(&[], &file(&"0".repeat(64)), &[]).unwrap();
+    let refused = other.config.memory.load_embedder().err().unwrap();
+    assert!(refused.to_string().contains("memory.embedder_sha256"), "S001-51: {refused:#}");
+    let none = load(&[], "", &[]).unwrap();
+    assert!(none.config.memory.load_embedder().unwrap().is_none());
+}

@@ -118,7 +118,8 @@ fn pages_name_only_tools_that_are_in_the_catalogue() {
         .iter()
         .flat_map(|page| quoted(&read(&format!("docs/reference/{page}.md"))))
         .collect();
-    others.extend(["node.superseded", "node.toml", "sandbox.egress_hosts"].map(str::to_owned));
+    let more = ["model.content_refused", "node.superseded", "node.toml", "sandbox.egress_hosts"];
+    others.extend(more.map(str::to_owned));
     let mut unknown = Vec::new();
     for path in pages() {
         for name in quoted(&read(&path)) {

@@ -8,7 +8,7 @@ use crate::source::{files, read, root};
 
 /// The crates, lowest first, and what of ours each may use. A crate that is not here needs a page in
 /// `docs/decisions/` and a line here.
-const ALLOWED: [(&str, &[&str]); 27] = [
+const ALLOWED: [(&str, &[&str]); 28] = [
     ("cynode-core", &[]),
     ("cynode-net", &[]),
     ("cynode-sandbox-init", &[]),
@@ -17,6 +17,7 @@ const ALLOWED: [(&str, &[&str]); 27] = [
     ("cynode-wire", &["cynode-core"]),
     ("cynode-detection", &["cynode-core"]),
     ("cynode-test-reports", &["cynode-core"]),
+    ("cynode-memory", &[]),
     ("cynode-policy", &["cynode-core"]),
     ("cynode-audit", &["cynode-core", "cynode-policy"]),
     ("cynode-db", &["cynode-core", "cynode-policy"]),
@@ -40,6 +41,7 @@ const ALLOWED: [(&str, &[&str]); 27] = [
             "cynode-forge",
             "cynode-oidc",
             "cynode-detection",
+            "cynode-memory",
         ],
     ),
     ("cynork", &["cynode-core", "cynode-net", "cynode-wire", "cynode-detection"]),
@@ -117,6 +119,7 @@ const ALLOWED: [(&str, &[&str]); 27] = [
             "cynode-models",
             "cynode-app",
             "cynode-gateway",
+            "cynode-memory",
             "cynode-runner",
             "cynode-sandbox",
             "cynode-packages",
@@ -160,8 +163,14 @@ const ONLY: [(&str, &[&str]); 6] = [
 ];
 
 /// Crates without any input or output.
-const PURE: [&str; 5] =
-    ["cynode-core", "cynode-wire", "cynode-detection", "cynode-policy", "cynode-test-reports"];
+const PURE: [&str; 6] = [
+    "cynode-core",
+    "cynode-wire",
+    "cynode-detection",
+    "cynode-policy",
+    "cynode-test-reports",
+    "cynode-memory",
+];
 
 /// Libraries that wait, open or listen.
 const IMPURE: [&str; 8] =

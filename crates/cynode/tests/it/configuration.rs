@@ -96,6 +96,9 @@ fn config_check_prints_what_holds_with_its_source_and_masks_secrets() {
     auth.identity_providers_file        (not set)  (default)
     planner.max_steps                   50  (environment)
     planner.temperature                 0.2  (default)
+    memory.backend                      postgres  (default)
+    memory.embedder_file                (not set)  (default)
+    memory.embedder_sha256              (not set)  (default)
     warning: PLANNER_MAX_STEPS is 99, which is outside 1 to 50: using 50
     "#);
 }

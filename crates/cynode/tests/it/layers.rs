@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::source::{files, read};
 
 /// The folders of `cynode-app`, lowest first.
-const APP_FOLDERS: [&str; 11] = [
+const APP_FOLDERS: [&str; 12] = [
     "platform",
     "identity",
     "tasks",
     "tools",
     "models",
     "delivery",
+    "memory",
     "manager",
     "workflow",
     "nodes",

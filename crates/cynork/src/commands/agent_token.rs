@@ -47,10 +47,10 @@ pub(crate) struct AgentTokenIssueArgs {
     /// Job of the agent.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
-    /// Profile of the agent.
+    /// Profile of the agent. Defaults to that of the task.
     #[arg(long)]
     profile: Option<String>,
-    /// Allow tools that use the network.
+    /// Refuse a profile without network.
     #[arg(long)]
     network: bool,
     /// Tool that the token allows; may be repeated. Defaults to every tool of the role.
@@ -107,7 +107,7 @@ impl AgentTokenIssueArgs {
         let task = context.optional_task_id(self.task.as_deref(), Some(&project)).await?;
         let body = input::without_nulls(json!({
             "role": self.role, "project_id": context.project_id(&project).await?, "task_id": task,
-            "job_id": self.job, "profile": self.profile, "network": self.network,
+            "job_id": self.job, "profile": self.profile, "network": self.network.then_some(true),
             "tools": (!self.tool.is_empty()).then_some(self.tool), "models": self.model,
             "expires_in_seconds": self.expires_in,
         }));

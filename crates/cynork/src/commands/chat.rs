@@ -45,6 +45,9 @@ pub(crate) struct ChatArgs {
     /// Model to chat with.
     #[arg(long, default_value = MANAGER_MODEL_ID)]
     model: String,
+    /// Profile that the project manager answers under; begins a conversation of its own.
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     #[command(subcommand)]
     about: Option<ChatCommand>,
 }
@@ -80,7 +83,13 @@ impl ChatArgs {
         // Without a project the preference `chat.default_project` decides, or there is only one.
         let named = context.resolve_project(self.place.project, Path::new("."));
         let project = context.optional_project_id(named.as_deref()).await?;
-        let mut talk = CliChatSession { context, model: self.model, project, messages: Vec::new() };
+        let mut talk = CliChatSession {
+            context,
+            model: self.model,
+            project,
+            profile: self.profile,
+            messages: Vec::new(),
+        };
         match self.message {
             Some(message) => talk.ask_once(&input::read_text_argument(&message)?).await,
             None if context.is_interactive() => talk.run_conversation().await,
@@ -104,11 +113,12 @@ async fn list_threads(context: &CliContext, pages: &PageArgs) -> Result<()> {
             &ApiRequest::for_operation(operations::LIST_THREADS),
             Some(pages),
             name,
-            ["id", "about", "last word", "begun"],
+            ["id", "about", "profile", "last word", "begun"],
             |it: &ThreadView, look| {
                 [
                     it.thread_id.to_string(),
                     look.style_bold(&it.title),
+                    it.profile.as_ref().map(ToString::to_string).unwrap_or_default(),
                     look.format_relative_time(it.updated_at),
                     look.format_relative_time(it.created_at),
                 ]
@@ -164,6 +174,7 @@ struct CliChatSession<'a> {
     context: &'a CliContext,
     model: String,
     project: Option<String>,
+    profile: Option<String>,
     messages: Vec<Value>,
 }
 
@@ -224,6 +235,10 @@ impl CliChatSession<'_> {
         let mut messages = self.messages.clone();
         messages.push(json!({ "role": "user", "content": question }));
         let call = self::build_completion_call(&self.model, &messages, self.project.as_deref());
+        let call = match &self.profile {
+            Some(profile) => call.with_header("X-CyNode-Profile", profile),
+            None => call,
+        };
         let answered = self.receive_answer(&call, shown).await?;
         messages.push(json!({ "role": "assistant", "content": answered.content }));
         self.messages = messages;
@@ -331,8 +346,13 @@ mod tests {
         };
         let said = vec![json!({ "role": "user", "content": "before" })];
         let model = "cynodeai.pm".to_owned();
-        let mut talk =
-            CliChatSession { context: &context, model, project: None, messages: said.clone() };
+        let mut talk = CliChatSession {
+            context: &context,
+            model,
+            project: None,
+            profile: None,
+            messages: said.clone(),
+        };
         tokio::select! {
             answered = talk.ask_question("stopped", false) => panic!("{answered:?}"),
             // It was asked, and nobody answers.

@@ -11,6 +11,7 @@ use crate::{
     answers::PageArgs,
     client::ApiRequest,
     context::CliContext,
+    draw::render_given_rows,
     failure::Result,
     format::{ValueFormatter, escape_invisible_in_json, to_plain_text, to_pretty_json},
     input,
@@ -186,6 +187,11 @@ fn render_handoff(it: &HandoffView, value: &Value, look: &ValueFormatter) -> Str
     if !it.decisions.is_empty() {
         let heads = ["step", "decision", "model", "tokens", "took", "asked"];
         let _ = write!(text, "\n{}\n", render_table(look.paint, heads, rows.collect()));
+    }
+    let given = render_given_rows(&it.given);
+    if !given.is_empty() {
+        let heads = ["claim", "given", "score", "profile"];
+        let _ = write!(text, "\n{}\n", render_table(look.paint, heads, given));
     }
     if !value["answer"].is_null() {
         let _ = write!(

@@ -96,6 +96,9 @@ pub(crate) struct ScheduleCreateArgs {
     /// Policy for runs missed while CyNode was down.
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
+    /// Profile that its work is done under; defaults to that of the preferences, then to `default`.
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     #[command(flatten)]
     place: ProjectSelector,
 }
@@ -111,6 +114,9 @@ pub(crate) struct ScheduleUpdateArgs {
     /// Policy for runs missed while CyNode was down.
     #[arg(long, value_parser = ["skip", "once"])]
     missed: Option<String>,
+    /// Profile that its work is done under.
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// Enable the schedule.
     #[arg(long, conflicts_with = "disable")]
     enable: bool,
@@ -237,6 +243,7 @@ fn schedule_fields(it: &ScheduleView, look: &ValueFormatter) -> Vec<(&'static st
         ("id", it.schedule_id.to_string()),
         ("trigger", render_trigger(it)),
         ("action", render_action(it)),
+        ("profile", it.profile.as_ref().map(ToString::to_string).unwrap_or_default()),
         ("on", look.format_yes_no(it.enabled)),
         ("reviewed", look.format_yes_no(!it.unreviewed)),
         ("next", look.format_optional_time(it.next_at)),
@@ -257,7 +264,7 @@ impl ScheduleCreateArgs {
         let action = action.ok_or_else(|| lacks("what?", "say it with --words or --task"))?;
         let project = context.project_id(&context.require_project(self.place.project)?).await?;
         let body = json!({ "project_id": project, "name": self.name, "trigger": trigger, "action": action,
-            "missed_policy": self.missed });
+            "missed_policy": self.missed, "profile": self.profile });
         let call = ApiRequest::for_operation(operations::CREATE_SCHEDULE)
             .with_json_body(&input::without_nulls(body));
         let name = |it: &ScheduleView| it.schedule_id.to_string();
@@ -281,7 +288,7 @@ impl ScheduleUpdateArgs {
         let enabled = (self.enable || self.disable).then_some(self.enable);
         let body = input::require_changes(
             json!({ "trigger": self.trigger.into_trigger_body(&context.value_formatter())?,
-            "action": self.action.into_action_body()?, "missed_policy": self.missed, "enabled": enabled }),
+            "action": self.action.into_action_body()?, "missed_policy": self.missed, "enabled": enabled, "profile": self.profile }),
         )?;
         let mut body = body;
         body["expected_version"] = version;

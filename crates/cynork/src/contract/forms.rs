@@ -66,6 +66,16 @@ pub(super) fn download_schema() -> Value {
     )
 }
 
+pub(super) fn memory_search_schema() -> Value {
+    strict_object_schema(
+        &json!({ "trace_id": string_schema(), "profile": string_schema(), "hits": array_schema(&schema_reference("MemoryHitView")) }),
+    )
+}
+
+pub(super) fn forgotten_schema() -> Value {
+    strict_object_schema(&json!({ "forgotten": { "type": "integer" } }))
+}
+
 pub(super) fn trial_schema() -> Value {
     let count = || json!({ "type": ["integer", "null"] });
     let setup = strict_object_schema(&json!({

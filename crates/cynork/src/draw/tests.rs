@@ -196,6 +196,7 @@ fn what_only_waited_is_not_told() {
         waits: Vec::new(),
         units: Vec::new(),
         jobs: Vec::new(),
+        given: Vec::new(),
         pull_request: None,
         mermaid: String::new(),
         plan_mermaid: String::new(),

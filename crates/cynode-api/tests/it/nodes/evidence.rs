@@ -404,6 +404,21 @@ async fn checks_whose_sandbox_came_to_nothing_are_begun_anew_and_show_nothing_un
 }
 
 #[tokio::test]
+async fn a_change_answers_for_new_files_in_a_language_that_people_do_not_want() {
+    let mut brought = Brought::of(&["a", "b"], payload(), &[("tools/old.py", Some("1\n"))]).await;
+    assert_eq!(brought.anomalies("a").await, json!([]));
+    let place = format!(
+        "/v1/preferences/code.language.disallowed?scope_type=project&scope_id={}",
+        brought.drive.project
+    );
+    let value = json!({ "value": ["Python", "go"], "expected_version": 0 });
+    brought.drive.admin.put(&place, value).await.expect(200);
+    brought.bring("b", &[("tools/new.py", Some("2\n")), ("src/main.rs", Some("x\n"))]).await;
+    let found = |path: &str| json!({ "anomaly": "language_disallowed", "path": path, "language": "python" });
+    assert_eq!(brought.anomalies("b").await, json!([found("tools/new.py"), found("tools/old.py")]));
+}
+
+#[tokio::test]
 async fn a_change_answers_for_tests_it_removed_and_for_files_that_decide_the_checks() {
     let mut payload = payload();
     payload["checks"] = json!([{ "argv": ["make", "test"] }]);

@@ -47,6 +47,11 @@ async fn images_and_hosts_that_a_policy_does_not_allow_are_not_given_to_a_job() 
     let drive = Drive::new().await;
     demand(&drive, "sandbox.allowed_images", json!(["builder:new"])).await;
     demand(&drive, "security.web_browse.allowed_domains", json!(["crates.io"])).await;
+    // Under a profile with network, the policy holds beside it.
+    let of_project =
+        format!("/v1/preferences/memory.profile?scope_type=project&scope_id={}", drive.project);
+    let research = json!({ "value": "research", "expected_version": 0 });
+    drive.admin.put(&of_project, research).await.expect(200);
     let mut payload = work();
     let hosts = json!(["static.crates.io", "evil.example", "notcrates.io"]);
     payload["work"]["sandbox"] = json!({ "image": "builder:new", "egress_hosts": hosts });

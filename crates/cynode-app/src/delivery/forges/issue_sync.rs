@@ -475,6 +475,7 @@ async fn import_issue(
         budget: Budget::default(),
         depends_on: Vec::new(),
         approve_plan: None,
+        profile: None,
     };
     let task =
         crate::tasks::accept_named_task(&mut ctx, wish, TaskName::derive_name(&title), by).await?;

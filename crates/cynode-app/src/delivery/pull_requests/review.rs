@@ -291,6 +291,7 @@ fn build_follow_up_task(
         budget: origin.budget,
         depends_on,
         approve_plan: None,
+        profile: origin.profile.clone(),
     })
 }
 

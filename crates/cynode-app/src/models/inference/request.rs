@@ -7,6 +7,7 @@ use cynode_core::{
     budget::Amount,
     ids::{AgentTokenId, CallId, IdError, JobId, ProjectId, RunId, TaskId, ThreadId, UserId},
     models::Period,
+    names::ProfileName,
     roles::UserRole,
     trace::TraceId,
 };
@@ -107,6 +108,8 @@ pub struct InferenceRequest {
     pub left: CancellationToken,
     /// Conversation of a message to the project manager.
     pub thread: ThreadChoice,
+    /// Profile that the project manager answers under. A conversation that exists keeps its own.
+    pub profile: Option<ProfileName>,
     /// Whether the default skill is added as for the project manager: a person repeats its request.
     pub(crate) manager_skill: bool,
 }
@@ -122,8 +125,18 @@ impl InferenceRequest {
         headers: Vec<ForwardedHeader>,
     ) -> Self {
         let left = CancellationToken::new();
-        let thread = ThreadChoice::default();
-        Self { dialect, body, size, who, trace, headers, left, thread, manager_skill: false }
+        Self {
+            dialect,
+            body,
+            size,
+            who,
+            trace,
+            headers,
+            left,
+            thread: ThreadChoice::default(),
+            profile: None,
+            manager_skill: false,
+        }
     }
 
     /// Returns the request with the default skill that the project manager's requests get.

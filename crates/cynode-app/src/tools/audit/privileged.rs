@@ -297,6 +297,7 @@ fn to_entry(event: &PrivilegedEvent) -> AuditEntry {
             task: event.task.map(TaskId::as_uuid),
             run: None,
             job: None,
+            profile: None,
         }),
         method: PRIVILEGED_METHOD.to_owned(),
         tool: None,

@@ -46,6 +46,7 @@ pub(super) fn to_row(record: &AuditRecord) -> AuditRow {
         duration_us: signed(entry.duration_us),
         previous_hash: prev.into(),
         hash: hash.into(),
+        profile: agent.and_then(|agent| agent.profile),
     }
 }
 
@@ -64,10 +65,11 @@ pub(super) fn to_record(row: AuditRow) -> Option<AuditRecord> {
             task: row.task_id,
             run: row.run_id,
             job: row.job_id,
+            profile: row.profile,
         }),
         (None, None, None) => {
             let none = [row.user_id, row.project_id, row.task_id, row.run_id, row.job_id];
-            if none.iter().any(Option::is_some) {
+            if none.iter().any(Option::is_some) || row.profile.is_some() {
                 return None;
             }
             None
@@ -179,6 +181,7 @@ pub(crate) fn to_audit_view(row: AuditRow) -> AuditView {
         agent_token_id: row.agent_token_id.filter(|id| !id.is_nil()).map(AgentTokenId::from_uuid),
         agent_kind: row.agent_kind,
         agent_role: row.agent_role,
+        profile: row.profile,
         user_id: row.user_id.map(UserId::from_uuid),
         project_id: row.project_id.map(ProjectId::from_uuid),
         task_id: row.task_id.map(TaskId::from_uuid),

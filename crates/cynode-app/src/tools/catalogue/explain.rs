@@ -63,16 +63,16 @@ pub async fn explain_call(
     } else {
         None
     };
+    let agent = Arc::new(limit_to_user_role(ctx, token.agent).await?);
     let decision = match ended {
         Some(reason) => PolicyDecision::from_refusal(reason),
         None => {
             let arguments = body.arguments.clone().unwrap_or_else(|| json!({}));
-            let agent = Arc::new(limit_to_user_role(ctx, token.agent).await?);
             let bytes = arguments.to_string().len();
             call_validation::decide_call(&agent, &gate, &body.tool, arguments, bytes).await.0
         }
     };
-    Ok(to_explanation(&gate, &decision))
+    Ok(to_explanation(&gate, &agent, &decision))
 }
 
 /// Returns the agent limited to the current role of its user.
@@ -83,7 +83,11 @@ async fn limit_to_user_role(ctx: &mut Ctx, agent: AgentIdentity) -> Result<Agent
     Ok(AgentIdentity { operates: role >= Some(UserRole::Operator), ..agent })
 }
 
-fn to_explanation(gate: &PolicySnapshot, decision: &PolicyDecision) -> PolicyExplanation {
+fn to_explanation(
+    gate: &PolicySnapshot,
+    agent: &AgentIdentity,
+    decision: &PolicyDecision,
+) -> PolicyExplanation {
     let refusal = decision.refusal.as_ref();
     let stopped = refusal.map(RefusalReason::decision_stage);
     let steps = DecisionStage::ALL.into_iter().map(|step| {
@@ -111,6 +115,8 @@ fn to_explanation(gate: &PolicySnapshot, decision: &PolicyDecision) -> PolicyExp
         shadow: decision.shadow.clone(),
         policy_hash: gate.policy_digest().to_string(),
         catalogue_hash: gate.catalogue.version_digest().to_string(),
+        profile: Some(agent.profile.name.to_string()),
+        profile_version: Some(agent.profile.version),
     }
 }
 
@@ -175,7 +181,7 @@ async fn explain_now(
         }
         None => decide_without_arguments(&agent, gate, tool),
     };
-    let mut explanation = to_explanation(gate, &decision);
+    let mut explanation = to_explanation(gate, &agent, &decision);
     let rules_read_arguments =
         decision.tool.as_ref().is_some_and(|tool| gate.rules.depends_on_arguments(&agent, tool));
     for step in &mut explanation.steps {
@@ -222,6 +228,8 @@ fn explain_record(row: &AuditRow) -> PolicyExplanation {
         shadow: row.shadow_rules.clone(),
         policy_hash: hex(&row.policy_hash),
         catalogue_hash: hex(&row.catalogue_hash),
+        profile: row.profile.clone(),
+        profile_version: None,
     }
 }
 

@@ -13,6 +13,7 @@ use cynode_core::{
     workflow::handoffs::HandoffRequest,
 };
 use cynode_db::{
+    manager::handoffs::set_handoff_profile,
     platform::backup,
     workflow::schedules::{self, DueSchedule, FiringOutcome, NewFiring},
 };
@@ -26,7 +27,7 @@ use crate::{
     App, Ctx, Error, OperationRequest,
     manager::handoffs::{self, HandoffSubject},
     platform::{context::EventDraft, error::log_background_error, operation},
-    tasks,
+    tasks::{self, profiles},
 };
 
 /// Poll interval for due schedules.
@@ -273,6 +274,7 @@ async fn request_work(
                 budget: template.budget,
                 depends_on: Vec::new(),
                 approve_plan: None,
+                profile: schedule.profile.clone(),
             };
             let name = firing_task_name(&schedule.name, due)?;
             let task = tasks::accept_named_task(ctx, body, name, caller.user).await?;
@@ -292,9 +294,14 @@ async fn request_work(
                 told.push_str(UNREVIEWED_NOTE);
             }
             let request = HandoffRequest::Schedule { schedule: told, text: text.to_string() };
-            Ok(FiringOutcome::Handoff(
-                handoffs::store_handoff(ctx, subject, None, None, &request).await?,
-            ))
+            // Whoever wrote the schedule named a profile that may be gone by now.
+            let named = schedule.profile.as_ref();
+            profiles::require_named_profile(ctx.conn(), schedule.project, named).await?;
+            let handoff = handoffs::store_handoff(ctx, subject, None, None, &request).await?;
+            if let Some(profile) = named {
+                set_handoff_profile(ctx.conn(), handoff, profile).await?;
+            }
+            Ok(FiringOutcome::Handoff(handoff))
         }
     }
 }

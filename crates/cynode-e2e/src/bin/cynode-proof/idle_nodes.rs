@@ -89,7 +89,8 @@ async fn claim(client: &NodeClient) {
     loop {
         pause.tick().await;
         let claim_id: Uuid = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
-        let body = ClaimAssignments { claim_id, max_jobs: 1, wait_ms: CLAIM_WAIT_MS };
+        let (wait_ms, applies_profiles) = (CLAIM_WAIT_MS, true);
+        let body = ClaimAssignments { claim_id, max_jobs: 1, wait_ms, applies_profiles };
         match client.claim_jobs(&body).await {
             Ok(claimed) => assert!(claimed.jobs.is_empty(), "there was nothing to do"),
             Err(error) => println!("a claim failed: {error}"),

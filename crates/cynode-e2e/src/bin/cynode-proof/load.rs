@@ -89,13 +89,13 @@ pub(crate) async fn run(command: LoadCommand) -> anyhow::Result<()> {
 }
 
 /// One keep-alive connection.
-struct Connected {
+pub(crate) struct Connected {
     sender: SendRequest<Full<Bytes>>,
     token: String,
 }
 
 impl Connected {
-    async fn open(address: SocketAddr, token: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn open(address: SocketAddr, token: &str) -> anyhow::Result<Self> {
         ensure!(address.ip().is_loopback(), "load goes to loopback only");
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -106,7 +106,7 @@ impl Connected {
         Ok(Self { sender, token: token.to_owned() })
     }
 
-    async fn send(
+    pub(crate) async fn send(
         &mut self,
         method: Method,
         path: &str,

@@ -16,6 +16,7 @@ mod gateway;
 mod idle_nodes;
 mod load;
 mod manager;
+mod memory;
 mod models;
 mod nodes;
 mod notify;
@@ -23,6 +24,7 @@ mod pace;
 mod packages;
 mod parallel;
 mod process;
+mod profiles;
 mod real;
 mod sandbox;
 mod steps;
@@ -63,6 +65,9 @@ enum Command {
     FalseClaims(false_claims::FalseClaims),
     /// The real project manager, from a plain sentence to a delivered change.
     Manager(manager::Manager),
+    /// Load on the search of memory, and what it must never show.
+    #[command(subcommand)]
+    Memory(memory::MemoryCommand),
     /// Every path of the review loop.
     Review(manager::Review),
     /// Real nodes, and what becomes of their jobs.
@@ -74,6 +79,9 @@ enum Command {
     Packages(packages::PackagesCommand),
     /// A plan whose units can be done side by side, done so and one at a time.
     Parallel(parallel::Parallel),
+    /// What a profile permits, as the crates of the product decide it.
+    #[command(subcommand)]
+    Profiles(profiles::ProfilesCommand),
     /// A real coding agent with a real model, and whether what it delivers holds.
     Real(real::Real),
     /// Sandboxes: what gets out of them, and how fast they start.
@@ -140,10 +148,12 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Review(review) => Box::pin(manager::review(review)).await,
             Command::FalseClaims(claims) => Box::pin(false_claims::run(claims)).await,
             Command::Manager(manager) => Box::pin(manager::run(manager)).await,
+            Command::Memory(command) => Box::pin(memory::run(command)).await?,
             Command::Nodes(nodes) => nodes::run(nodes).await,
             Command::Notify(notify) => Box::pin(notify::run(notify)).await,
             Command::Packages(command) => Box::pin(packages::run(command)).await?,
             Command::Parallel(parallel) => Box::pin(parallel::run(parallel)).await,
+            Command::Profiles(command) => profiles::run(&command)?,
             Command::Real(real) => Box::pin(real::run(real)).await,
             Command::Sandbox(command) => sandbox::run(command).await?,
             Command::Steps(steps) => steps::run(steps).await,

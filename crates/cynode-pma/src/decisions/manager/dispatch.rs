@@ -224,6 +224,8 @@ impl DispatchContext<'_> {
                 .has_result_of_kind(unit, UnitKind::Design)
                 .then(|| design_path(self.task)),
             revision_feedback: self.build_feedback(unit, brief),
+            // The orchestrator adds what is known, the skills and the words of people when a node takes the job.
+            ..StructuredContext::default()
         }
     }
 

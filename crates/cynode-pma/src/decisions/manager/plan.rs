@@ -101,9 +101,14 @@ pub(super) async fn plan_task(
     request: PlanningRequest<'_>,
 ) -> Result<HandoffAnswer, DecisionError> {
     let task = super::handoff_task(desk)?;
-    let profile = ["agents.project_manager.profile", "memory.profile"]
+    let context = &desk.handoff.context;
+    let preferred = ["agents.project_manager.profile", "memory.profile"]
         .into_iter()
-        .find_map(|key| find_preference(&desk.handoff.context.preferences, key)?.as_str())
+        .find_map(|key| find_preference(&context.preferences, key)?.as_str());
+    let profile = context
+        .profile
+        .as_deref()
+        .or(preferred)
         .map(|name| fence::sanitize_line(name, MAX_PROFILE_CHARS))
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "default".to_owned());

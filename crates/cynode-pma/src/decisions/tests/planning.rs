@@ -349,6 +349,33 @@ fn looks_at(paths: &[&str]) -> (DecisionKind, Value) {
 }
 
 #[tokio::test]
+async fn the_trace_names_the_profile_that_the_handoff_works_under() {
+    let mut handoff = handoff("Sort the tasks", planning());
+    prefer(&mut handoff, "memory.profile", json!("careful"));
+    handoff.context.profile = Some("builder".into());
+    let (script, tools) = (Script::of(&[class("quick_fix"), plan(&[unit("Mend it")])]), offered());
+    planned(run(&handoff, &script, &tools).await);
+    let trace = tools.trace();
+    assert!(!trace.is_empty());
+    for event in trace {
+        let of = (event.trace_id.as_str(), event.profile.as_str());
+        assert_eq!(of, (TRACE, "builder"), "S001-22: each event has trace, step and profile");
+    }
+}
+
+#[tokio::test]
+async fn memory_is_not_searched_unasked_while_planning() {
+    let handoff = handoff("Search the memory of the project for records", planning());
+    let tools = offered()
+        .offering("memory.search", "Search the memory of the project for records.", &[], true)
+        .answering("memory.search", Ok(json!({ "items": [] })));
+    let script = Script::of(&[class("quick_fix"), plan(&[unit("Mend it")])]);
+    planned(run(&handoff, &script, &tools).await);
+    let called = tools.names();
+    assert!(!called.iter().any(|tool| tool.starts_with("memory.")), "{called:?}");
+}
+
+#[tokio::test]
 async fn planning_observes_reasons_and_acts_in_every_step_and_records_what_it_called() {
     let mut handoff = handoff("Sort the tasks", planning());
     prefer(&mut handoff, "agents.project_manager.profile", json!("careful"));

@@ -7,7 +7,7 @@ use cynode_core::{
     budget::{Amount, Budget},
     evidence::EvidenceCheck,
     ids::{ProjectId, TaskId},
-    names::{Prose, TaskName},
+    names::{ProfileName, Prose, TaskName},
     tasks::Criterion,
 };
 use cynode_wire::tasks::{CreateTask, EstimateBasis, TaskEstimate, TaskView};
@@ -45,6 +45,9 @@ pub(crate) struct TaskRequestArgs {
     /// Name in the project; derived from the description by default.
     #[arg(long)]
     name: Option<String>,
+    /// Profile that its agents work under; defaults to that of the preferences, then to `default`.
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
 }
 
 #[derive(Args)]
@@ -72,6 +75,7 @@ pub(crate) struct TaskDraft {
     description: Prose,
     acceptance_criteria: Vec<Criterion>,
     budget: Budget,
+    profile: Option<ProfileName>,
 }
 
 impl TaskDraft {
@@ -93,6 +97,7 @@ impl TaskDraft {
                 .map(|line| parse_check(line))
                 .collect::<Result<_>>()?,
             budget,
+            profile: None,
         })
     }
 
@@ -102,7 +107,7 @@ impl TaskDraft {
         project_id: ProjectId,
         depends_on: Vec<TaskId>,
     ) -> CreateTask {
-        let Self { name, description, acceptance_criteria, budget } = self;
+        let Self { name, description, acceptance_criteria, budget, profile } = self;
         let approve_plan = None;
         CreateTask {
             project_id,
@@ -112,6 +117,7 @@ impl TaskDraft {
             budget,
             depends_on,
             approve_plan,
+            profile,
         }
     }
 }
@@ -120,6 +126,7 @@ impl TaskRequestArgs {
     /// Reads the arguments, and validates them before anything is sent.
     pub(crate) fn to_task_draft(&self) -> Result<TaskDraft> {
         let name = self.name.as_deref().map(str::parse::<TaskName>).transpose();
+        let profile = self.profile.as_deref().map(str::parse::<ProfileName>).transpose();
         let statements = self.criterion.iter().map(|text| {
             let text = parse_prose("a criterion", text)?;
             Ok(Criterion { text, check: None })
@@ -135,6 +142,7 @@ impl TaskRequestArgs {
                 max_tokens: max_tokens
                     .map_err(|error| CliError::invalid_input(error.to_string()))?,
             },
+            profile: profile.map_err(|error| CliError::invalid_input(error.to_string()))?,
         })
     }
 
@@ -308,6 +316,7 @@ mod tests {
             budget: Some(parse_amount("0.5").unwrap()),
             max_tokens: None,
             name: None,
+            profile: Some("offline".to_owned()),
         }
     }
 
@@ -331,6 +340,7 @@ mod tests {
             ]
         );
         assert_eq!(body.budget.max_cost_micros.map(u64::from), Some(500_000));
+        assert_eq!(body.profile.as_ref().map(ProfileName::as_str), Some("offline"));
     }
 
     #[test]

@@ -140,6 +140,7 @@ fn render_task(
                 timeline.map(|it| draw::format_money(it.cost_micros, currency)).unwrap_or_default(),
             ),
             ("after", after.join("\n")),
+            ("was given", timeline.map(|it| draw::describe_given(&it.given)).unwrap_or_default()),
             ("delivered", delivered.map(render_delivery).unwrap_or_default()),
             (
                 "came of it",

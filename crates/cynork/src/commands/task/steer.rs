@@ -371,6 +371,7 @@ pub(crate) fn build_retry_task(task: &TaskView, otherwise: Option<&str>) -> Resu
         },
         depends_on: task.depends_on.clone(),
         approve_plan: None,
+        profile: task.profile.clone(),
     })
 }
 

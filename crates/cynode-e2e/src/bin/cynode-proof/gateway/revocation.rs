@@ -174,7 +174,7 @@ impl RevocationBench {
     async fn issue(&self) -> anyhow::Result<Issued> {
         let body = json!({
             "role": self.options.role, "project_id": self.options.project, "task_id": self.options.task,
-            "network": true, "expires_in_seconds": 3600,
+            "profile": "networked", "network": true, "expires_in_seconds": 3600,
         });
         let (_, issued) = self.admin(Method::POST, "/v1/agent-tokens", Some(body)).await?;
         let text =

@@ -123,6 +123,9 @@ impl Stage {
             copied(&tape, &tapes(&world).join(CASSETTE));
         }
         set_up(&world, &sample, source).await;
+        // The model is asked the same in every run: what one leaves is not told to the next.
+        let auto = json!({ "value": false, "expected_version": 0 });
+        world.put("/v1/settings/memory.auto", &auto).await;
         world.bring(&world.project, bundle(&manager.sample.join("repository"))).await;
         let machine = Machine::new(NodeSetup {
             program: manager.node.clone(),

@@ -357,6 +357,8 @@ mod tests {
             at_ms: 0,
             event: "setup".to_owned(),
             data: json!({ "step": "npm ci", "number": 1, "of": 2, "succeeded": succeeded, "milliseconds": 1250 }),
+            profile: None,
+            trace_id: String::new(),
         }
     }
 

@@ -1,0 +1,50 @@
+//! Background work of memory: reads the ingests that are due, and records what ended tasks leave. Any number of processes may run it, and
+//! each may die at any moment: nothing happens before a commit.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::task_memories::record_task_memories;
+use crate::{
+    App, Error,
+    memory::ingest::{end_abandoned_uploads, run_due_ingests},
+    platform::{error::log_background_error, operation},
+};
+
+/// Interval at which due ingests and ended tasks are looked for.
+const MEMORY_POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time after which an upload that was not completed is given up.
+const UPLOAD_TTL: time::Duration = time::Duration::days(1);
+
+/// Runs ingests and records of tasks until shutdown. A failure is logged and retried in the next round.
+#[operation]
+pub async fn run_memory_worker(app: App, stop: CancellationToken) {
+    let mut turn = tokio::time::interval(MEMORY_POLL_INTERVAL);
+    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = turn.tick() => {}
+        }
+        tokio::select! {
+            // What a worker leaves in the middle is due again after its lease.
+            () = stop.cancelled() => return,
+            () = run_memory_round(&app) => {}
+        }
+    }
+}
+
+async fn run_memory_round(app: &App) {
+    let before = app.environment().now() - UPLOAD_TTL;
+    log_failure("memory.ingest_poll_failed", run_due_ingests(app).await);
+    log_failure("memory.upload_end_failed", end_abandoned_uploads(app, before).await);
+    log_failure("memory.task_record_failed", record_task_memories(app).await);
+}
+
+fn log_failure(event: &'static str, outcome: Result<usize, Error>) {
+    if let Err(error) = outcome {
+        log_background_error(event, &error, "memory could not be written; it is retried");
+    }
+}

@@ -1,0 +1,4 @@
+//! Memory: records, search and ingests.
+
+pub mod ingests;
+pub mod records;
