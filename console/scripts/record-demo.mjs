@@ -133,8 +133,19 @@ const READS = [
   "/v1/notification-channels/{channel}",
   "/v1/notifications",
   "/v1/notifications?all=true",
+  "/v1/skills",
   "/v1/skills?project={project}",
   "/v1/skills/{skill}",
+  "/v1/skills/{skill}/versions",
+  "/v1/skills/{skill}/versions/{version}",
+  "/v1/profiles?project_id={project}",
+  "/v1/profiles/{name}",
+  "/v1/profiles/{name}?project_id={project}",
+  "/v1/profiles/{name}/versions",
+  "/v1/profiles/{name}/versions?project_id={project}",
+  "/v1/projects/{project}/memories?profile=default&state={state}",
+  "/v1/memories/{memory}",
+  "/v1/projects/{project}/memory-ingests?profile=default",
   "/v1/schedules",
   "/v1/schedules/{schedule}",
 ];
@@ -153,6 +164,7 @@ const ID_KINDS = {
   grp: "group",
   hof: "handoff",
   job: "job",
+  mem: "memory",
   nod: "node",
   prj: "project",
   pul: "pull_request",
@@ -184,6 +196,9 @@ const FOLLOW = {
   "/v1/handoffs/{handoff}": (body, { handoff }) => body.decisions?.map(({ step }) => ({ handoff, step })),
   "/v1/projects/{project}/environments": (body, { project }) =>
     body.items?.map(({ version }) => ({ project, version })),
+  "/v1/skills/{skill}/versions": (body, { skill }) => body.items?.map(({ version }) => ({ skill, version })),
+  "/v1/profiles": (body, { project }) =>
+    body.items?.map((profile) => (profile.project_id ? { name: profile.name, project } : { name: profile.name })),
   "/v1/rules": (body) => body.items?.flatMap(({ name: rule, mode, text }) => [{ name: rule }, { rule, mode, text }]),
   "/v1/settings": (body) => body.items?.map(({ key }) => ({ key })),
   "/v1/audit": (body) =>
@@ -263,6 +278,7 @@ function addValues(set) {
   values.set(names, known);
 }
 for (const by of ["model", "project", "task", "user", "role", "provider", "day"]) addValues({ by });
+for (const state of ["accepted", "proposed", "rejected"]) addValues({ state });
 for (const role of ["project_manager", "project_analyst", "developer", "reviewer"]) addValues({ role });
 addValues({ from: new Date(Math.floor(Date.now() / DAY_MS) * DAY_MS - 89 * DAY_MS).toISOString() });
 

@@ -108,10 +108,15 @@ export const PROJECT_TABS = [
   "secrets",
   "packages",
   "members",
+  "memory",
+  "profiles",
   "handoffs",
   "settings",
 ] as const;
 export type ProjectTab = (typeof PROJECT_TABS)[number];
+
+/** Which records of memory are listed. */
+export const RECORD_STATES = ["accepted", "proposed", "rejected"] as const;
 
 export const PULL_STATES = ["opening", "open", "merged", "closed", "failed"] as const;
 
@@ -125,6 +130,15 @@ export interface ProjectSearch {
   version?: number | undefined;
   handoff?: string | undefined;
   refused?: boolean | undefined;
+  /** The profile that is open: its name, with `@project` after it when it is the project's own. */
+  profile?: string | undefined;
+  /** The profile whose memory is shown; `default` without it. */
+  scope?: string | undefined;
+  /** The record of memory that is open. */
+  memory?: string | undefined;
+  records?: (typeof RECORD_STATES)[number] | undefined;
+  /** What is searched for in memory. */
+  q?: string | undefined;
 }
 
 const project = createRoute({
@@ -138,6 +152,11 @@ const project = createRoute({
     version: typeof search.version === "number" ? search.version : undefined,
     handoff: text(search.handoff),
     refused: search.refused === true ? true : undefined,
+    profile: text(search.profile),
+    scope: text(search.scope),
+    memory: text(search.memory),
+    records: RECORD_STATES.find((state) => state === search.records),
+    q: text(search.q),
   }),
   component: lazyRouteComponent(() => import("./pages/project"), "ProjectPage"),
 });

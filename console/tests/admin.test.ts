@@ -63,6 +63,7 @@ describe("the registries", () => {
     expect([...texts].sort()).toEqual([
       "a text",
       'an ISO 4217 code of three capital letters, such as "USD" or "EUR"',
+      "an address with http or https, without a password and without a fragment",
       "the id of a model",
       "written `Name <address>`",
     ]);
@@ -368,7 +369,7 @@ describe("people and keys", () => {
       read_only: true,
       projects: ["prj_1"],
     });
-    expect(new Set(API_SCOPES.map((scope) => scope.value)).size).toBe(14);
+    expect(new Set(API_SCOPES.map((scope) => scope.value)).size).toBe(15);
   });
 });
 

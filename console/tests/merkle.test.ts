@@ -1,6 +1,7 @@
 import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import {
+  type AuditAgent,
   type AuditEntry,
   type CallProof,
   type Checkpoint,
@@ -261,6 +262,18 @@ describe("a proof of a call", () => {
   it("hashes exactly the bytes that the server hashes", async () => {
     expect(Buffer.from(encodeEntry(entry)).toString("hex")).toBe(entryBytes.toString("hex"));
     expect(toHex(await hashRecord(proof.record))).toBe(recordHash.toString("hex"));
+  });
+
+  it("hashes the profile of an agent behind its identifiers, in a version of its own", () => {
+    const under = { ...entry, agent: { ...(entry.agent as AuditAgent), profile: "builder" } };
+    const before = entryBytes.indexOf(text("tools/call"));
+    const expected = Buffer.concat([
+      Buffer.of(2),
+      entryBytes.subarray(1, before),
+      text("builder"),
+      entryBytes.subarray(before),
+    ]);
+    expect(Buffer.from(encodeEntry(under)).toString("hex")).toBe(expected.toString("hex"));
   });
 
   it("holds when nothing was changed", async () => {

@@ -285,6 +285,25 @@ export const skillsQuery = (project: string) =>
     enabled: project !== "",
   });
 
+/** The skills of the installation, and one's own. */
+export const commonSkillsQuery = queryOptions({
+  queryKey: ["skills", "list", "common"],
+  queryFn: ({ signal }) => unwrap(api.GET("/v1/skills", { signal })),
+});
+
+export const skillVersionsQuery = (skill: string) =>
+  queryOptions({
+    queryKey: ["skills", "versions", skill],
+    queryFn: ({ signal }) => unwrap(api.GET("/v1/skills/{skill}/versions", { signal, params: { path: { skill } } })),
+  });
+
+export const skillVersionQuery = (skill: string, version: number) =>
+  queryOptions({
+    queryKey: ["skills", "version", skill, version],
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/v1/skills/{skill}/versions/{version}", { signal, params: { path: { skill, version } } })),
+  });
+
 export const skillQuery = (skill: string) =>
   queryOptions({
     queryKey: ["skills", "one", skill],

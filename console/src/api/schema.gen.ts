@@ -1105,6 +1105,93 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/memories/{memory}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns one record of memory. */
+        get: operations["get_memory"];
+        put?: never;
+        post?: never;
+        /** Deletes a record of memory, with the versions of it that were corrected before. */
+        delete: operations["delete_memory"];
+        options?: never;
+        head?: never;
+        /** Corrects a record of memory, pins it, or both. A correction is a new record that supersedes the old one, which is no longer found. */
+        patch: operations["update_memory"];
+        trace?: never;
+    };
+    "/v1/memories/{memory}/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Accepts a record of memory that an agent proposed, or that was rejected: searches find it. */
+        post: operations["accept_memory"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/memories/{memory}/reject": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Rejects a record of memory: no search finds it, and its text is not proposed again. */
+        post: operations["reject_memory"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/memory-ingests/{ingest}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns one ingest with its progress. */
+        get: operations["get_ingest"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/memory-ingests/{ingest}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Stops an ingest. What was read until then stays. */
+        post: operations["cancel_ingest"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/model-choices": {
         parameters: {
             query?: never;
@@ -1446,6 +1533,77 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/profiles": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the profiles that agents of a project, or of the installation, may work under: those that come with the product first. */
+        get: operations["list_profiles"];
+        put?: never;
+        /** Creates a profile. What it does not name is not there for the agents under it. */
+        post: operations["create_profile"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/profiles/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the profile of that name that holds in a project: one of the product, of the project or of the installation. */
+        get: operations["get_profile"];
+        /** Replaces a profile, unless another writer changed it in between. Agents under it have the new version at once. */
+        put: operations["update_profile"];
+        post?: never;
+        /** Deletes a profile. Agents under it are refused everything from then on. */
+        delete: operations["delete_profile"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/profiles/{name}/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Returns what a profile permits, by the functions that the gateway, the egress and nodes ask. Nothing is called and nothing is recorded. */
+        post: operations["check_profile"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/profiles/{name}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the versions of a profile of exactly that project, or of the installation, newest first. */
+        get: operations["list_profile_versions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/projects": {
         parameters: {
             query?: never;
@@ -1727,6 +1885,96 @@ export interface paths {
         post?: never;
         /** Removes a user from a project. */
         delete: operations["remove_member"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/memories": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists records of memory, newest first. */
+        get: operations["list_memories"];
+        put?: never;
+        /** Records something in the memory of a project. What a person writes is found at once; secrets are removed before it is stored. */
+        post: operations["create_memory"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/memories/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Exports all records of a profile, corrected ones too, one JSON object per line. */
+        get: operations["export_memories"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/memories/forget": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Deletes the records of a profile that meet all conditions: a source, an age, or all of them. One request deletes at most 5000 records. */
+        post: operations["forget_memories"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/memories/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Searches the memory of a project under a profile. Scores are from 0 to 1, higher is better; hits with equal scores are ordered by id. */
+        post: operations["search_memories"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/memory-ingests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the ingests of a project under a profile, newest first. */
+        get: operations["list_ingests"];
+        put?: never;
+        /**
+         * Begins an ingest of files, of the project's repository at a commit, or of a page; or adds files to one.
+         *     A worker reads it in the background. Files that are as they were are not read again, and records of files that are gone are removed.
+         */
+        post: operations["create_ingest"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2433,11 +2681,31 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Lists the skills of a project by name, without their instructions. */
+        /** Lists the skills of a project by name, or those of the installation and then your own, without their instructions. */
         get: operations["list_skills"];
         put?: never;
-        /** Creates a skill: instructions for the agents of a project. A skill that looks malicious is refused. */
+        /**
+         * Creates a skill: instructions for agents. A skill of the installation needs an admin, one of a project an operator, and everybody has
+         *     their own. A skill that looks malicious is refused.
+         */
         post: operations["create_skill"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/skills/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Creates a skill from a folder in the open format, or replaces the one of that name. It is checked as one that is written. */
+        post: operations["import_skill"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2458,6 +2726,57 @@ export interface paths {
         post?: never;
         /** Deletes a skill. */
         delete: operations["delete_skill"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/skills/{skill}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a skill as a folder in the open format: its `SKILL.md` and its files. */
+        get: operations["export_skill"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/skills/{skill}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the versions of a skill that are kept, the newest first. */
+        get: operations["list_skill_versions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/skills/{skill}/versions/{version}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns what a version of a skill says. */
+        get: operations["get_skill_version"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -3230,7 +3549,7 @@ export interface components {
          * @description A group of operations that an API key can be held to. Each is a tag of the OpenAPI document.
          * @enum {string}
          */
-        ApiScope: "accounts" | "delivery" | "events" | "manager" | "models" | "nodes" | "notifications" | "operation" | "projects" | "schedules" | "settings" | "skills" | "tasks" | "tools";
+        ApiScope: "accounts" | "delivery" | "events" | "manager" | "memory" | "models" | "nodes" | "notifications" | "operation" | "projects" | "schedules" | "settings" | "skills" | "tasks" | "tools";
         /** @description Where a preference that was applied comes from. */
         AppliedPreference: {
             /** @description `task`, `project`, `user`, `group` or `system`. */
@@ -3590,6 +3909,8 @@ export interface components {
             phase: string;
             /** @description Names the policy. */
             policy_hash: string;
+            /** @description The profile that it worked under. */
+            profile?: string | null;
             /** @description The project. */
             project_id?: string | null;
             /** @description Why. */
@@ -4213,6 +4534,11 @@ export interface components {
             /** @description Whether it counts only if it held before the change: a project's own tests may be broken for reasons that no change can help. */
             unless_before?: boolean;
         };
+        /** @description Asks what a profile permits. */
+        CheckProfile: {
+            /** @description The questions, 1 to 200. */
+            questions: components["schemas"]["ProfileQuestion"][];
+        };
         /** @description What a check came to. */
         CheckResult: {
             /** @description The check. */
@@ -4385,6 +4711,71 @@ export interface components {
             /** @description Its name. */
             name: string;
         };
+        /** @description Begins an ingest, or adds files to one of files. */
+        CreateIngest: {
+            /** @description Commit of `repository`: 40 or 64 hexadecimal digits, or a branch; the default branch when it is left out. */
+            commit?: string | null;
+            /** @description Files of `files`: at most 200 at once, each with at most 262144 bytes. A path that is sent again replaces the file. */
+            files?: components["schemas"]["IngestFile"][] | null;
+            /** @description Ingest of `files` that these files belong to; a new one when it is left out. */
+            ingest_id?: string | null;
+            /** @description What is read. */
+            kind: components["schemas"]["IngestKind"];
+            /** @description Whether more files of `files` follow. Nothing is read before the last ones are sent. */
+            more?: boolean | null;
+            /** @description Name of the source of `files`, such as `docs`. What it ingested before is replaced: a file that is not sent again is removed. */
+            name?: string | null;
+            /**
+             * @description Profile of the records; `default` when it is left out.
+             * @example default
+             */
+            profile?: string | null;
+            /**
+             * Format: int32
+             * @description Files of `files` that the client passed over: binary, empty or too large ones.
+             */
+            skipped?: number | null;
+            /** @description Address of `page`. */
+            url?: string | null;
+        };
+        /** @description Records something. */
+        CreateMemory: {
+            /**
+             * @description The text, at most 16384 bytes.
+             * @example Wait twice as long before each retry, at most a minute.
+             */
+            content: string;
+            /** @description What it is. */
+            kind: components["schemas"]["MemoryKind"];
+            /** @description The path of the file that it is about. */
+            path?: string | null;
+            /**
+             * @description Profile of the record; `default` when it is left out.
+             * @example default
+             */
+            profile?: string | null;
+            /** @description Where it comes from; `note` when it is left out. */
+            source?: string | null;
+            /**
+             * @description What it is about, on one line of at most 300 characters.
+             * @example Retries
+             */
+            title: string;
+            /** @description The URL that it was read from. */
+            url?: string | null;
+        };
+        /** @description Creates a profile. */
+        CreateProfile: {
+            /**
+             * @description Name of the profile, which never changes: small letters, digits and single dashes, at most 63.
+             * @example docs-writer
+             */
+            name: string;
+            /** @description Project whose agents may work under it; the agents of all projects when it is left out. */
+            project_id?: string | null;
+            /** @description What it permits. What it does not name is not there. */
+            spec: components["schemas"]["ProfileSpec"];
+        };
         /** @description Makes a project. The caller becomes its first admin. */
         CreateProject: {
             /** @description What it is about. */
@@ -4410,6 +4801,11 @@ export interface components {
              */
             name: string;
             /**
+             * @description The profile that its work is done under; absent: that of the preferences, else `default`.
+             * @example research
+             */
+            profile?: string | null;
+            /**
              * @description Where its work lives.
              * @example prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708
              */
@@ -4432,20 +4828,28 @@ export interface components {
         };
         /** @description Writes a new skill. */
         CreateSkill: {
+            /** @description The tools that its author says it needs. They permit nothing. */
+            allowed_tools?: string[];
             /** @description The instructions, at most 64 KiB. */
             body: string;
-            /** @description When it is of use. */
+            /** @description When it is of use. Skills are chosen by it. */
             description: string;
+            /** @description Its files beside `SKILL.md`: at most 32, each at most 64 KiB, together at most 256 KiB. */
+            files?: components["schemas"]["SkillFile"][];
+            /** @description Under which licence it was published. */
+            license?: string | null;
             /**
-             * @description What it is called; unique in the project, and never changed.
+             * @description What it is called; unique in its scope, and never changed.
              * @example run-the-tests
              */
             name: string;
             /**
-             * @description The project whose agents may be given it.
+             * @description The project whose agents may be given it; only for the scope `project`.
              * @example prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708
              */
-            project_id: string;
+            project_id?: string | null;
+            /** @description Whose it is: the installation's, a project's or your own. A project's when it is left out. */
+            scope?: components["schemas"]["SkillScope"];
         };
         /** @description Asks for a piece of work. */
         CreateTask: {
@@ -4467,6 +4871,12 @@ export interface components {
              * @example fix-login
              */
             name?: string | null;
+            /**
+             * @description The profile that its agents work under; absent: that of the preferences, else `default`. A task of an agent is done under the
+             *     profile that the agent's own work names.
+             * @example offline
+             */
+            profile?: string | null;
             /**
              * @description Where it lives.
              * @example prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708
@@ -5261,6 +5671,85 @@ export interface components {
             /** @description The task. */
             task_id: string;
         };
+        /** @description Forgets records that meet all of the conditions. At least one is given. */
+        ForgetMemories: {
+            /** @description All records of the profile, without another condition. */
+            all?: boolean | null;
+            /**
+             * Format: int32
+             * @description Written more than so many days ago. Pinned ones stay.
+             */
+            older_than_days?: number | null;
+            /**
+             * @description Profile whose records are forgotten; `default` when it is left out.
+             * @example default
+             */
+            profile?: string | null;
+            /** @description Of this source. */
+            source?: string | null;
+        };
+        /** @description What was forgotten. */
+        ForgottenView: {
+            /**
+             * Format: int64
+             * @description How many records.
+             */
+            forgotten: number;
+            /** @description Whether there are more: ask again. */
+            more: boolean;
+        };
+        /** @description What was given under one claim of a handoff or a job. */
+        GivenContext: {
+            /** @description Why memory could not be searched; the work went on without it. */
+            failure?: string | null;
+            /**
+             * Format: int64
+             * @description The claim.
+             */
+            fencing_token: number;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            given_at: string;
+            /** @description The handoff it was given to. */
+            handoff_id?: string | null;
+            /** @description The job it was given to. */
+            job_id?: string | null;
+            /** @description The records of memory, the best first. */
+            memories: components["schemas"]["GivenMemory"][];
+            /** @description The profile under which memory was searched. */
+            profile: string;
+            /**
+             * Format: int32
+             * @description The version of the profile; 0 when it was not there any more.
+             */
+            profile_version: number;
+            /** @description The skills, the best first. */
+            skills: components["schemas"]["GivenSkill"][];
+        };
+        /** @description A record of memory that was given. */
+        GivenMemory: {
+            /** @description The record. It may be forgotten since. */
+            memory_id: string;
+            /**
+             * Format: double
+             * @description How well it fitted the work, from 0 to 1; higher is better.
+             */
+            score: number;
+        };
+        /** @description A skill that was given. */
+        GivenSkill: {
+            /** @description Its name. */
+            name: string;
+            /** @description The skill. */
+            skill_id: string;
+            /**
+             * Format: int64
+             * @description The version that was given.
+             */
+            version: number;
+        };
         /** @description A group of the provider and the group that it is here. */
         GroupMappingView: {
             /** @description The name of the group in the claim. */
@@ -5461,6 +5950,8 @@ export interface components {
             expired_leases?: number;
             /** @description Why it failed. */
             failure?: string | null;
+            /** @description What it was given beside its question, claim by claim: records of memory and skills; only where one handoff is looked at. */
+            given?: components["schemas"]["GivenContext"][];
             /** @description Its id. */
             handoff_id: string;
             /** @description About which job. */
@@ -5582,6 +6073,26 @@ export interface components {
             /** @description The image, with its tag or digest. */
             image: string;
         };
+        /** @description Writes a skill from a folder in the open format. */
+        ImportSkill: {
+            /**
+             * Format: int32
+             * @description The version that you read of the skill that is replaced; a new skill is written when it is left out.
+             */
+            expected_version?: number | null;
+            /**
+             * @description The files of the folder, of which one is `SKILL.md`. Its front matter has `name` and `description`, and may have `license`,
+             *     `allowed-tools`, `compatibility` and `metadata`.
+             */
+            files: components["schemas"]["SkillFile"][];
+            /**
+             * @description The project whose agents may be given it; only for the scope `project`.
+             * @example prj_0192d5c8b6f07cc1a1a3c2b4d5e6f708
+             */
+            project_id?: string | null;
+            /** @description Whose it is: the installation's, a project's or your own. A project's when it is left out. */
+            scope?: components["schemas"]["SkillScope"];
+        };
         /**
          * @description What a person may do about an item.
          * @enum {string}
@@ -5693,6 +6204,96 @@ export interface components {
             /** @description At most 200 items. Those come first because of which most stands still, then those that have waited longest. */
             items: components["schemas"]["InboxItem"][];
         };
+        /** @description A file that the client sends. */
+        IngestFile: {
+            /**
+             * @description Path below the root of the source.
+             * @example guides/install.md
+             */
+            path: string;
+            /** @description Text of the file. */
+            text: string;
+        };
+        /**
+         * @description What an ingest reads.
+         * @enum {string}
+         */
+        IngestKind: "files" | "repository" | "page";
+        /** @description How far an ingest is. */
+        IngestProgress: {
+            /**
+             * Format: int64
+             * @description Files that were found, or sent until now.
+             */
+            files: number;
+            /**
+             * Format: int64
+             * @description Files that were read and stored.
+             */
+            read: number;
+            /**
+             * Format: int64
+             * @description Records that were stored.
+             */
+            records: number;
+            /**
+             * Format: int64
+             * @description Files whose records were removed, because the files are gone.
+             */
+            removed: number;
+            /**
+             * Format: int64
+             * @description Files that were passed over: binary, empty or too large.
+             */
+            skipped: number;
+            /**
+             * Format: int64
+             * @description Files that are as they were at the last ingest of the source.
+             */
+            unchanged: number;
+        };
+        /**
+         * @description The state of an ingest.
+         * @enum {string}
+         */
+        IngestState: "queued" | "running" | "done" | "failed" | "cancelled";
+        /** @description An ingest. */
+        IngestView: {
+            /** @description Commit of the repository. */
+            commit?: string | null;
+            /**
+             * Format: date-time
+             * @description When it was asked for.
+             */
+            created_at: string;
+            /** @description Why it failed, or what keeps it waiting. */
+            error?: string | null;
+            /**
+             * Format: date-time
+             * @description When it ended.
+             */
+            finished_at?: string | null;
+            /** @description Id of the ingest. */
+            ingest_id: string;
+            /** @description What is read. */
+            kind: components["schemas"]["IngestKind"];
+            /** @description Whether files may still be added. */
+            open: boolean;
+            /** @description Profile of the records. */
+            profile: string;
+            /** @description How far it is. */
+            progress: components["schemas"]["IngestProgress"];
+            /** @description Project of the records. */
+            project_id: string;
+            /** @description User who asked for it. */
+            requested_by: string;
+            /** @description Source of the records: `files:NAME`, `repository` or `page:URL`. */
+            source: string;
+            /** @description Where it stands. */
+            state: components["schemas"]["IngestState"];
+            /** @description Trace of the request. */
+            trace_id: string;
+        };
         /** @description Installs a tool server. */
         InstallServer: {
             /**
@@ -5768,9 +6369,9 @@ export interface components {
             job_id?: string | null;
             /** @description The models it opens, by id (tiers such as `cynodeai.fast` too); none when it is left out. */
             models?: string[];
-            /** @description Whether its tools may use the network; no when it is left out. */
-            network?: boolean;
-            /** @description The profile it works under; `default` when it is left out. */
+            /** @description `false` takes the network away that the profile has. `true` is refused if the profile has none. */
+            network?: boolean | null;
+            /** @description The profile it works under; when it is left out, that of the task, else that of the preference `memory.profile`, else `default`. */
             profile?: string | null;
             /** @description The project it works in. */
             project_id: string;
@@ -5876,6 +6477,10 @@ export interface components {
              * @description Its number in the job.
              */
             number: number;
+            /** @description The profile that the job was given; none for a job from before there were profiles. */
+            profile?: string | null;
+            /** @description The trace of the job. */
+            trace_id?: string;
         };
         /** @description What a node gives one job at most. */
         JobLimitsReport: {
@@ -6143,6 +6748,98 @@ export interface components {
             user_id: string;
         };
         /**
+         * @description Access to the memory of a project.
+         * @enum {string}
+         */
+        MemoryAccess: "none" | "read" | "write";
+        /**
+         * @description Who wrote a record.
+         * @enum {string}
+         */
+        MemoryAuthor: "person" | "agent" | "system";
+        /** @description A record that was found. */
+        MemoryHitView: {
+            /** @description The record. */
+            memory: components["schemas"]["MemoryView"];
+            /**
+             * Format: double
+             * @description How well it fits, from 0 to 1; higher is better.
+             */
+            score: number;
+        };
+        /** @description What a search found. */
+        MemoryHitsView: {
+            /** @description The best first; hits with equal scores are ordered by id. */
+            hits: components["schemas"]["MemoryHitView"][];
+        };
+        /**
+         * @description What a record of memory is.
+         * @enum {string}
+         */
+        MemoryKind: "fact" | "decision" | "convention" | "finding" | "document" | "code" | "summary";
+        /**
+         * @description Whether a record is found.
+         * @enum {string}
+         */
+        MemoryState: "proposed" | "accepted" | "rejected";
+        /** @description A record. */
+        MemoryView: {
+            /** @description Who wrote it. */
+            author: components["schemas"]["MemoryAuthor"];
+            /** @description The commit it was read at. */
+            commit?: string | null;
+            /** @description The text, without secrets. */
+            content: string;
+            /**
+             * Format: date-time
+             * @description When it was written.
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            decided_at?: string | null;
+            /** @description Who accepted or rejected it. */
+            decided_by?: string | null;
+            /** @description The ingest that read it. */
+            ingest_id?: string | null;
+            /** @description What it is. */
+            kind: components["schemas"]["MemoryKind"];
+            /** @description Its id. */
+            memory_id: string;
+            /** @description The path of the file it was in. */
+            path?: string | null;
+            /** @description Whether it outlives its age. */
+            pinned: boolean;
+            /** @description The profile it belongs to. Agents under another one do not find it. */
+            profile: string;
+            /** @description The project it belongs to. */
+            project_id: string;
+            /** @description The role of the agent. */
+            role?: string | null;
+            /** @description The SHA-256 of its kind, title, path and text. */
+            sha256: string;
+            /** @description Where it comes from. */
+            source: string;
+            /** @description Whether it is found. */
+            state: components["schemas"]["MemoryState"];
+            /** @description The record that corrects it. It is no longer found. */
+            superseded_by?: string | null;
+            /** @description The record that it corrects. */
+            supersedes?: string | null;
+            /** @description The task it was written in. */
+            task_id?: string | null;
+            /** @description What it is about. */
+            title: string;
+            /** @description Whether a stranger may have written it: it is fenced where agents read it. */
+            untrusted: boolean;
+            /** @description The URL it was read from. */
+            url?: string | null;
+            /** @description The person, or the person for whom the agent works. */
+            user_id?: string | null;
+        };
+        /**
          * @description [`MissedPolicy`] for the document.
          * @enum {string}
          */
@@ -6255,6 +6952,13 @@ export interface components {
             title: string;
             /** @description Whether it calls tools. */
             tools: boolean;
+        };
+        /** @description Requests to the hosts of a domain. */
+        NetworkRule: {
+            /** @description One host (`docs.rs`), all hosts below a domain (`*.example.org`), or every host (`*`). */
+            domain: string;
+            /** @description HTTP methods: `GET`, or `*` for all. */
+            methods: string[];
         };
         /** @description Says something about a pull request. */
         NewComment: {
@@ -6660,6 +7364,8 @@ export interface components {
                 expired_leases?: number;
                 /** @description Why it failed. */
                 failure?: string | null;
+                /** @description What it was given beside its question, claim by claim: records of memory and skills; only where one handoff is looked at. */
+                given?: components["schemas"]["GivenContext"][];
                 /** @description Its id. */
                 handoff_id: string;
                 /** @description About which job. */
@@ -6694,6 +7400,48 @@ export interface components {
             next_cursor?: string | null;
         };
         /** @description One page of a list. */
+        Page_IngestView: {
+            /** @description The items, in the order of the list. */
+            items: {
+                /** @description Commit of the repository. */
+                commit?: string | null;
+                /**
+                 * Format: date-time
+                 * @description When it was asked for.
+                 */
+                created_at: string;
+                /** @description Why it failed, or what keeps it waiting. */
+                error?: string | null;
+                /**
+                 * Format: date-time
+                 * @description When it ended.
+                 */
+                finished_at?: string | null;
+                /** @description Id of the ingest. */
+                ingest_id: string;
+                /** @description What is read. */
+                kind: components["schemas"]["IngestKind"];
+                /** @description Whether files may still be added. */
+                open: boolean;
+                /** @description Profile of the records. */
+                profile: string;
+                /** @description How far it is. */
+                progress: components["schemas"]["IngestProgress"];
+                /** @description Project of the records. */
+                project_id: string;
+                /** @description User who asked for it. */
+                requested_by: string;
+                /** @description Source of the records: `files:NAME`, `repository` or `page:URL`. */
+                source: string;
+                /** @description Where it stands. */
+                state: components["schemas"]["IngestState"];
+                /** @description Trace of the request. */
+                trace_id: string;
+            }[];
+            /** @description Give this as `cursor` to read on; absent on the last page. */
+            next_cursor?: string | null;
+        };
+        /** @description One page of a list. */
         Page_MemberView: {
             /** @description The items, in the order of the list. */
             items: {
@@ -6708,6 +7456,68 @@ export interface components {
                 role: components["schemas"]["Role"];
                 /** @description The user. */
                 user_id: string;
+            }[];
+            /** @description Give this as `cursor` to read on; absent on the last page. */
+            next_cursor?: string | null;
+        };
+        /** @description One page of a list. */
+        Page_MemoryView: {
+            /** @description The items, in the order of the list. */
+            items: {
+                /** @description Who wrote it. */
+                author: components["schemas"]["MemoryAuthor"];
+                /** @description The commit it was read at. */
+                commit?: string | null;
+                /** @description The text, without secrets. */
+                content: string;
+                /**
+                 * Format: date-time
+                 * @description When it was written.
+                 */
+                created_at: string;
+                /**
+                 * Format: date-time
+                 * @description When.
+                 */
+                decided_at?: string | null;
+                /** @description Who accepted or rejected it. */
+                decided_by?: string | null;
+                /** @description The ingest that read it. */
+                ingest_id?: string | null;
+                /** @description What it is. */
+                kind: components["schemas"]["MemoryKind"];
+                /** @description Its id. */
+                memory_id: string;
+                /** @description The path of the file it was in. */
+                path?: string | null;
+                /** @description Whether it outlives its age. */
+                pinned: boolean;
+                /** @description The profile it belongs to. Agents under another one do not find it. */
+                profile: string;
+                /** @description The project it belongs to. */
+                project_id: string;
+                /** @description The role of the agent. */
+                role?: string | null;
+                /** @description The SHA-256 of its kind, title, path and text. */
+                sha256: string;
+                /** @description Where it comes from. */
+                source: string;
+                /** @description Whether it is found. */
+                state: components["schemas"]["MemoryState"];
+                /** @description The record that corrects it. It is no longer found. */
+                superseded_by?: string | null;
+                /** @description The record that it corrects. */
+                supersedes?: string | null;
+                /** @description The task it was written in. */
+                task_id?: string | null;
+                /** @description What it is about. */
+                title: string;
+                /** @description Whether a stranger may have written it: it is fenced where agents read it. */
+                untrusted: boolean;
+                /** @description The URL it was read from. */
+                url?: string | null;
+                /** @description The person, or the person for whom the agent works. */
+                user_id?: string | null;
             }[];
             /** @description Give this as `cursor` to read on; absent on the last page. */
             next_cursor?: string | null;
@@ -6918,6 +7728,8 @@ export interface components {
                  * @description When it is due next; nothing when it is switched off or over.
                  */
                 next_at?: string | null;
+                /** @description The profile that its work is done under, where it names one. */
+                profile?: string | null;
                 /** @description Where its work lives. */
                 project_id: string;
                 /** @description Its id. */
@@ -6973,6 +7785,8 @@ export interface components {
                 id: string;
                 /** @description Its name, unique in the project. */
                 name: string;
+                /** @description The profile that its agents work under, where it names one. */
+                profile?: string | null;
                 /** @description Where it lives. */
                 project_id: string;
                 refinement?: components["schemas"]["TaskRefinement"] | null;
@@ -7003,6 +7817,8 @@ export interface components {
                  * @description When it began.
                  */
                 created_at: string;
+                /** @description The profile that the project manager answers under, where the conversation names one. */
+                profile?: string | null;
                 /** @description Where. */
                 project_id: string;
                 /** @description Its id. */
@@ -7226,6 +8042,13 @@ export interface components {
             detail: string;
             /** @description Names the policy that was asked. */
             policy_hash: string;
+            /** @description The profile that the agent works under. */
+            profile?: string | null;
+            /**
+             * Format: int32
+             * @description Version of that profile; 0 if there is none of that name any more.
+             */
+            profile_version?: number | null;
             /** @description The code of the refusal; `allowed` when there is none. */
             reason: string;
             /** @description The rules that decided. */
@@ -7326,6 +8149,200 @@ export interface components {
             /** @description Its version. */
             version: string;
         };
+        /** @description The answer to one question. */
+        ProfileDecision: {
+            /** @description Whether the profile permits it. Roles, rules and policies may still forbid it. */
+            allowed: boolean;
+            /** @description The question. */
+            question: components["schemas"]["ProfileQuestion"];
+        };
+        /** @description What a profile permits. */
+        ProfileDecisions: {
+            /** @description The decisions, in the order of the questions. */
+            decisions: components["schemas"]["ProfileDecision"][];
+            /** @description The profile. */
+            name: string;
+            /**
+             * Format: int32
+             * @description Its version that decided.
+             */
+            version: number;
+        };
+        /** @description Files of the repository, as globs over its paths: `**` for any number of directories, `*` inside a name. */
+        ProfilePaths: {
+            /**
+             * @description Files that can be read.
+             * @default []
+             */
+            read: string[];
+            /**
+             * @description Files that a result can change.
+             * @default []
+             */
+            write: string[];
+        };
+        /** @description Something that an agent may want to use. */
+        ProfileQuestion: {
+            /** @enum {string} */
+            kind: "tool";
+            /**
+             * @description Its dotted name.
+             * @example web.fetch
+             */
+            name: string;
+        } | {
+            /**
+             * @description The host, without a port.
+             * @example docs.rs
+             */
+            host: string;
+            /** @enum {string} */
+            kind: "request";
+            /**
+             * @description The HTTP method.
+             * @example GET
+             */
+            method: string;
+        } | {
+            /** @enum {string} */
+            kind: "variable";
+            /** @description Its name. */
+            name: string;
+        } | {
+            /** @enum {string} */
+            kind: "read";
+            /** @description Its path. */
+            path: string;
+        } | {
+            /** @enum {string} */
+            kind: "write";
+            /** @description Its path. */
+            path: string;
+        } | {
+            /** @description Its id. */
+            id: string;
+            /** @enum {string} */
+            kind: "model";
+        };
+        /** @description Maximum size of a sandbox. The limits of the node hold where a field is left out. */
+        ProfileSandbox: {
+            /**
+             * Format: int32
+             * @description CPU, in hundredths of a core.
+             * @default null
+             */
+            cpu_percent: number | null;
+            /**
+             * Format: int32
+             * @description Disk for workspace and home together, in MiB.
+             * @default null
+             */
+            disk_mib: number | null;
+            /**
+             * Format: int32
+             * @description Memory, in MiB.
+             * @default null
+             */
+            memory_mib: number | null;
+            /**
+             * Format: int32
+             * @description Number of processes.
+             * @default null
+             */
+            processes: number | null;
+        };
+        /** @description What an agent under a profile may use. */
+        ProfileSpec: {
+            /**
+             * Format: int64
+             * @description Budget of a task that names this profile and no budget, in millionths of the currency unit.
+             * @default null
+             */
+            budget_micros: number | null;
+            /**
+             * @description Purpose of the profile, for people.
+             * @default
+             */
+            description: string;
+            /**
+             * @description Access to the memory of the project.
+             * @default none
+             */
+            memory: components["schemas"]["MemoryAccess"];
+            /**
+             * @description Models: `gpt-5`, `gpt-*` or `*`.
+             * @default []
+             */
+            models: string[];
+            /**
+             * @description Requests that leave the installation. Without a rule there is no network.
+             * @default []
+             */
+            network: components["schemas"]["NetworkRule"][];
+            /**
+             * @description Files of the repository.
+             * @default {
+             *       "read": [],
+             *       "write": []
+             *     }
+             */
+            paths: components["schemas"]["ProfilePaths"];
+            /**
+             * @description Maximum size of a sandbox.
+             * @default {}
+             */
+            sandbox: components["schemas"]["ProfileSandbox"];
+            /**
+             * @description Tools: `db.task.get`, `memory.*` or `*`. Tools of servers that reach beyond the installation are named: `*` does not mean them.
+             * @default []
+             */
+            tools: string[];
+            /**
+             * @description Environment variables and secrets of the project's environment that a job gets: `CI`, `CARGO_*` or `*`.
+             * @default []
+             */
+            variables: string[];
+        };
+        /** @description A version of a profile, as it was written. */
+        ProfileVersionView: {
+            /** @description What it permits. */
+            spec: components["schemas"]["ProfileSpec"];
+            /**
+             * Format: int32
+             * @description Version, counted from 1.
+             */
+            version: number;
+            /**
+             * Format: date-time
+             * @description Time at which it was written.
+             */
+            written_at: string;
+            /** @description User who wrote it. */
+            written_by: string;
+        };
+        /** @description A profile. */
+        ProfileView: {
+            /** @description Name of the profile. */
+            name: string;
+            /** @description Project that it belongs to; none for one of the installation and one that comes with the product. */
+            project_id?: string | null;
+            /** @description Whether it comes with the product. Nobody can change such a profile. */
+            shipped: boolean;
+            /** @description What it permits. */
+            spec: components["schemas"]["ProfileSpec"];
+            /**
+             * Format: date-time
+             * @description Time of this version.
+             */
+            updated_at?: string | null;
+            /** @description User who wrote this version. */
+            updated_by?: string | null;
+            /**
+             * Format: int32
+             * @description Version, counted from 1.
+             */
+            version: number;
+        };
         /** @description What the project manager knows of a project's files. */
         ProjectContext: {
             /**
@@ -7395,6 +8412,26 @@ export interface components {
             slug: string;
             /** @description Its name for people. */
             title: string;
+        };
+        /** @description A record that is given to an agent in its prompt. */
+        PromptMemory: {
+            /** @description What it is. */
+            kind: components["schemas"]["MemoryKind"];
+            /** @description The record. */
+            memory_id: string;
+            /**
+             * Format: double
+             * @description How well it fits, from 0 to 1; higher is better.
+             */
+            score: number;
+            /** @description Where it comes from. */
+            source: string;
+            /** @description Its text, cut to the budget of the prompt. */
+            text: string;
+            /** @description Its title. */
+            title: string;
+            /** @description Whether a stranger may have written it: it is fenced where it is used. */
+            untrusted?: boolean;
         };
         /** @description Reason for a line of a proposal. */
         ProposalReason: {
@@ -7825,6 +8862,11 @@ export interface components {
             skill_id?: string | null;
             /** @description A task. */
             task_id?: string | null;
+            /**
+             * Format: int64
+             * @description The version of the skill that was looked at; the present one when it is left out. The review is refused if somebody wrote in between.
+             */
+            version?: number | null;
         };
         /** @description What a review found. */
         ReviewFeedback: {
@@ -8186,6 +9228,8 @@ export interface components {
              * @description When it is due next; nothing when it is switched off or over.
              */
             next_at?: string | null;
+            /** @description The profile that its work is done under, where it names one. */
+            profile?: string | null;
             /** @description Where its work lives. */
             project_id: string;
             /** @description Its id. */
@@ -8290,6 +9334,28 @@ export interface components {
             /** @description Why. */
             text: string;
         };
+        /** @description Searches the memory of a project under a profile. */
+        SearchMemories: {
+            /** @description Of these kinds only; any when it is left out. */
+            kinds?: components["schemas"]["MemoryKind"][] | null;
+            /**
+             * Format: int32
+             * @description Maximum number of hits: 1 to 50, 10 when it is left out.
+             */
+            limit?: number | null;
+            /** @description Whose path begins so. */
+            path_prefix?: string | null;
+            /**
+             * @description Profile that is searched; `default` when it is left out.
+             * @example default
+             */
+            profile?: string | null;
+            /**
+             * @description What is searched for.
+             * @example how long do we wait between retries?
+             */
+            query: string;
+        };
         /** @description Shows the code of a second factor. */
         SecondFactorCode: {
             /**
@@ -8320,6 +9386,26 @@ export interface components {
             required: boolean;
             /** @description Whether this session was started with it. */
             session_verified: boolean;
+        };
+        /** @description A skill that an agent is given. */
+        SelectedSkill: {
+            /** @description The instructions. */
+            body: string;
+            /** @description When it is of use. */
+            description: string;
+            /** @description Its files beside `SKILL.md`; none for whoever works without a sandbox. */
+            files?: components["schemas"]["SkillFile"][];
+            /** @description What it is called. */
+            name: string;
+            /** @description The skill. */
+            skill_id: string;
+            /** @description Whether an agent wrote this version, and a person has reviewed it since. */
+            untrusted?: boolean;
+            /**
+             * Format: int64
+             * @description Its version.
+             */
+            version: number;
         };
         /** @description A tool that a server offers. */
         ServerToolView: {
@@ -8675,35 +9761,119 @@ export interface components {
             /** @description What to write. */
             value: unknown;
         };
+        /** @description A skill as a folder in the open format. */
+        SkillExport: {
+            /** @description The files, `SKILL.md` first. */
+            files: components["schemas"]["SkillFile"][];
+            /** @description What it is called, and so the folder. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Its version.
+             */
+            version: number;
+        };
+        /** @description A file of a skill. */
+        SkillFile: {
+            /** @description Whether it can be run. */
+            executable?: boolean;
+            /** @description Its path below the folder of the skill, such as `scripts/check.sh`. */
+            path: string;
+            /** @description What it says. */
+            text: string;
+        };
+        /**
+         * @description To whom a skill belongs.
+         * @enum {string}
+         */
+        SkillScope: "installation" | "project" | "person";
         /** @description A skill in a list: all but its instructions. */
         SkillSummary: {
+            /** @description Whether an agent wrote it last, whoever has reviewed it since. */
+            by_agent?: boolean;
             /** @description Who wrote it first. */
             created_by: string;
             /** @description When it is of use. */
             description: string;
             /** @description What it is called. */
             name: string;
-            /** @description The project it belongs to. */
-            project_id: string;
+            /** @description The project it belongs to, if it is a project's. */
+            project_id?: string | null;
+            /** @description Whose it is. */
+            scope?: components["schemas"]["SkillScope"];
             /** @description Its id. */
             skill_id: string;
-            /** @description Whether an agent wrote it last and no person has reviewed it. */
+            /** @description Whether an agent wrote it last and no person has reviewed it: nobody is given it. */
             unreviewed?: boolean;
             /**
              * Format: date-time
              * @description When it was written last.
              */
             updated_at: string;
+            /** @description The person it belongs to, if it is a person's. */
+            user_id?: string | null;
             /**
              * Format: int64
              * @description How often it was written.
              */
             version: number;
         };
-        /** @description A skill with its instructions. */
-        SkillView: components["schemas"]["SkillSummary"] & {
+        /** @description A version of a skill in a list. */
+        SkillVersionSummary: {
+            /** @description Whether an agent wrote it. */
+            by_agent?: boolean;
+            /** @description When it is of use. */
+            description: string;
+            /**
+             * Format: int32
+             * @description How many files it has beside `SKILL.md`.
+             */
+            files: number;
+            /** @description Who reviewed what the agent wrote. */
+            reviewed_by?: string | null;
+            /**
+             * Format: int64
+             * @description Which.
+             */
+            version: number;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            written_at: string;
+            /** @description Who wrote it, or for whom the agent worked. */
+            written_by: string;
+        };
+        /** @description What a version of a skill says. */
+        SkillVersionView: {
+            /** @description The tools that its author says it needs. They permit nothing. */
+            allowed_tools?: string[];
             /** @description The instructions. */
             body: string;
+            /** @description When it is of use. */
+            description: string;
+            /** @description Its files beside `SKILL.md`. */
+            files?: components["schemas"]["SkillFile"][];
+            /** @description Under which licence it was published. */
+            license?: string | null;
+            /** @description What the skill is called. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Which version.
+             */
+            version: number;
+        };
+        /** @description A skill with its instructions. */
+        SkillView: components["schemas"]["SkillSummary"] & {
+            /** @description The tools that its author says it needs. They permit nothing. */
+            allowed_tools?: string[];
+            /** @description The instructions. */
+            body: string;
+            /** @description Its files beside `SKILL.md`. */
+            files?: components["schemas"]["SkillFile"][];
+            /** @description Under which licence it was published. */
+            license?: string | null;
         };
         /** @description Who said what holds. */
         SourceView: {
@@ -8781,6 +9951,12 @@ export interface components {
         /** @description What an agent is told, field by field. */
         StructuredContext: {
             /**
+             * @description What people want every agent in a sandbox to keep in mind. The orchestrator says it when a node takes the job; what a plan says here
+             *     is dropped.
+             * @default null
+             */
+            additional_context: string | null;
+            /**
              * @description How the project is laid out.
              * @default
              */
@@ -8813,6 +9989,12 @@ export interface components {
                 [key: string]: string;
             };
             /**
+             * @description What the project knows about it, the best first. The orchestrator searches for it when a node takes the job; what a plan says here
+             *     is dropped.
+             * @default []
+             */
+            memories: components["schemas"]["PromptMemory"][];
+            /**
              * @description An example to follow.
              * @default null
              */
@@ -8831,6 +10013,12 @@ export interface components {
             requirements: string[];
             /** @default null */
             revision_feedback: components["schemas"]["RevisionFeedback"] | null;
+            /**
+             * @description The skills that the agent is given, the best first. The orchestrator chooses them when a node takes the job; what a plan says here is
+             *     dropped.
+             * @default []
+             */
+            skills: components["schemas"]["SelectedSkill"][];
             /**
              * @description What the architect left.
              * @default null
@@ -8930,6 +10118,8 @@ export interface components {
              * @description What it has cost so far, in millionths of the installation's currency.
              */
             cost_micros: number;
+            /** @description What its agents were given beside their questions, in order: records of memory and skills. */
+            given?: components["schemas"]["GivenContext"][];
             /** @description The jobs, in order. */
             jobs: components["schemas"]["JobEntry"][];
             /** @description The graph as a mermaid flowchart, the present node marked. */
@@ -8997,6 +10187,8 @@ export interface components {
             id: string;
             /** @description Its name, unique in the project. */
             name: string;
+            /** @description The profile that its agents work under, where it names one. */
+            profile?: string | null;
             /** @description Where it lives. */
             project_id: string;
             refinement?: components["schemas"]["TaskRefinement"] | null;
@@ -9163,6 +10355,8 @@ export interface components {
              * @description When it began.
              */
             created_at: string;
+            /** @description The profile that the project manager answers under, where the conversation names one. */
+            profile?: string | null;
             /** @description Where. */
             project_id: string;
             /** @description Its id. */
@@ -9700,6 +10894,10 @@ export interface components {
                  * @description Its number in the job.
                  */
                 number: number;
+                /** @description The profile that the job was given; none for a job from before there were profiles. */
+                profile?: string | null;
+                /** @description The trace of the job. */
+                trace_id?: string;
             }[];
         };
         /** @description A list without pagination. */
@@ -9825,6 +11023,50 @@ export interface components {
                 skewed: boolean;
                 /** @description Its version. */
                 version: string;
+            }[];
+        };
+        /** @description A list without pagination. */
+        UnpagedList_ProfileVersionView: {
+            items: {
+                /** @description What it permits. */
+                spec: components["schemas"]["ProfileSpec"];
+                /**
+                 * Format: int32
+                 * @description Version, counted from 1.
+                 */
+                version: number;
+                /**
+                 * Format: date-time
+                 * @description Time at which it was written.
+                 */
+                written_at: string;
+                /** @description User who wrote it. */
+                written_by: string;
+            }[];
+        };
+        /** @description A list without pagination. */
+        UnpagedList_ProfileView: {
+            items: {
+                /** @description Name of the profile. */
+                name: string;
+                /** @description Project that it belongs to; none for one of the installation and one that comes with the product. */
+                project_id?: string | null;
+                /** @description Whether it comes with the product. Nobody can change such a profile. */
+                shipped: boolean;
+                /** @description What it permits. */
+                spec: components["schemas"]["ProfileSpec"];
+                /**
+                 * Format: date-time
+                 * @description Time of this version.
+                 */
+                updated_at?: string | null;
+                /** @description User who wrote this version. */
+                updated_by?: string | null;
+                /**
+                 * Format: int32
+                 * @description Version, counted from 1.
+                 */
+                version: number;
             }[];
         };
         /** @description A list without pagination. */
@@ -10029,28 +11271,62 @@ export interface components {
         /** @description A list without pagination. */
         UnpagedList_SkillSummary: {
             items: {
+                /** @description Whether an agent wrote it last, whoever has reviewed it since. */
+                by_agent?: boolean;
                 /** @description Who wrote it first. */
                 created_by: string;
                 /** @description When it is of use. */
                 description: string;
                 /** @description What it is called. */
                 name: string;
-                /** @description The project it belongs to. */
-                project_id: string;
+                /** @description The project it belongs to, if it is a project's. */
+                project_id?: string | null;
+                /** @description Whose it is. */
+                scope?: components["schemas"]["SkillScope"];
                 /** @description Its id. */
                 skill_id: string;
-                /** @description Whether an agent wrote it last and no person has reviewed it. */
+                /** @description Whether an agent wrote it last and no person has reviewed it: nobody is given it. */
                 unreviewed?: boolean;
                 /**
                  * Format: date-time
                  * @description When it was written last.
                  */
                 updated_at: string;
+                /** @description The person it belongs to, if it is a person's. */
+                user_id?: string | null;
                 /**
                  * Format: int64
                  * @description How often it was written.
                  */
                 version: number;
+            }[];
+        };
+        /** @description A list without pagination. */
+        UnpagedList_SkillVersionSummary: {
+            items: {
+                /** @description Whether an agent wrote it. */
+                by_agent?: boolean;
+                /** @description When it is of use. */
+                description: string;
+                /**
+                 * Format: int32
+                 * @description How many files it has beside `SKILL.md`.
+                 */
+                files: number;
+                /** @description Who reviewed what the agent wrote. */
+                reviewed_by?: string | null;
+                /**
+                 * Format: int64
+                 * @description Which.
+                 */
+                version: number;
+                /**
+                 * Format: date-time
+                 * @description When.
+                 */
+                written_at: string;
+                /** @description Who wrote it, or for whom the agent worked. */
+                written_by: string;
             }[];
         };
         /** @description A list without pagination. */
@@ -10217,6 +11493,26 @@ export interface components {
             remove?: string[];
             role?: components["schemas"]["RoleChange"] | null;
         };
+        /** @description Corrects a record, pins it, or both. What is left out stays. */
+        UpdateMemory: {
+            /** @description The text. */
+            content?: string | null;
+            kind?: components["schemas"]["MemoryKind"] | null;
+            /** @description Whether it outlives its age. */
+            pinned?: boolean | null;
+            /** @description What it is about. */
+            title?: string | null;
+        };
+        /** @description Writes a profile anew. */
+        UpdateProfile: {
+            /**
+             * Format: int32
+             * @description The version that you read: the write is refused if somebody wrote in between.
+             */
+            expected_version: number;
+            /** @description What it permits. What it does not name is not there. */
+            spec: components["schemas"]["ProfileSpec"];
+        };
         /** @description Changes a project; what is absent stays. */
         UpdateProject: {
             /** @description What it is about. */
@@ -10237,6 +11533,8 @@ export interface components {
             missed_policy?: components["schemas"]["MissedPolicy"] | null;
             /** @description Its name. */
             name?: string | null;
+            /** @description The profile that its work is done under. `default` is a profile, too. */
+            profile?: string | null;
             trigger?: components["schemas"]["ScheduleTrigger"] | null;
         };
         /** @description Changes a server: what is left out stays as it is. */
@@ -10262,15 +11560,21 @@ export interface components {
         };
         /** @description Writes a skill anew. */
         UpdateSkill: {
+            /** @description The tools that its author says it needs; they stay when they are left out. */
+            allowed_tools?: string[] | null;
             /** @description The instructions, at most 64 KiB. */
             body: string;
-            /** @description When it is of use. */
+            /** @description When it is of use. Skills are chosen by it. */
             description: string;
             /**
              * Format: int32
              * @description The version that you read: the write is refused if somebody wrote in between.
              */
             expected_version: number;
+            /** @description Its files beside `SKILL.md`; they stay when they are left out. */
+            files?: components["schemas"]["SkillFile"][] | null;
+            /** @description Under which licence it was published; it stays when it is left out, and an empty text removes it. */
+            license?: string | null;
         };
         /** @description Changes a user; what is absent stays. */
         UpdateUser: {
@@ -13143,6 +14447,233 @@ export interface operations {
             };
         };
     };
+    get_memory: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                memory: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    delete_memory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                memory: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    update_memory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                memory: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateMemory"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    accept_memory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                memory: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    reject_memory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                memory: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_ingest: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ingest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IngestView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    cancel_ingest: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                ingest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IngestView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     explain_models: {
         parameters: {
             query?: {
@@ -14100,6 +15631,252 @@ export interface operations {
             };
         };
     };
+    list_profiles: {
+        parameters: {
+            query?: {
+                /** @description The project; the installation when it is left out. */
+                project_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_ProfileView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    create_profile: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateProfile"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProfileView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_profile: {
+        parameters: {
+            query?: {
+                /** @description The project; the installation when it is left out. */
+                project_id?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProfileView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    update_profile: {
+        parameters: {
+            query?: {
+                /** @description The project; the installation when it is left out. */
+                project_id?: string;
+            };
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateProfile"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProfileView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    delete_profile: {
+        parameters: {
+            query?: {
+                /** @description The project; the installation when it is left out. */
+                project_id?: string;
+            };
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    check_profile: {
+        parameters: {
+            query?: {
+                /** @description The project; the installation when it is left out. */
+                project_id?: string;
+            };
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CheckProfile"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProfileDecisions"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_profile_versions: {
+        parameters: {
+            query?: {
+                /** @description The project; the installation when it is left out. */
+                project_id?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_ProfileVersionView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     list_projects: {
         parameters: {
             query?: {
@@ -14810,6 +16587,271 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_memories: {
+        parameters: {
+            query?: {
+                /** @description The profile; `default` when it is left out. */
+                profile?: string;
+                /** @description Of this kind only. */
+                kind?: string;
+                /** @description In this state only. */
+                state?: string;
+                /** @description Of this source only. */
+                source?: string;
+                /** @description Whose path begins so. */
+                path_prefix?: string;
+                /** @description Also those that were corrected. */
+                superseded?: boolean;
+                /** @description The `next_cursor` of the previous page. */
+                cursor?: string;
+                /** @description Maximum number of items, 1 to 200; 50 by default. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_MemoryView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    create_memory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateMemory"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    export_memories: {
+        parameters: {
+            query?: {
+                /** @description The profile; `default` when it is left out. */
+                profile?: string;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["MemoryView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    forget_memories: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ForgetMemories"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ForgottenView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    search_memories: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SearchMemories"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryHitsView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_ingests: {
+        parameters: {
+            query?: {
+                /** @description Profile of the records; `default` when it is left out. */
+                profile?: string;
+                /** @description The `next_cursor` of the previous page. */
+                cursor?: string;
+                /** @description Maximum number of items, 1 to 200; 50 by default. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_IngestView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    create_ingest: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateIngest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IngestView"];
+                };
             };
             /** @description Why it was not done, and what to do next */
             default: {
@@ -16529,9 +18571,9 @@ export interface operations {
     };
     list_skills: {
         parameters: {
-            query: {
-                /** @description The project, by id or slug. */
-                project: string;
+            query?: {
+                /** @description The project, by id or slug. When it is left out: the skills of the installation and your own. */
+                project?: string;
             };
             header?: never;
             path?: never;
@@ -16571,6 +18613,41 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["CreateSkill"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SkillView"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    import_skill: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this attempt: sent again with it, the request has no second effect */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ImportSkill"];
             };
         };
         responses: {
@@ -16679,6 +18756,97 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    export_skill: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                skill: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SkillExport"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_skill_versions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                skill: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnpagedList_SkillVersionSummary"];
+                };
+            };
+            /** @description Why it was not done, and what to do next */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_skill_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                skill: string;
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SkillVersionView"];
+                };
             };
             /** @description Why it was not done, and what to do next */
             default: {

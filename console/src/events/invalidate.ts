@@ -47,6 +47,8 @@ const ADMIN_KEYS: Record<string, QueryKey[]> = {
   notification_channel: [["notifications"]],
   notification: [["notifications"]],
   skill: [["skills"]],
+  profile: [["profiles"]],
+  memory: [["memories"]],
   content: [["skills"], ["schedules"]],
   schedule: [["schedules"]],
   // A schedule shows what became of its last run.

@@ -26,6 +26,7 @@ export const API_SCOPES: readonly { value: ApiScope; name: string }[] = [
   { value: "manager", name: "Chat with the project manager" },
   { value: "tools", name: "Tools, rules, approvals, audit" },
   { value: "skills", name: "Skills" },
+  { value: "memory", name: "Memory" },
   { value: "nodes", name: "Nodes" },
   { value: "settings", name: "Settings, preferences, policies" },
   { value: "notifications", name: "Inbox and notification channels" },

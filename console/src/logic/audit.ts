@@ -14,6 +14,8 @@ export interface AuditAgent {
   task: string | null;
   run: string | null;
   job: string | null;
+  /** Records of earlier releases have none. */
+  profile?: string | null;
 }
 
 /** The content of a record, in the form in which it is signed: identifiers are bare UUIDs, hashes are hexadecimal. */
@@ -77,7 +79,8 @@ export interface CallProof {
 
 const RECORD_DOMAIN = "cynode/audit/record/v1\0";
 const CHECKPOINT_DOMAIN = "cynode/audit/checkpoint/v1\0";
-const ENTRY_VERSION = 1;
+/** An entry whose agent names a profile has the second version. */
+const ENTRY_VERSIONS = { plain: 1, profile: 2 };
 
 const PHASES = ["decision", "outcome"];
 const DECISIONS = ["allow", "deny", "needs_approval"];
@@ -178,8 +181,9 @@ function parseUuid(id: string): Bytes {
 /** Returns the bytes of an entry that are hashed. */
 export function encodeEntry(entry: AuditEntry): Bytes {
   const out = new ByteWriter();
+  const profile = entry.agent?.profile ?? null;
   out
-    .u8(ENTRY_VERSION)
+    .u8(profile === null ? ENTRY_VERSIONS.plain : ENTRY_VERSIONS.profile)
     .uuid(entry.call)
     .time(entry.at)
     .word(entry.phase, PHASES)
@@ -193,6 +197,7 @@ export function encodeEntry(entry: AuditEntry): Bytes {
       for (const id of [agent.user, agent.project, agent.task, agent.run, agent.job]) {
         out.optional(id, (value) => out.uuid(value));
       }
+      if (profile !== null) out.text(profile);
     })
     .text(entry.method)
     .optional(entry.tool, (tool) => out.text(tool))

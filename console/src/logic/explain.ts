@@ -65,6 +65,16 @@ const REMEDIES: Record<string, Remedy> = {
     to: "/tools/tokens",
     link: "Tokens",
   },
+  unknown_profile: {
+    words: "The agent needs a token under a profile that exists.",
+    to: "/tools/tokens",
+    link: "Tokens",
+  },
+  not_in_profile: {
+    words: "The profile that the agent works under must name the tool.",
+    to: "/tools/tokens",
+    link: "Tokens",
+  },
   network_denied: {
     words: "The agent must run under a profile that permits the network.",
     to: "/tools/tokens",

@@ -10,7 +10,9 @@ import { TabBar } from "../ui/tabs";
 import { EnvironmentTab } from "./project/environment";
 import { HandoffsTab } from "./project/handoffs";
 import { MembersTab } from "./project/members";
+import { MemoryTab } from "./project/memory";
 import { PackagesTab } from "./project/packages";
+import { ProfilesTab } from "./project/profiles";
 import { PullsTab } from "./project/pulls";
 import { RepositoryTab } from "./project/repository";
 import { SecretsTab } from "./project/secrets";
@@ -23,6 +25,8 @@ const TABS: readonly { id: ProjectTab; name: string }[] = [
   { id: "secrets", name: "Secrets" },
   { id: "packages", name: "Packages" },
   { id: "members", name: "Members" },
+  { id: "memory", name: "Memory" },
+  { id: "profiles", name: "Profiles" },
   { id: "handoffs", name: "Handoffs" },
   { id: "settings", name: "Settings" },
 ];
@@ -35,6 +39,8 @@ const COMMANDS: Record<ProjectTab, readonly [command: string, path: string]> = {
   secrets: ["project secret list --project", "/secrets"],
   packages: ["project packages --project", "/packages"],
   members: ["project members --project", "/members"],
+  memory: ["memory list --project", "/memories"],
+  profiles: ["profile list --project", ""],
   handoffs: ["handoff list --project", "/handoffs"],
   settings: ["project show", ""],
 };
@@ -44,7 +50,10 @@ export function ProjectPage() {
   const { tab = "repository" } = useSearch({ from: "/projects/$project" });
   const project = useQuery(projectQuery(id));
   const [command, path] = COMMANDS[tab];
-  usePageCommand(`cynork ${command} ${project.data?.slug ?? id}`, `/v1/projects/${id}${path}`);
+  usePageCommand(
+    `cynork ${command} ${project.data?.slug ?? id}`,
+    tab === "profiles" ? `/v1/profiles?project_id=${id}` : `/v1/projects/${id}${path}`,
+  );
   return (
     <Page wide>
       <Loaded query={project}>
@@ -98,6 +107,10 @@ function TabContent({ tab, project }: { tab: ProjectTab; project: Parameters<typ
       return <PackagesTab project={project} />;
     case "members":
       return <MembersTab project={project} />;
+    case "memory":
+      return <MemoryTab project={project} />;
+    case "profiles":
+      return <ProfilesTab project={project} />;
     case "handoffs":
       return <HandoffsTab project={project} />;
     case "settings":

@@ -41,6 +41,7 @@ const QUESTIONS: readonly RegExp[] = [
   /^\/v1\/rules\/check$/,
   /^\/v1\/policy\/explain(-call)?$/,
   /^\/v1\/approvals\/[^/]+\/draft-rule$/,
+  /^\/v1\/projects\/[^/]+\/memories\/search$/,
 ];
 
 /** Somebody looks at something: neither a change that a person makes nor worth a refusal. */
