@@ -155,7 +155,7 @@ set_up_gateway() {
     issue_agent_token
 }
 
-# install_tools NAME URL: a tool server whose tools keep their bare names, all accepted. Sets $server.
+# install_tools NAME URL: a tool server whose tools keep their bare names, all accepted. Sets $server and $server_tools.
 install_tools() {
     server=$(api POST /v1/tool-servers "{\"name\": \"$1\", \"scope\": \"both\", \"audience\": \"everybody\", \"prefix\": \"\",
         \"timeout_ms\": ${tool_timeout:-10000}, \"max_in_flight\": 1000, \"allow_private\": true,
@@ -166,12 +166,22 @@ server = json.load(sys.stdin)
 assert server.get("failure") is None and server["tools"], server
 print(json.dumps({"tools": {tool["tool"]: tool["definition_digest"] for tool in server["tools"]}}))')
     api POST "/v1/tool-servers/$server/accept" "$accepted" >/dev/null
+    server_tools=$(python3 -c 'import json, sys; print("".join(f", \"{name}\"" for name in json.load(sys.stdin)["tools"]))' <<<"$accepted")
+}
+
+# make_networked_profile: once, a profile `networked` that has every tool, names those of install_tools, and may reach every host.
+make_networked_profile() {
+    [ -z "${networked:-}" ] || return 0
+    networked=1
+    api POST /v1/profiles '{"name": "networked", "spec": {"tools": ["*", "ext.*"'"${server_tools:-}"'], "network": [{"domain": "*", "methods": ["*"]}], "variables": ["*"],
+        "paths": {"read": ["**"], "write": ["**"]}, "models": ["*"], "memory": "write"}}' >/dev/null
 }
 
 # issue_agent_token: a developer's token for the task. Sets $agent_token and $agent_token_id.
 issue_agent_token() {
     local issued
-    issued=$(api POST /v1/agent-tokens "{\"role\": \"developer\", \"project_id\": \"$project\", \"task_id\": \"$task\", \"network\": true,
+    make_networked_profile
+    issued=$(api POST /v1/agent-tokens "{\"role\": \"developer\", \"project_id\": \"$project\", \"task_id\": \"$task\", \"profile\": \"networked\", \"network\": true,
         \"expires_in_seconds\": 36000}")
     agent_token=$(field "['token']" <<<"$issued")
     agent_token_id=$(field "['agent_token_id']" <<<"$issued")

@@ -307,7 +307,7 @@ def explode_values(world):
     status, answer, _ = world.accept_tools(server)
     assert status == 200, answer
     task = world.create_task(token=world.operator.token)
-    body = {"role": "developer", "project_id": world.project, "task_id": task, "network": True}
+    body = {"role": "developer", "project_id": world.project, "task_id": task, "profile": world.networked_profile(), "network": True}
     issued = world.expect(201, "POST", "/v1/agent-tokens", body, token=world.operator.token)
     token = issued["token"]
     until(lambda: world.mcp_verdict(token, f"ext.{name}.tree", nest(3)) == "ok", 5, what=lambda: world.mcp_call(token, f"ext.{name}.tree", nest(3)))

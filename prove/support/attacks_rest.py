@@ -304,7 +304,9 @@ def skip_plan_approval(world):
 def leave_domains(world):
     other = Guarded.of(world)
     project, target = own_project(other, "domains"), Guarded.target
-    agent = other.agent_token(project, network=True)
+    everything = {"tools": ["*"], "network": [{"domain": "*", "methods": ["*"]}], "paths": {"read": ["**"]}}
+    other.expect(201, "POST", "/v1/profiles", {"name": "everywhere", "project_id": project, "spec": everything})
+    agent = other.agent_token(project, network=True, profile="everywhere")
     said, answer = call_tool(other, agent, "web.fetch", {"url": f"{target.url}/?control"})
     assert said == "ok" and target.has("control"), f"control: without a policy it is reached: {said} {answer}"
     set_policy(other, "security.web_browse.allowed_domains", ["docs.invalid"], project)

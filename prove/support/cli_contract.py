@@ -212,7 +212,9 @@ def git(*words, cwd):
 
 REPOSITORY = f"{options.work}/repository"
 os.makedirs(REPOSITORY)
-for name, text in (("greeting", "hello\n"), ("CLAUDE.md", "# Greetings\n\nOne file, `greeting`, that says hello.\n\n- Test: `cat greeting`\n")):
+for name, text in (("greeting", "hello\n"), ("retries.md", "Wait.\n"), ("docs-writer.toml", 'tools = ["*"]\n'), ("docs/index.md", "# Pages\n"),
+                   ("run-the-tests/SKILL.md", "---\nname: run-the-tests\ndescription: Before anything is done\n---\nRun them.\n"), ("CLAUDE.md", "# Greetings\n\nOne file, `greeting`, that says hello.\n\n- Test: `cat greeting`\n")):
+    os.makedirs(os.path.dirname(f"{REPOSITORY}/{name}"), exist_ok=True)
     with open(f"{REPOSITORY}/{name}", "w") as file:
         file.write(text)
 git("init", "--quiet", "--initial-branch=main", cwd=REPOSITORY)
@@ -618,6 +620,24 @@ def _():
     assert checked["valid"] and checked["tools"] == ["echo"], checked
     assert call("rule history", "ask")["items"][0]["version"] == 1
     assert "echo" in [it["name"] for it in call("rule vocabulary")["tools"]]
+    shipped = ["default", "offline", "research", "builder", "reviewer"]
+    assert [it["name"] for it in call("profile list", "--project", "web")["items"]] == shipped, "the profiles that ship"
+    assert call("profile create", "careful", "--like", "research", "--project", "web")["spec"]["network"]
+    call("profile create", "offline", "--like", "research", code=5)
+    tools = 'tools = ["agent.*", "db.*", "handoff.*", "memory.*", "pm.*", "workflow.*"]'
+    permits = write("careful.toml", f'{tools}\nmodels = ["*"]\nbudget_micros = 1000000\n[paths]\nread = ["**"]\nwrite = ["docs/**"]\n')
+    assert call("profile update", "careful", "--file", permits, "--project", "web")["version"] == 2
+    call("profile update", "careful", "--file", permits, "--project", "web", "--expected-version", 1, code=5)
+    assert call("profile show", "careful", "--project", "web")["spec"]["paths"]["write"] == ["docs/**"]
+    assert [it["version"] for it in call("profile history", "careful", "--project", "web")["items"]] == [2, 1]
+    asked = call("profile check", "careful", "--project", "web", "--tool", "web.fetch", "--request", "GET docs.rs", "--write", "docs/a", "--model", "x")
+    assert [it["allowed"] for it in asked["decisions"]] == [False, False, True, True], asked
+    limited = call("task create", "UNCLEAR: profile.", "--project", "web", "--name", "under-profile", "--profile", "careful")
+    assert limited["profile"] == "careful" and limited["budget"]["max_cost_micros"] == 1_000_000, limited
+    call("task create", "Nothing.", "--project", "web", "--profile", "nobody", code=6)
+    call("task cancel", limited["id"])
+    call("profile delete", "careful", "--project", "web", yes=False, code=2)
+    call("profile delete", "careful", "--project", "web")
     shipped = {"ask-before-schedules", "ask-before-skills", "ask-before-tasks"}
     assert {it["name"] for it in call("rule list")["items"]} == shipped | {"ask"}, "the rules that ship, and this one"
     made = call("task create", "UNCLEAR: call tools.", "--project", "web", "--name", "call-tools")
@@ -626,11 +646,43 @@ def _():
     traces = [call("task timeline", it["id"])["trace_id"] for it in (traced, made)]
     assert traces[0] == f"{7:032x}" and re.fullmatch("[0-9a-f]{32}", traces[1]) and traces[0] != traces[1], f"S001-70: {traces}"
     call("task cancel", traced["id"])
-    issued = call("agent-token issue", "developer", "--project", "web", "--task", made["id"], "--network", "--model", "sample-fast")
+    wired = write("networked.toml", 'tools = ["*", "echo"]\nmodels = ["*"]\nmemory = "write"\n[[network]]\ndomain = "*"\nmethods = ["*"]\n[paths]\nread = ["**"]\n')
+    call("profile create", "networked", "--file", wired)
+    issued = call("agent-token issue", "developer", "--project", "web", "--task", made["id"], "--profile", "networked", "--network", "--model", "sample-fast")
     going["token"], going["agent"] = issued["token"], issued["agent_token_id"]
     assert issued["agent_token_id"] in [it["agent_token_id"] for it in call("agent-token list", "--project", "web", "--all")["items"]]
     explained = call("tool explain", "echo", "--agent", issued["agent_token_id"], "--arguments", '{"text": "x"}')
     assert explained["decision"] == "needs_approval", explained
+
+
+@part("memory")
+def _():
+    place = ("--project", "web")
+    kept = call("memory remember", "Greeting", "The greeting is said once.", "--kind", "convention", *place)
+    assert kept["state"] == "accepted" and call("memory show", kept["memory_id"])["content"] == "The greeting is said once.", kept
+    found = call("memory search", "greeting", "once", *place)["hits"]
+    assert found[0]["memory"]["memory_id"] == kept["memory_id"] and 0 < found[0]["score"] <= 1, found
+    better = call("memory correct", kept["memory_id"], "--text", "The greeting is said twice.")
+    assert better["supersedes"] == kept["memory_id"], better
+    assert call("memory pin", better["memory_id"])["pinned"] and not call("memory pin", better["memory_id"], "--off")["pinned"]
+    for text in ("It is said at noon.", "It is said at midnight."):
+        status, answer = tool(going["token"], "memory.remember", {"kind": "fact", "title": "When", "text": text})
+        assert status == 200 and not answer["result"].get("isError"), answer
+    proposed = call("memory list", "--state", "proposed", "--profile", "networked", *place)["items"]
+    assert len(proposed) == 2, proposed
+    assert call("memory accept", proposed[0]["memory_id"])["state"] == "accepted"
+    assert call("memory reject", proposed[1]["memory_id"])["state"] == "rejected"
+    call("memory accept", proposed[1]["memory_id"].replace("mem_", "prj_"), code=6)
+    assert call("memory ingest", f"{REPOSITORY}/docs", *place)["state"] == "done"
+    body = {"kind": "files", "name": "more", "files": [{"path": "a.md", "text": "# A page"}], "more": True}
+    begun = call("api", "POST", "/v1/projects/web/memory-ingests", "--body", "-", stdin=json.dumps(body))
+    assert {it["ingest_id"] for it in call("memory ingests", *place)["items"]} >= {begun["ingest_id"]}
+    assert call("memory cancel-ingest", begun["ingest_id"])["state"] == "cancelled"
+    exported = call("memory export", *place)
+    assert "twice" in json.dumps(exported), exported
+    call("memory forget", better["memory_id"])
+    assert call("memory forget", "--source", "files:docs", *place)["forgotten"] == 1
+    call("memory show", better["memory_id"], code=4)
 
 
 @part("calls that wait for a person, notices, links, records")
@@ -896,6 +948,18 @@ def _():
     call("skill update", "test-first", "--about", "x", "--expected-version", 1, "--project", "web", code=5)
     assert len(call("skill list", "--project", "web")["items"]) == 1
     call("skill review", "test-first", "--project", "web")
+    call("skill review", "test-first", "--expected-version", 1, "--project", "web", code=5)
+    assert [it["version"] for it in call("skill versions", "test-first", "--project", "web")["items"]] == [2, 1]
+    assert call("skill version", "test-first", 1, "--project", "web")["body"] == "Run the tests."
+    with tempfile.TemporaryDirectory() as place:
+        assert call("skill export", "test-first", "--to", place, "--project", "web")["version"] == 2
+        call("skill export", "test-first", "--to", place, "--project", "web", code=5)
+        assert call("skill import", f"{place}/test-first", "--mine")["scope"] == "person"
+        call("skill import", f"{place}/test-first", "--mine", code=5)
+        assert call("skill import", f"{place}/test-first", "--mine", "--replace")["version"] == 2
+        call("skill import", place, "--mine", code=6)
+    assert [it["name"] for it in call("skill list", "--common")["items"]] == ["test-first"]
+    call("skill delete", "test-first", "--mine")
     call("skill delete", "test-first", "--project", "web")
     assert call("audit verify")["problems"] == []
     proved = call("audit search", "--limit", 50)["items"]

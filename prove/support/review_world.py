@@ -466,7 +466,8 @@ class Node:
 
     def claim(self, most=10, wait_ms=0):
         """Jobs that were placed on this node."""
-        status, given, _ = self.api("POST", "/v1/nodes/claim", {"claim_id": str(uuid.uuid4()), "max_jobs": most, "wait_ms": wait_ms})
+        status, given, _ = self.api("POST", "/v1/nodes/claim", {"claim_id": str(uuid.uuid4()), "max_jobs": most, "wait_ms": wait_ms,
+                                                                "applies_profiles": True})  # fmt: skip
         assert status == 200, given
         return given["jobs"]
 
@@ -686,12 +687,23 @@ class Installation:
         `models=[…]` and `tools=[…]`."""
         return self.issue_agent_token(project, role, task, network, **more)["token"]
 
+    def networked_profile(self):
+        """The name of a profile that has every tool and may reach every host; made once."""
+        if not getattr(self, "networked", None):
+            spec = {"tools": ["*", "ext.*"], "network": [{"domain": "*", "methods": ["*"]}], "variables": ["*"], "models": ["*"], "memory": "write"}
+            spec |= {"paths": {"read": ["**"], "write": ["**"]}}
+            self.expect(201, "POST", "/v1/profiles", {"name": "networked", "spec": spec})
+            self.networked = "networked"
+        return self.networked
+
     def issue_agent_token(self, project=None, role="developer", task=None, network=False, **more):
         """The same, with `agent_token_id` beside `token`."""
         project = project or self.project
         if task is None and role != "project_manager":
             task = self.create_task(project)
         body = {"role": role, "project_id": project, "network": network, "expires_in_seconds": 3600} | ({"task_id": task} if task else {})
+        # A token has network only under a profile that has it.
+        body |= {"profile": self.networked_profile()} if network else {}
         return self.expect(201, "POST", "/v1/agent-tokens", body | more)
 
     def mcp_call(self, token, tool, arguments, timeout=60):
@@ -780,6 +792,7 @@ class Installation:
         folder.mkdir()
         self.git(folder, "init", "-q", "-b", "main")
         for name, text in (files or {"README.md": "# A page\n"}).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
         self.git(folder, "add", ".")
         self.git(folder, "commit", "-qm", "A page")

@@ -155,7 +155,9 @@ def set_up_installation(data_dir):
     # A call that a rule wants a person to see.
     rule = 'forbid (principal, action == Action::"api.call", resource) when { context.arguments has url && context.arguments.url like "*//billing.*" };'
     api.ask("PUT", "/v1/rules/refunds-need-a-person", {"mode": "approve", "text": rule})
-    agent = api.ask("POST", "/v1/agent-tokens", {"role": "developer", "project_id": web, "task_id": greeting, "network": True, "expires_in_seconds": 36_000})
+    billing = {"tools": ["*"], "network": [{"domain": "billing.example.org", "methods": ["GET", "POST"]}], "paths": {"read": ["**"]}}
+    api.ask("POST", "/v1/profiles", {"name": "billing", "project_id": web, "spec": billing})
+    agent = api.ask("POST", "/v1/agent-tokens", {"role": "developer", "project_id": web, "task_id": greeting, "profile": "billing", "network": True, "expires_in_seconds": 36_000})
     arguments = {"method": "POST", "url": "https://billing.example.org/v1/refunds", "body": '{"invoice": 7, "cents": 1200}'}
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "api__call", "arguments": arguments}}
     headers = [("Accept", "application/json, text/event-stream"), ("MCP-Protocol-Version", "2025-06-18")]

@@ -13,10 +13,16 @@ export function makeAgent(world) {
 async function issueToken(world) {
   const facts = await world.setUp();
   const task = await startTask(world, "web", { description: "Make the greeting friendlier." });
+  await world.api.ask("POST", "/v1/profiles", {
+    name: "networked",
+    project_id: facts.web,
+    spec: { tools: ["*", "proof.*"], network: [{ domain: "*", methods: ["*"] }], paths: { read: ["**"] } },
+  });
   return world.api.ask("POST", "/v1/agent-tokens", {
     role: "developer",
     project_id: facts.web,
     task_id: task.id,
+    profile: "networked",
     network: true,
     expires_in_seconds: 36_000,
   });

@@ -110,7 +110,7 @@ export async function makeHostileWorld(world, { soon = false } = {}) {
   }, 60_000);
   const { items } = await api.ask("GET", "/v1/inbox");
   world.hostile = {
-    project, task, server, tool: `${slug}.hostile`, files: [file], items: items.filter((it) => it.project_id === project).map((it) => it.id),
+    project, task, server, tool: `proof.${slug}.hostile`, files: [file], items: items.filter((it) => it.project_id === project).map((it) => it.id),
     jobs: (timeline.jobs ?? []).map((job) => job.job_id ?? job.id),
   };
   return world.hostile;

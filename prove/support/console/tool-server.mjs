@@ -37,10 +37,10 @@ export async function serveTools(given) {
       server.closeAllConnections();
       server.close();
     },
-    /** Installs it under a name and accepts what it offers; returns its id. */
+    /** Installs it under a name and accepts what it offers; returns its id. Its tools are called `proof.NAME.…`. */
     async install(api, name) {
       const made = await api.ask("POST", "/v1/tool-servers", {
-        name, scope: "both", audience: "everybody", prefix: name, timeout_ms: 10_000, max_in_flight: 10, allow_private: true,
+        name, scope: "both", audience: "everybody", prefix: `proof.${name}`, timeout_ms: 10_000, max_in_flight: 10, allow_private: true,
         transport: { type: "http", url },
       });
       const seen = await api.ask("POST", `/v1/tool-servers/${made.server_id}/refresh`, "null");
