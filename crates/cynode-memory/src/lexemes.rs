@@ -4,7 +4,7 @@
 //!
 //! - Identifiers are split at `_`, at changes of case and between letters and digits, and are also kept whole without `_`:
 //!   `maxHTTPRetries_2` gives `max`, `http`, `retri`, `2` and `maxhttpretries2`. `max_retries` and `maxRetries` are therefore equal.
-//! - English endings are removed ([`stem`]), and English words that say nothing about a text are left out.
+//! - English endings are removed ([`stem()`]), and English words that say nothing about a text are left out.
 //! - Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese text, which is written without spaces or with long compounds, gives its pairs of
 //!   characters and its single characters.
 

@@ -1,6 +1,6 @@
 //! Search: BM25 over the index of a partition, then rescoring.
 //!
-//! The rarest lexemes of a query are read first, until [`MAX_POSTINGS`] postings are read. What is left are words that most records have.
+//! The rarest lexemes of a query are read first, until `MAX_POSTINGS` postings are read. What is left are words that most records have.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
