@@ -1,9 +1,14 @@
 //! Ingests: files, repositories and pages become records of memory, once, and go on after a kill.
 
+use std::time::Duration;
+
 use axum::{Router, http::header, response::Redirect, routing::get};
 use cynode_app::{
-    background::task_memories::record_task_memories,
-    memory::ingest::{end_abandoned_uploads, run_due_ingests},
+    background::{
+        maintenance::run_maintenance_once, memory_ingests::run_memory_worker,
+        task_memories::record_task_memories,
+    },
+    memory::ingest::run_due_ingests,
 };
 use cynode_core::{ids::ProjectId, memory::ingests::IngestProgress, roles::UserRole};
 use cynode_db::memory::ingests;
@@ -11,9 +16,13 @@ use cynode_testkit::{Client, TestApp};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::nodes::{git, put, repository};
+use crate::{
+    nodes::{git, put, repository},
+    remotes::until,
+    wakeups::Attended,
+};
 
 const INGESTS: &str = "/v1/projects/web/memory-ingests";
 
@@ -352,13 +361,32 @@ async fn an_upload_that_nobody_completes_ends() {
     let mut first = upload(&[("a.md", RETRIES)]);
     first["more"] = json!(true);
     let begun = world.admin.post(INGESTS, first).await.expect(201).json();
-    let now = world.app.app.environment().now();
-    let hour = time::Duration::hours(1);
-    assert_eq!(end_abandoned_uploads(&world.app.app, now - hour).await.unwrap(), 0);
-    assert_eq!(end_abandoned_uploads(&world.app.app, now + hour).await.unwrap(), 1);
-    let ended = world.look(&begun).await;
-    assert_eq!(ended["state"], "failed");
+    for state in ["queued", "failed"] {
+        let older = "UPDATE memory_ingests SET created_at = created_at - interval '13 hours'";
+        world.app.db.execute(older).await;
+        run_maintenance_once(&world.app.app).await.unwrap();
+        assert_eq!(world.look(&begun).await["state"], state);
+    }
     assert_eq!(world.app.db.number("SELECT count(*) FROM memory_ingest_files").await, 0);
+}
+
+#[tokio::test]
+async fn an_idle_worker_of_memory_is_woken_by_an_ingest_and_by_the_end_of_a_task() {
+    let world = World::new().await;
+    let _polled = Attended::begin(&world.app.app, Duration::from_millis(50));
+    let stop = CancellationToken::new();
+    TaskTracker::new().spawn(run_memory_worker(world.app.app.clone(), stop.clone()));
+    let _stop = stop.drop_guard();
+    // The first one may be found by the look that the worker begins with. By itself it looks again after a minute.
+    for name in ["first", "second"] {
+        let mut body = upload(&[("a.md", RETRIES)]);
+        body["name"] = json!(name);
+        world.admin.post(INGESTS, body).await.expect(201);
+        let open = "SELECT count(*) + 1 FROM memory_ingests WHERE state <> 'done'";
+        until(&world.app, open).await;
+    }
+    end_task(&world).await;
+    until(&world.app, "SELECT count(*) FROM tasks WHERE remembered_at IS NOT NULL").await;
 }
 
 #[tokio::test]

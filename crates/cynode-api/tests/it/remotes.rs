@@ -507,7 +507,7 @@ async fn connect_unasked(app: &TestApp, admin: &Client, slug: &str, port: u16) -
 }
 
 /// Waits until there is one of these, at most twenty seconds.
-async fn until(app: &TestApp, counted: &'static str) {
+pub(crate) async fn until(app: &TestApp, counted: &'static str) {
     let mut ticks = tokio::time::interval(std::time::Duration::from_millis(20));
     for _ in 0..1000 {
         if app.db.number(counted).await == 1 {

@@ -23,10 +23,10 @@ const NEVER: Duration = Duration::from_hours(1);
 const SOON: Duration = Duration::from_secs(4);
 
 /// Looks for a process until it is dropped.
-struct Attended(CancellationToken);
+pub(crate) struct Attended(CancellationToken);
 
 impl Attended {
-    fn begin(app: &App, every: Duration) -> Self {
+    pub(crate) fn begin(app: &App, every: Duration) -> Self {
         let stop = CancellationToken::new();
         let pace = ReconcileInterval { every, redispatch_after: Duration::from_secs(5) };
         TaskTracker::new().spawn(wakeups::run_wakeups(app.clone(), pace, stop.clone()));

@@ -4,7 +4,7 @@
 //! Every step finds its work in the database, so a process that dies loses nothing: any process goes on. A secret is replaced only if it
 //! is still the one that was read, so a writer at the same moment wins.
 
-use std::time::Duration as Interval;
+use std::time::{Duration as Interval, Instant};
 
 use cynode_core::{
     ids::{AgentTokenId, ChannelId, ProviderGrantId, UserId},
@@ -62,6 +62,9 @@ const IDLE_REFRESHES: u32 = 6;
 /// Time for which a process counts as live after its last refresh.
 const PROCESS_TTL: Duration = Duration::minutes(1);
 
+/// Time after which a process notes again that it is live with the same keys. New keys are noted at once.
+const REPORT_INTERVAL: Interval = Interval::from_secs(20);
+
 /// Time before the activation of a key at which its activation is postponed if a live process has not loaded it. Every process refreshes
 /// once in between, and reads the new time before the old one has come.
 const POSTPONE_WINDOW: (Duration, Duration) = (Duration::seconds(2), Duration::seconds(8));
@@ -74,6 +77,7 @@ pub async fn run_key_rotation(app: App, name: String, stop: CancellationToken) {
     let mut turn = tokio::time::interval(REFRESH_INTERVAL);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut idle_refreshes = 0;
+    let mut reported: Option<(Vec<Uuid>, Instant)> = None;
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -93,7 +97,7 @@ pub async fn run_key_rotation(app: App, name: String, stop: CancellationToken) {
             let what = "the keyring could not be refreshed; the keys stay as they are, and rotations wait for this process";
             log_background_error("keys.refresh_failed", &error, what);
         }
-        if let Err(error) = report_loads(&app, &process).await {
+        if let Err(error) = report_news(&app, &process, &mut reported).await {
             let what = "the keys of this process could not be noted";
             log_background_error("keys.refresh_failed", &error, what);
         }
@@ -107,6 +111,24 @@ pub async fn run_key_rotation(app: App, name: String, stop: CancellationToken) {
 async fn refresh_only(app: &App) -> Result<(), Error> {
     let records = app.installation_keys()?.refresh_keyring(app).await?;
     postpone_activations(app, &records).await
+}
+
+/// Notes the keys of this process if they have changed since they were noted, or if that was some time ago.
+async fn report_news(
+    app: &App,
+    process: &KeyringProcess,
+    reported: &mut Option<(Vec<Uuid>, Instant)>,
+) -> Result<(), Error> {
+    let mut keys = app.installation_keys()?.loaded_keys();
+    keys.sort_unstable();
+    let is_known = reported
+        .as_ref()
+        .is_some_and(|(known, at)| *known == keys && at.elapsed() < REPORT_INTERVAL);
+    if !is_known {
+        report_loads(app, process).await?;
+        *reported = Some((keys, Instant::now()));
+    }
+    Ok(())
 }
 
 /// Notes which keys this process has in memory. Rotations wait until every live process has the new key.

@@ -53,6 +53,9 @@ const FIRING_RETENTION: time::Duration = time::Duration::days(90);
 /// Retention of ingests after their end. Their records stay.
 const INGEST_RETENTION: time::Duration = time::Duration::days(90);
 
+/// Time after which an upload that was not completed is given up.
+const UPLOAD_TTL: time::Duration = time::Duration::days(1);
+
 /// Retention of sessions and agent tokens after their end. They no longer authenticate in that time.
 const SESSION_RETENTION: time::Duration = time::Duration::days(1);
 const AGENT_TOKEN_RETENTION: time::Duration = time::Duration::days(90);
@@ -90,6 +93,7 @@ pub async fn run_maintenance_once(app: &App) -> Result<(), Error> {
     finish_step("approvals.prune_failed", prune_approvals(app, now).await);
     finish_step("notifications.prune_failed", prune_notifications(app, now).await);
     finish_step("schedule_firings.prune_failed", prune_firings(app, now).await);
+    finish_step("memory_uploads.end_failed", end_uploads(app, now).await);
     finish_step("memory_ingests.prune_failed", prune_ingests(app, now).await);
     finish_step("memory_proposals.prune_failed", prune_memory_proposals(app, now).await);
     finish_step("sessions.prune_failed", prune_sessions(app, now).await);
@@ -198,6 +202,10 @@ async fn prune_firings(app: &App, now: OffsetDateTime) -> Result<(), Error> {
     while schedules::prune_firings(&mut conn, now - FIRING_RETENTION, PRUNE_BATCH_SIZE).await? > 0 {
     }
     Ok(())
+}
+
+async fn end_uploads(app: &App, now: OffsetDateTime) -> Result<(), Error> {
+    ingest::end_abandoned_uploads(app, now - UPLOAD_TTL).await.map(drop)
 }
 
 async fn prune_ingests(app: &App, now: OffsetDateTime) -> Result<(), Error> {

@@ -8,38 +8,32 @@ use tokio_util::sync::CancellationToken;
 use super::task_memories::record_task_memories;
 use crate::{
     App, Error,
-    memory::ingest::{end_abandoned_uploads, run_due_ingests},
+    memory::ingest::run_due_ingests,
     platform::{error::log_background_error, operation},
 };
 
-/// Interval at which due ingests and ended tasks are looked for.
+/// Interval at which due ingests and ended tasks are looked for where no process-wide poll runs.
 const MEMORY_POLL_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Time after which an upload that was not completed is given up.
-const UPLOAD_TTL: time::Duration = time::Duration::days(1);
 
 /// Runs ingests and records of tasks until shutdown. A failure is logged and retried in the next round.
 #[operation]
 pub async fn run_memory_worker(app: App, stop: CancellationToken) {
-    let mut turn = tokio::time::interval(MEMORY_POLL_INTERVAL);
-    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = turn.tick() => {}
-        }
         tokio::select! {
             // What a worker leaves in the middle is due again after its lease.
             () = stop.cancelled() => return,
             () = run_memory_round(&app) => {}
         }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = app.until_memory_due() => {}
+            () = app.until_poll_due(MEMORY_POLL_INTERVAL) => {}
+        }
     }
 }
 
 async fn run_memory_round(app: &App) {
-    let before = app.environment().now() - UPLOAD_TTL;
     log_failure("memory.ingest_poll_failed", run_due_ingests(app).await);
-    log_failure("memory.upload_end_failed", end_abandoned_uploads(app, before).await);
     log_failure("memory.task_record_failed", record_task_memories(app).await);
 }
 

@@ -92,6 +92,8 @@ pub(crate) struct Wakeups {
     schedules: Notify,
     /// A forge is due to be polled.
     remotes: Notify,
+    /// Memory has something to read or to record.
+    memory: Notify,
     /// A model call may be lost: its process has not reported it.
     calls: AtomicBool,
     /// Jobs may wait to be placed on a node.
@@ -271,6 +273,11 @@ impl App {
         self.signs.remotes.notified().await;
     }
 
+    /// Waits until memory has something to read or to record.
+    pub(crate) async fn until_memory_due(&self) {
+        self.signs.memory.notified().await;
+    }
+
     /// Returns whether a model call may be lost, or no poll has checked. Resets the flag.
     pub(crate) fn take_lost_calls(&self) -> bool {
         self.signs.calls.swap(false, Ordering::SeqCst) || !self.has_shared_poll()
@@ -400,6 +407,9 @@ impl App {
         }
         if pending.remotes {
             signs.remotes.notify_waiters();
+        }
+        if pending.memory {
+            signs.memory.notify_one();
         }
         if pending.calls {
             signs.calls.store(true, Ordering::SeqCst);

@@ -29,6 +29,8 @@ pub struct PendingWork {
     pub remotes: bool,
     /// Nothing was heard of a model call for too long.
     pub calls: bool,
+    /// An ingest is due, or a task has ended and is not in memory yet.
+    pub memory: bool,
 }
 
 /// Looks at all queues.
@@ -101,7 +103,9 @@ pub async fn find_pending_work(
                 SELECT FROM project_remotes
                 WHERE due_at <= clock_timestamp() AND (lease_expires_at IS NULL OR lease_expires_at < clock_timestamp())
             ) AS "remotes!",
-            EXISTS (SELECT FROM model_reservations WHERE expires_at < clock_timestamp()) AS "calls!"
+            EXISTS (SELECT FROM model_reservations WHERE expires_at < clock_timestamp()) AS "calls!",
+            EXISTS (SELECT FROM memory_ingests WHERE due_at <= clock_timestamp())
+                OR EXISTS (SELECT FROM tasks WHERE ended_at IS NOT NULL AND remembered_at IS NULL) AS "memory!"
         "#,
         now,
         redispatch_after_ms,
@@ -123,5 +127,6 @@ pub async fn find_pending_work(
         schedules: row.schedules,
         remotes: row.remotes,
         calls: row.calls,
+        memory: row.memory,
     })
 }
