@@ -25,10 +25,6 @@ def main():
         row = json.loads(line) if line.startswith("{") else {}
         if "retriever" in row:
             rows[row["retriever"]] = row
-    # The default with the number of candidates that the product takes is the middle one of three.
-    sizes = [name for name in rows if name.startswith("default-")]
-    if options.default not in rows and sizes:
-        rows[options.default] = rows[sizes[len(sizes) // 2]]
     missing = [name for name in (options.default, *BETTER_THAN) if name not in rows]
     if missing:
         sys.exit(f"not measured: {', '.join(missing)}; there are {', '.join(rows)}")

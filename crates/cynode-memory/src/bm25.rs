@@ -12,7 +12,6 @@ pub const B: f64 = 0.75;
 
 /// Returns how rare a term is: `ln(1 + (n - df + 0.5) / (df + 0.5))` of `df` among `n` records. Never negative.
 pub fn idf(n: u64, df: u64) -> f64 {
-    let float = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     let df = df.min(n);
     ln(1.0 + (float(n - df) + 0.5) / (float(df) + 0.5))
 }
@@ -49,8 +48,11 @@ const MAX_DENSE_SPAN: usize = 4_000_000;
 
 /// Returns the average length of `records` records that have `total_length` lexemes together.
 pub fn average_length(records: u64, total_length: u64) -> f64 {
-    let float = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     if records == 0 { 0.0 } else { float(total_length) / float(records) }
+}
+
+fn float(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 /// Returns the `top` best records of a query with their scores, best first; of equal scores the lower number goes first. Sums are made in

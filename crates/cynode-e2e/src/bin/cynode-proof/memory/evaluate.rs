@@ -15,7 +15,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use cynode_memory::{
-    bm25::{idf, term_score},
+    bm25::{Posting, TermPostings, average_length, idf, score_postings},
     chunks::{ChunkKind, chunk_file},
     embedders::{Embedder, Hashing64, Hashing4096},
     lexemes::{record_term_counts, term_counts},
@@ -55,44 +55,38 @@ fn number(id: Uuid) -> usize {
     id.as_u128().try_into().unwrap_or_default()
 }
 
-/// Occurrences of each term: the chunk, how often, and the length of the chunk.
+/// The terms of the chunks, scored as the product scores them.
 struct Index {
-    terms: HashMap<String, Vec<(usize, u32, u32)>>,
-    records: u64,
+    terms: HashMap<String, TermPostings>,
     average: f64,
 }
 
 impl Index {
     fn new(chunks: &[Chunk]) -> Self {
-        let mut terms: HashMap<String, Vec<(usize, u32, u32)>> = HashMap::new();
-        let mut total = 0.0;
-        for (number, chunk) in chunks.iter().enumerate() {
+        let mut terms: HashMap<String, Vec<Posting>> = HashMap::new();
+        let mut total: u64 = 0;
+        for (record, chunk) in (0..).zip(chunks) {
             let counts = record_term_counts(&chunk.title, &chunk.text);
             let len: u32 = counts.values().sum();
-            total += f64::from(len);
+            total += u64::from(len);
             for (term, tf) in counts {
-                terms.entry(term).or_default().push((number, tf, len));
+                terms.entry(term).or_default().push(Posting { record, tf, len });
             }
         }
-        let records = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
-        Self { terms, records: records.into(), average: total / f64::from(records.max(1)) }
+        let records = count(chunks);
+        let weigh = |(term, postings): (String, Vec<Posting>)| {
+            (term, TermPostings { idf: idf(records, count(&postings)), postings })
+        };
+        let terms = terms.into_iter().map(weigh).collect();
+        Self { terms, average: average_length(records, total) }
     }
 
     fn search(&self, query: &str, top: usize) -> Vec<(usize, f64)> {
-        let mut scores: HashMap<usize, f64> = HashMap::new();
-        for term in term_counts(query).keys() {
-            let postings = self.terms.get(term).map(Vec::as_slice).unwrap_or_default();
-            let idf = idf(self.records, u64::try_from(postings.len()).unwrap_or(u64::MAX));
-            for (number, tf, len) in postings {
-                *scores.entry(*number).or_default() += term_score(*tf, *len, self.average, idf);
-            }
-        }
-        let mut scores: Vec<(usize, f64)> = scores.into_iter().collect();
-        scores.sort_unstable_by(|one, other| {
-            other.1.total_cmp(&one.1).then_with(|| one.0.cmp(&other.0))
-        });
-        scores.truncate(top);
-        scores
+        let wanted = term_counts(query);
+        let terms: Vec<TermPostings> =
+            wanted.keys().filter_map(|term| self.terms.get(term)).cloned().collect();
+        let found = score_postings(&terms, self.average, top).into_iter();
+        found.filter_map(|(record, score)| Some((usize::try_from(record).ok()?, score))).collect()
     }
 }
 
@@ -245,6 +239,10 @@ const PLACES: [fn(&mut Weights) -> &mut f64; 5] = [
     |it| &mut it.pairs,
     |it| &mut it.grams,
 ];
+
+fn count<T>(things: &[T]) -> u64 {
+    u64::try_from(things.len()).unwrap_or(u64::MAX)
+}
 
 fn float(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
