@@ -137,7 +137,7 @@ TABLE = {
         Row("runner-files", "cynode admin certificate runner"),
         Row("runner", "cynode-runner --orchestrator"),
         Row("manager-files", "cynode admin certificate manager"),
-        Row("manager", "cynode-pma --role=project_manager --listen"),
+        Row("manager", "cynode-pma --role=project_manager --instructions"),
         Row("proxy", "behind_proxy = true"),
     ],
     "kubernetes": [
