@@ -84,7 +84,8 @@ fn to_db_error(error: schema::MigrationError) -> DbError {
         schema::MigrationError::Db(error) => error,
         schema::MigrationError::Migrate(_)
         | schema::MigrationError::Foreign { .. }
-        | schema::MigrationError::TooNew { .. } => {
+        | schema::MigrationError::TooNew { .. }
+        | schema::MigrationError::NotOwner { .. } => {
             DbError::Corrupt { table: "_sqlx_migrations", column: "version" }
         }
     }

@@ -48,6 +48,15 @@ pub enum MigrationError {
         /// Release of this program.
         present: Release,
     },
+    /// Migrations are missing, and the role of this connection may not change tables.
+    #[error(
+        "{pending} migrations are missing, and the role of this URL may change no tables: migrate with the URL of the owner (`cynode-setup` \
+         takes it as SETUP_OWNER_URL)"
+    )]
+    NotOwner {
+        /// Number of missing migrations.
+        pending: usize,
+    },
     /// A migration failed, or the database was migrated by another version.
     #[error("the schema could not be migrated")]
     Migrate(#[from] MigrateError),
@@ -58,7 +67,8 @@ pub enum MigrationError {
 
 /// Applies what is missing, then makes the partitions around `now`. It holds an advisory lock while it
 /// works, so that two processes starting at once do it once; killed half-way, it goes on from there,
-/// since each migration is one transaction. A database that something else has tables in is left alone.
+/// since each migration is one transaction. A database that something else has tables in is left alone. A role that may not change tables
+/// finds that nothing is missing, or is refused.
 #[tracing::instrument(name = "db.schema.migrate_schema", skip_all)]
 pub async fn migrate_schema(
     conn: &mut Conn,
@@ -70,6 +80,12 @@ pub async fn migrate_schema(
     }
     let before = pending_migrations(conn).await?.len();
     ensure_release_fits(conn, Release::current()).await?;
+    if !database_roles::get_role_privileges(conn).await?.creates_tables {
+        return match before {
+            0 => Ok(MigrationSummary { applied: 0, total }),
+            pending => Err(MigrationError::NotOwner { pending }),
+        };
+    }
     let migrator = Migrator {
         migrations: Cow::Borrowed(&MIGRATOR.migrations),
         // What a later release added was checked above. A missing migration in between is another lineage and is refused.

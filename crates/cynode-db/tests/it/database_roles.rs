@@ -58,6 +58,23 @@ async fn a_running_server_makes_its_partitions_and_no_other_table() {
 }
 
 #[tokio::test]
+async fn a_role_that_may_change_no_tables_finds_nothing_to_migrate_or_names_who_can() {
+    let db = TestDb::new().await;
+    let mut conn = db.conn().await;
+    become_runtime_role(&mut conn).await;
+    let total = schema::MIGRATOR.iter().count();
+    let found = schema::migrate_schema(&mut conn, NOW).await.unwrap();
+    assert_eq!(found, schema::MigrationSummary { applied: 0, total });
+    let newest =
+        "DELETE FROM _sqlx_migrations WHERE version = (SELECT max(version) FROM _sqlx_migrations)";
+    for statement in ["RESET ROLE", newest, "SET ROLE cynode_runtime"] {
+        sqlx::query(statement).execute(&mut *conn).await.unwrap();
+    }
+    let refused = schema::migrate_schema(&mut conn, NOW).await.unwrap_err().to_string();
+    assert!(refused.contains("1 migrations are missing") && refused.contains("owner"), "{refused}");
+}
+
+#[tokio::test]
 async fn a_password_that_is_no_number_is_refused() {
     let db = TestDb::new().await;
     let mut conn = db.conn().await;
