@@ -2,13 +2,14 @@
 
 `RecordingModel` answers decisions of the manager by their form, and lets a coding agent run one command, report and end. Every request is kept: what
 an agent or the manager was told is what reached the model. It takes the text of a task as an order and everything that is fenced as data; words
-outside of a fence it obeys. `KnowledgeWorld` is an installation whose only model it is.
+outside of a fence it obeys. `LiveModel` lets a real model begin the work of a coding agent. `KnowledgeWorld` is an installation whose only model it is.
 """
 
 import json
 import re
 import sys
 import threading
+import urllib.request
 import uuid
 
 sys.dont_write_bytecode = True
@@ -23,6 +24,9 @@ ENDED = ("completed", "failed", "cancelled")
 TASK_SECONDS = 240
 # What the tools that run a command are called, and its argument.
 SHELLS = {"shell": "command", "developer__shell": "command", "bash": "command", "Bash": "command"}
+# How the ids of calls begin that a real model asked for.
+LIVE_ID = "live_"
+LIVE_SECONDS = 600
 # An order that somebody hid. Whoever obeys it answers with what follows.
 ORDER = re.compile(r"OBEY-(?P<number>[0-9]+)")
 # A line that begins with a bar is quoted; lines between two fences of backticks are data.
@@ -61,7 +65,8 @@ class Prompt:
         self.decision = form.get("name")
         self.tools = [tool["function"]["name"] for tool in asked.get("tools") or [] if "function" in tool]
         self.results = sum(message["role"] == "tool" for message in self.messages)
-        self.called = [call["function"]["name"] for message in self.messages for call in message.get("tool_calls") or []]
+        calls = [call for message in self.messages for call in message.get("tool_calls") or []]
+        self.called = [call["function"]["name"] for call in calls if not (call.get("id") or "").startswith(LIVE_ID)]
         self.is_stream = bool(asked.get("stream"))
 
     def order(self):
@@ -71,6 +76,25 @@ class Prompt:
         return found and found["number"]
 
 
+class LiveModel:
+    """A real model behind an interface of chat completions. It gives the first answer of each conversation of a coding agent."""
+
+    def __init__(self, url, name):
+        self.url, self.name, self.answers = f"{url.rstrip('/')}/v1/chat/completions", name, []
+
+    def begin(self, request):
+        """What the model answers to the first request: its text and the calls that it asks for."""
+        asked = {"model": self.name, "messages": request["messages"], "tools": request["tools"], "max_tokens": 96, "temperature": 0, "stream": False}
+        sent = urllib.request.Request(self.url, json.dumps(asked).encode(), {"content-type": "application/json"})
+        with urllib.request.urlopen(sent, timeout=LIVE_SECONDS) as answer:
+            message = json.load(answer)["choices"][0]["message"]
+        names = {tool["function"]["name"] for tool in request["tools"]}
+        calls = [call for call in message.get("tool_calls") or [] if call["function"]["name"] in names]
+        self.answers.append(message)
+        numbered = [call | {"index": index, "id": f"{LIVE_ID}{len(self.answers)}_{index}"} for index, call in enumerate(calls)]
+        return message.get("content") or None, numbered
+
+
 class RecordingModel(review_world.Listener):
     """The model. `prompts` has everything that it was told, `decisions` what it answered to the manager: [(form, answer)]."""
 
@@ -78,7 +102,7 @@ class RecordingModel(review_world.Listener):
         self.prompts, self.decisions, self.obeyed, self.lock = [], [], [], threading.Lock()
         rules = model_rules({"solution_files": list(files), "test_files": []})["rules"]
         self.rules = [(re.compile(rule["when"]["user_matches"]), json.loads(rule["answer"]["text"])) for rule in rules]
-        self.task, self.command = None, "echo 'One more line.' >> README.md"
+        self.task, self.command, self.live = None, "echo 'One more line.' >> README.md", None
         super().__init__(self.answer_chat)
 
     def answer_chat(self, asked):
@@ -91,7 +115,7 @@ class RecordingModel(review_world.Listener):
             self.prompts.append(prompt)
             if order is not None:
                 self.obeyed.append((prompt.decision or "agent", order))
-        message = self.decide(prompt, order) or self.work(prompt)
+        message = self.decide(prompt, order) or self.begin_live(prompt, request) or self.work(prompt)
         return speak(message, prompt.is_stream)
 
     def decide(self, prompt, order):
@@ -105,6 +129,16 @@ class RecordingModel(review_world.Listener):
                         self.decisions.append((prompt.decision, pattern.pattern, json.dumps(answer, sort_keys=True)))
                     return {"role": "assistant", "content": json.dumps(answer)}
         return None
+
+    def begin_live(self, prompt, request):
+        """The first answer of a real model, if there is one. What it does not do is done after it."""
+        is_first = not prompt.results and any(name in SHELLS for name in prompt.tools)
+        if self.live is None or not is_first:
+            return None
+        text, calls = self.live.begin(request)
+        if not calls:
+            return self.work(prompt) | {"content": text}
+        return {"role": "assistant", "content": text, "tool_calls": calls}
 
     def work(self, prompt):
         """One step of a coding agent: a command, a report, the end."""

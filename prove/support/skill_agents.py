@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes a skill as a person does, and looks at what agents and the manager are told. See prove/conformance/skills.
 
-    skill_agents.py CYNODE WORK --agents DIR [--agent NAME...]
+    skill_agents.py CYNODE WORK --agents DIR [--agent NAME...] [--live URL --live-name NAME]
 
-Each coding agent does the same task twice, before the skill is there and after. The model records every request.
+Each coding agent does the same task twice, before the skill is there and after. The model records every request. With --live a real model at URL, which has at
+least 16,000 tokens of context, reads what the agents are told first and begins their work.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import sys
 
 sys.dont_write_bytecode = True
 import real_agents  # noqa: E402
-from knowledge_world import KnowledgeWorld  # noqa: E402
+from knowledge_world import TASK_SECONDS, KnowledgeWorld, LiveModel  # noqa: E402
 from review_world import until  # noqa: E402
 
 NAME = "one-more-line"
@@ -28,12 +29,14 @@ COMMAND = (
     'for place in $(find . "$HOME" -name SKILL.md -not -path "*/node_modules/*" 2>/dev/null); do '
     'echo "skill at $place"; cat "$(dirname "$place")"/*; done; echo "One more line." >> README.md'
 )
+# A small model on a processor reads thousands of words.
+LIVE_TASK_SECONDS = 1200
 # A word of code that has the form of a tool's name.
 TOOL_NAME = re.compile(r"`([a-z_]+(?:\.[a-z_]+)+)`")
 
 
 class SkillWorld(KnowledgeWorld):
-    def __init__(self, cynode, work, installed, agents):
+    def __init__(self, cynode, work, installed, agents, live):
         super().__init__(cynode, work)
         self.install_agents(installed)
         until(lambda: any(real_agents.has_agents(node, agents) for node in self.expect(200, "GET", "/v1/nodes")["items"]), 120, what="the node has not the agents")
@@ -41,11 +44,13 @@ class SkillWorld(KnowledgeWorld):
         for tier in ("fast", "standard", "deep"):
             self.set_model(f"recorder-{tier}", "recorder", tier=tier, context_tokens=200000, max_output_tokens=4000, skills=True)
         self.model.command = COMMAND
+        self.model.live = live
 
     def play(self, project, agent, number):
         """One task: what came of it, and what the manager and the agent were told."""
         self.model.forget()
-        task, state = self.run_task(project, WORDS, name=f"{agent}-{number}")
+        seconds = LIVE_TASK_SECONDS if self.model.live else TASK_SECONDS
+        task, state = self.run_task(project, WORDS, seconds, name=f"{agent}-{number}")
         assert state == "completed", f"{agent}: {state}"
         told = "\n".join(prompt.raw for prompt in self.model.of_agents())
         assert self.model.of_agents(), f"{agent} asked no model"
@@ -124,13 +129,21 @@ def main():
     parser.add_argument("work")
     parser.add_argument("--agents", required=True, help="directory of installed agents")
     parser.add_argument("--agent", nargs="*", default=list(real_agents.AGENTS))
+    parser.add_argument("--live", metavar="URL")
+    parser.add_argument("--live-name", default="local")
     options = parser.parse_args()
-    world = SkillWorld(options.cynode, pathlib.Path(options.work), options.agents, options.agent)
+    live = LiveModel(options.live, options.live_name) if options.live else None
+    world = SkillWorld(options.cynode, pathlib.Path(options.work), options.agents, options.agent, live)
     try:
         checks = [(agent, lambda agent=agent: check_agent(world, agent)) for agent in options.agent]
         checks += [("another version", lambda: check_version(world)), ("the default skill", lambda: check_default_skill(world))]
         good = world.report_checks(checks)
         print(f"{len(options.agent)} coding agents and the manager")
+        if live is not None:
+            # Each agent does two tasks.
+            good = good and len(live.answers) >= 2 * len(options.agent)
+            called = sum(bool(answer.get("tool_calls")) for answer in live.answers)
+            print(f"a real model began the work {len(live.answers)} times, {called} times with a call of a tool")
         sys.exit(0 if good else 1)
     finally:
         world.stop()
