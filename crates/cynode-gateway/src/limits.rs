@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     num::NonZeroU32,
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -19,11 +19,19 @@ use governor::{
     state::keyed::DashMapStateStore,
 };
 use time::OffsetDateTime;
+use tokio_util::task::TaskTracker;
 
 use cynode_core::sync::lock_unpoisoned;
 
 /// Number of calls of the hourly quota that are reserved in the database at once.
 const QUOTA_BATCH_SIZE: i64 = 50;
+
+/// Number of reserved calls below which the next ones are reserved in the background, so that no call waits for it.
+const QUOTA_LOW_MARK: i64 = 15;
+
+/// How soon an agent uses its reserved calls if more are reserved before they are used up. A slower agent reserves when it needs to, so that
+/// it leaves the rest of its quota to other processes.
+const QUOTA_RUSH: Duration = Duration::from_secs(5);
 
 /// Time window in which an identical call counts as a duplicate.
 const DUPLICATE_CALL_WINDOW: Duration = Duration::from_mins(1);
@@ -55,9 +63,9 @@ type AgentRateLimiter = RateLimiter<AgentTokenId, DashMapStateStore<AgentTokenId
 /// Counts calls and enforces the limits.
 pub(crate) struct CallLimiter {
     clock: DefaultClock,
-    rates: Mutex<(u32, std::sync::Arc<ToolRateLimiter>)>,
+    rates: Mutex<(u32, Arc<ToolRateLimiter>)>,
     last: Mutex<HashMap<AgentTokenId, LastCall>>,
-    hours: Mutex<HashMap<QuotaOwner, HourlyQuota>>,
+    hours: Arc<Mutex<HashMap<QuotaOwner, HourlyQuota>>>,
     refusals: AgentRateLimiter,
     /// Number of delayed refusals per agent.
     held: Mutex<HashMap<AgentTokenId, u32>>,
@@ -76,6 +84,44 @@ struct LastCall {
 struct HourlyQuota {
     left: i64,
     ends: OffsetDateTime,
+    /// When calls were last reserved.
+    reserved_at: Instant,
+    /// Whether the next calls are being reserved, or there are no more.
+    is_closed: bool,
+}
+
+/// What the reserved calls say to one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReservedCall {
+    /// It is one of them.
+    Taken,
+    /// It is one of them, and more are to be reserved now.
+    TakenNearEnd,
+    /// None is left.
+    NoneLeft,
+}
+
+impl HourlyQuota {
+    fn take_call(&mut self, now: OffsetDateTime) -> ReservedCall {
+        if self.ends <= now || self.left <= 0 {
+            return ReservedCall::NoneLeft;
+        }
+        self.left -= 1;
+        let rushes = self.reserved_at.elapsed() < QUOTA_RUSH;
+        if self.left < QUOTA_LOW_MARK && rushes && !self.is_closed {
+            self.is_closed = true;
+            return ReservedCall::TakenNearEnd;
+        }
+        ReservedCall::Taken
+    }
+
+    /// Adds calls that were reserved until `ends`.
+    fn add_reserved(&mut self, taken: i64, ends: OffsetDateTime) {
+        let left = if self.ends == ends { self.left } else { 0 };
+        // Fewer than were asked for are the last ones.
+        let is_closed = taken < QUOTA_BATCH_SIZE;
+        *self = Self { left: left + taken, ends, reserved_at: Instant::now(), is_closed };
+    }
 }
 
 /// A limit that a call exceeds, and the time of the next allowed call.
@@ -125,8 +171,8 @@ fn to_non_zero(value: u32) -> NonZeroU32 {
     NonZeroU32::new(value).unwrap_or(NonZeroU32::MIN)
 }
 
-fn build_rate_limiter(per_second: u32) -> std::sync::Arc<ToolRateLimiter> {
-    std::sync::Arc::new(RateLimiter::dashmap(Quota::per_second(to_non_zero(per_second))))
+fn build_rate_limiter(per_second: u32) -> Arc<ToolRateLimiter> {
+    Arc::new(RateLimiter::dashmap(Quota::per_second(to_non_zero(per_second))))
 }
 
 /// Returns a quota with this burst and this number per second.
@@ -141,7 +187,7 @@ impl Default for CallLimiter {
             clock: DefaultClock::default(),
             rates: Mutex::new((per_second, build_rate_limiter(per_second))),
             last: Mutex::default(),
-            hours: Mutex::default(),
+            hours: Arc::default(),
             refusals: RateLimiter::dashmap(burst_quota(REFUSAL_RATE_LIMIT)),
             held: Mutex::default(),
             strangers: RateLimiter::direct(burst_quota(UNAUTHENTICATED_RATE_LIMIT)),
@@ -294,16 +340,17 @@ impl CallLimiter {
         whose: QuotaOwner,
         now: OffsetDateTime,
     ) -> Result<(), LimitExceeded> {
-        if let Some(hour) = lock_unpoisoned(&self.hours).get_mut(&whose)
-            && hour.ends > now
-            && hour.left > 0
-        {
-            hour.left -= 1;
-            return Ok(());
+        let limit = i64::from(limits.per_task_hour);
+        let known = lock_unpoisoned(&self.hours).get_mut(&whose).map(|hour| hour.take_call(now));
+        match known {
+            Some(ReservedCall::Taken) => return Ok(()),
+            Some(ReservedCall::TakenNearEnd) => {
+                self.reserve_ahead(app, whose, limit);
+                return Ok(());
+            }
+            Some(ReservedCall::NoneLeft) | None => {}
         }
-        let taken =
-            catalogue::take_call_quota(app, whose, QUOTA_BATCH_SIZE, limits.per_task_hour.into())
-                .await;
+        let taken = catalogue::take_call_quota(app, whose, QUOTA_BATCH_SIZE, limit).await;
         let Ok((taken, ends)) = taken else {
             return Err(LimitExceeded { reason: RefusalReason::StalePolicy, until: None });
         };
@@ -314,18 +361,73 @@ impl CallLimiter {
         if hours.len() > MAX_TRACKED_AGENTS {
             hours.retain(|_, hour| hour.ends > now);
         }
-        let hour = hours.entry(whose).or_insert(HourlyQuota { left: 0, ends });
-        if hour.ends != ends {
-            *hour = HourlyQuota { left: 0, ends };
+        add_reserved(&mut hours, whose, (taken, ends));
+        if let Some(hour) = hours.get_mut(&whose) {
+            hour.left -= 1;
         }
-        hour.left += taken - 1;
         Ok(())
     }
+
+    /// Reserves the next calls in the background. If that fails, the call that finds none left reserves them itself.
+    fn reserve_ahead(&self, app: &App, whose: QuotaOwner, limit: i64) {
+        let (app, hours) = (app.clone(), self.hours.clone());
+        TaskTracker::new().spawn(async move {
+            let reserved =
+                catalogue::take_call_quota(&app, whose, QUOTA_BATCH_SIZE, limit).await;
+            let mut hours = lock_unpoisoned(&hours);
+            match reserved {
+                Ok(reserved) => add_reserved(&mut hours, whose, reserved),
+                Err(error) => {
+                    tracing::warn!(event = "quota.reserve_failed", error = %error, "calls of a quota could not be reserved ahead");
+                }
+            }
+        });
+    }
+}
+
+fn add_reserved(
+    hours: &mut HashMap<QuotaOwner, HourlyQuota>,
+    whose: QuotaOwner,
+    (taken, ends): (i64, OffsetDateTime),
+) {
+    let new = HourlyQuota { left: 0, ends, reserved_at: Instant::now(), is_closed: false };
+    hours.entry(whose).or_insert(new).add_reserved(taken, ends);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_agent_in_a_hurry_has_calls_reserved_before_its_own_are_used_up() {
+        let now = OffsetDateTime::UNIX_EPOCH;
+        let ends = now + time::Duration::hours(1);
+        let mut hours = HashMap::new();
+        let whose = QuotaOwner::Task(cynode_core::ids::TaskId::from_uuid(uuid::Uuid::nil()));
+        add_reserved(&mut hours, whose, (QUOTA_BATCH_SIZE, ends));
+        let hour = hours.get_mut(&whose).unwrap();
+        let take = |hour: &mut HourlyQuota| {
+            let taken: Vec<_> = (0..QUOTA_BATCH_SIZE).map(|_| hour.take_call(now)).collect();
+            taken.iter().filter(|it| **it == ReservedCall::TakenNearEnd).count()
+        };
+        assert_eq!(take(hour), 1, "asked for once");
+        assert_eq!(hour.take_call(now), ReservedCall::NoneLeft);
+        // The last calls of the hour.
+        hour.add_reserved(QUOTA_BATCH_SIZE - 1, ends);
+        assert_eq!(take(hour), 0, "there are no more to ask for");
+        hour.add_reserved(QUOTA_BATCH_SIZE, ends);
+        hour.reserved_at = Instant::now().checked_sub(QUOTA_RUSH).unwrap();
+        assert_eq!(
+            take(hour),
+            0,
+            "an agent that takes its time leaves the rest to other processes"
+        );
+        assert_eq!(
+            hour.take_call(ends),
+            ReservedCall::NoneLeft,
+            "what was reserved ends with its hour"
+        );
+    }
 
     #[test]
     fn callers_without_a_token_fill_no_more_records_than_a_database_takes() {
