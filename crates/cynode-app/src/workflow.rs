@@ -31,12 +31,12 @@ use cynode_core::{
     },
 };
 use cynode_db::{
-    delivery::{environments, evidence},
+    delivery::evidence,
     manager::handoffs,
     tasks,
     workflow::{
-        self, LeaseClaimant, LeaseGrant, LeaseHandle, RunCounters, RunStatus, StepRecord,
-        SuspendPoint, units, waits,
+        self, LeaseClaimant, LeaseGrant, LeaseHandle, RunContents, RunCounters, RunStatus,
+        StepRecord, StoredStep, SuspendPoint, units, waits,
     },
 };
 use cynode_wire::workflow::{
@@ -98,10 +98,9 @@ async fn claim_run(
     let ttl_ms = validate_ttl_ms(body.expires_in_seconds, DEFAULT_LEASE_TTL_SECONDS)?;
 
     // The order of locks is task, then lease. Values read after that cannot change before the commit.
-    let state = tasks::lock_task_state(ctx.conn(), id).await?;
-    state.ok_or_else(|| Error::not_found("task", id))?;
     let claimant = LeaseClaimant { holder, lease_id, instance, ttl_ms };
     let granted = workflow::grant_lease(ctx.conn(), id, claimant).await?;
+    let granted = granted.ok_or_else(|| Error::not_found("task", id))?;
     let (status, fencing_token, expires_at) = match granted {
         LeaseGrant::New { fencing_token, expires_at } => {
             (StartStatus::Started, fencing_token, expires_at)
@@ -197,7 +196,7 @@ async fn admit_run(
         crate::tasks::preferences::bound_stored_preferences(ctx, &task, stored).await?;
         stored.clone()
     };
-    let plan = load_given_plan(ctx, id).await?;
+    let plan = parse_given_plan(standing.given_plan)?;
     let context = to_task_context(task, preferences, &counters, plan);
     let next = NextStep::Run { node: at.next };
     let mut position = build_position(ctx, id, counters, at.sequence, next).await?;
@@ -260,11 +259,64 @@ fn to_task_context(
     }
 }
 
-/// Returns the plan that was given with a task, if one was.
-async fn load_given_plan(ctx: &mut Ctx, task: TaskId) -> Result<Option<Plan>, Error> {
-    let stored = environments::get_task_plan(ctx.conn(), task).await?;
+/// Parses the plan that was given with a task, if one was.
+fn parse_given_plan(stored: Option<serde_json::Value>) -> Result<Option<Plan>, Error> {
     let parsed = stored.map(serde_json::from_value).transpose();
     parsed.map_err(|error| Error::Internal(anyhow::Error::from(error).context("a given plan")))
+}
+
+/// What a step needs to know of its run.
+struct StepNeeds {
+    contents: RunContents,
+    /// Whether the results of units that were taken up are needed too.
+    taken_too: bool,
+}
+
+impl StepNeeds {
+    fn of_step(sequence: i64, next: &NextStep) -> Self {
+        // Loading and judging need no units. Planning anew needs to know the failed ones.
+        let units = match next {
+            NextStep::Run {
+                node:
+                    WorkflowStep::PlanSteps
+                    | WorkflowStep::DispatchStep
+                    | WorkflowStep::CollectResult
+                    | WorkflowStep::FinalizeSummary,
+            }
+            | NextStep::Wait { .. } => sequence > 1,
+            NextStep::Run {
+                node:
+                    WorkflowStep::LoadTaskContext
+                    | WorkflowStep::VerifyStepResult
+                    | WorkflowStep::MarkFailed,
+            }
+            | NextStep::End => false,
+        };
+        // The steps that dispatch dependent units or summarize need the results of the units.
+        let taken_too = matches!(
+            next,
+            NextStep::Run { node: WorkflowStep::DispatchStep | WorkflowStep::FinalizeSummary }
+        );
+        let evidence = matches!(
+            next,
+            NextStep::Run {
+                node: WorkflowStep::CollectResult
+                    | WorkflowStep::VerifyStepResult
+                    | WorkflowStep::FinalizeSummary
+            } | NextStep::Wait {
+                node: WorkflowStep::CollectResult | WorkflowStep::VerifyStepResult,
+                ..
+            }
+        );
+        let plans = matches!(
+            next,
+            NextStep::Run { node: WorkflowStep::PlanSteps }
+                | NextStep::Wait { node: WorkflowStep::PlanSteps, .. }
+        );
+        let base_checks = plans && sequence > 1;
+        let environment = matches!(next, NextStep::Run { node: WorkflowStep::PlanSteps });
+        Self { contents: RunContents { units, evidence, base_checks, environment }, taken_too }
+    }
 }
 
 async fn build_position(
@@ -274,52 +326,33 @@ async fn build_position(
     sequence: i64,
     next: NextStep,
 ) -> Result<WorkflowPosition, Error> {
-    // Loading and judging need no units. Planning anew needs to know the failed ones.
-    let needed = match &next {
-        NextStep::Run {
-            node:
-                WorkflowStep::PlanSteps
-                | WorkflowStep::DispatchStep
-                | WorkflowStep::CollectResult
-                | WorkflowStep::FinalizeSummary,
-        }
-        | NextStep::Wait { .. } => sequence > 1,
-        NextStep::Run {
-            node:
-                WorkflowStep::LoadTaskContext
-                | WorkflowStep::VerifyStepResult
-                | WorkflowStep::MarkFailed,
-        }
-        | NextStep::End => false,
+    let needs = StepNeeds::of_step(sequence, &next);
+    load_position(ctx, id, counters, sequence, next, &needs).await
+}
+
+/// Loads what a step needs. `needs` may leave out records that are known not to be there.
+async fn load_position(
+    ctx: &mut Ctx,
+    id: TaskId,
+    counters: RunCounters,
+    sequence: i64,
+    next: NextStep,
+    needs: &StepNeeds,
+) -> Result<WorkflowPosition, Error> {
+    let contents = needs.contents;
+    let units = if contents.units {
+        units::list_task_units(ctx.conn(), id, needs.taken_too).await?
+    } else {
+        Vec::new()
     };
-    // The steps that dispatch dependent units or summarize need the results of the units.
-    let taken_too = matches!(
-        &next,
-        NextStep::Run { node: WorkflowStep::DispatchStep | WorkflowStep::FinalizeSummary }
-    );
-    let units =
-        if needed { units::list_task_units(ctx.conn(), id, taken_too).await? } else { Vec::new() };
-    let judged = matches!(
-        &next,
-        NextStep::Run {
-            node: WorkflowStep::CollectResult
-                | WorkflowStep::VerifyStepResult
-                | WorkflowStep::FinalizeSummary
-        } | NextStep::Wait {
-            node: WorkflowStep::CollectResult | WorkflowStep::VerifyStepResult,
-            ..
-        }
-    );
-    let evidence =
-        if judged { evidence::list_task_evidence(ctx.conn(), id, true).await? } else { Vec::new() };
-    let plans = matches!(
-        &next,
-        NextStep::Run { node: WorkflowStep::PlanSteps }
-            | NextStep::Wait { node: WorkflowStep::PlanSteps, .. }
-    );
+    let evidence = if contents.evidence {
+        evidence::list_task_evidence(ctx.conn(), id, true).await?
+    } else {
+        Vec::new()
+    };
     let base_checks =
-        if plans && sequence > 1 { evidence::get_base_checks(ctx.conn(), id).await? } else { None };
-    let environment = if matches!(&next, NextStep::Run { node: WorkflowStep::PlanSteps }) {
+        if contents.base_checks { evidence::get_base_checks(ctx.conn(), id).await? } else { None };
+    let environment = if contents.environment {
         task_environments::load_environment_facts(ctx.conn(), id).await?
     } else {
         None
@@ -408,7 +441,7 @@ async fn load_standing(ctx: &mut Ctx, id: TaskId) -> Result<ResumeWorkflowResult
     };
     position.state = Some(state);
     let (last_node, updated_at) = (checkpoint.last_node, checkpoint.updated_at);
-    let plan = load_given_plan(ctx, id).await?;
+    let plan = parse_given_plan(standing.given_plan)?;
     Ok(ResumeWorkflowResult {
         task: to_task_context(task, preferences, &counters, plan),
         position,
@@ -496,7 +529,8 @@ async fn advance_run(
     ctx: &mut Ctx,
     body: &StepCheckpoint,
     next_node: Option<WorkflowStep>,
-) -> Result<Option<RunCounters>, Error> {
+    wanted: RunContents,
+) -> Result<Option<StoredStep>, Error> {
     let state = serde_json::to_value(&body.state).map_err(|error| Error::Internal(error.into()))?;
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let step = StepRecord {
@@ -511,7 +545,7 @@ async fn advance_run(
         cost_micros: number(body.cost_micros),
         note: body.note.as_deref(),
     };
-    Ok(workflow::store_checkpoint(ctx.conn(), to_lease(&body.lease), &step).await?)
+    Ok(workflow::store_checkpoint(ctx.conn(), to_lease(&body.lease), &step, wanted).await?)
 }
 
 /// Advances the run in one statement. Returns `None` when an instruction waits to be applied.
@@ -521,11 +555,13 @@ async fn advance_run_alone(
     next: StepTransition,
 ) -> Result<Option<WorkflowPosition>, Error> {
     let (next, next_node) = next_step_of(next, None);
-    match advance_run(ctx, body, next_node).await? {
+    let StepNeeds { contents, taken_too } = StepNeeds::of_step(body.sequence, &next);
+    match advance_run(ctx, body, next_node, contents).await? {
         None => replay_checkpoint(ctx, body).await.map(Some),
-        Some(counters) if counters.instructions_waiting > 0 => Ok(None),
-        Some(counters) => {
-            build_position(ctx, body.lease.task_id, counters, body.sequence, next).await.map(Some)
+        Some(StoredStep { counters, .. }) if counters.instructions_waiting > 0 => Ok(None),
+        Some(StoredStep { counters, contents }) => {
+            let (id, needs) = (body.lease.task_id, StepNeeds { contents, taken_too });
+            load_position(ctx, id, counters, body.sequence, next, &needs).await.map(Some)
         }
     }
 }
@@ -586,7 +622,11 @@ async fn advance_run_with_effects(
     if body.effects.iter().any(|effect| matches!(effect, StepEffect::SetCriteria { .. })) {
         tasks::lock_task(ctx.conn(), id).await?;
     }
-    let Some(mut counters) = advance_run(ctx, body, next_node).await? else {
+    // The effects may add to what there is, so that it is looked for after them.
+    let nothing =
+        RunContents { units: false, evidence: false, base_checks: false, environment: false };
+    let stored = advance_run(ctx, body, next_node, nothing).await?;
+    let Some(StoredStep { mut counters, .. }) = stored else {
         return replay_checkpoint(ctx, body).await;
     };
     // An instruction that a person gave before the end must be applied: the run is started again and applies it.
@@ -705,9 +745,14 @@ async fn end_task(ctx: &mut Ctx, task: Task, body: &StepCheckpoint) -> Result<()
             let left = "a task with units that are not done cannot be completed";
             return Err(Error::Invalid(left.into()));
         }
-        crate::delivery::evidence::require_evidence(ctx.conn(), id, &task.acceptance_criteria)
-            .await?;
-        crate::delivery::pull_requests::require_delivered(ctx, &task).await?;
+        let criteria = &task.acceptance_criteria;
+        if ended.has_evidence || criteria.iter().any(|criterion| criterion.check.is_some()) {
+            crate::delivery::evidence::require_evidence(ctx.conn(), id, criteria).await?;
+        }
+        // Only jobs on nodes bring commits.
+        if ended.has_node_jobs {
+            crate::delivery::pull_requests::require_delivered(ctx, &task).await?;
+        }
         (task.state.into_completed(now)?, EventKind::TaskCompleted, None)
     } else {
         let reason = body.note.clone().unwrap_or_else(|| "it was given up".to_owned());
@@ -716,9 +761,13 @@ async fn end_task(ctx: &mut Ctx, task: Task, body: &StepCheckpoint) -> Result<()
         (task.state.into_failed(now, reason.clone())?, EventKind::TaskFailed, Some(reason))
     };
     tasks::set_task_state(ctx.conn(), id, &state, now).await?;
-    crate::manager::handoffs::cancel_task_handoffs(ctx, id).await?;
+    if ended.has_handoffs {
+        crate::manager::handoffs::cancel_task_handoffs(ctx, id).await?;
+    }
     // Agents that still work on the task can call no more tools.
-    cynode_db::tools::agent_tokens::revoke_task_tokens(ctx.conn(), id, now).await?;
+    if ended.has_tokens {
+        cynode_db::tools::agent_tokens::revoke_task_tokens(ctx.conn(), id, now).await?;
+    }
     if well && ended.has_dependents {
         workflow::wake_dependents(ctx.conn(), id).await?;
         ctx.wake_task(id);

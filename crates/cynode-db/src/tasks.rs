@@ -407,25 +407,6 @@ pub async fn lock_states_shared(
     names.into_iter().map(state).collect()
 }
 
-/// The state of a task, locked against every change of it until the transaction ends. References to the
-/// task from elsewhere do not wait for that.
-#[tracing::instrument(name = "db.tasks.lock_task_state", skip_all, fields(task.id = %id))]
-pub async fn lock_task_state(
-    conn: &mut Conn,
-    id: TaskId,
-) -> Result<Option<TaskStateName>, DbError> {
-    let name = sqlx::query_scalar!(
-        "SELECT state FROM tasks WHERE task_id = $1 FOR NO KEY UPDATE",
-        id.as_uuid(),
-    )
-    .fetch_optional(conn)
-    .await?;
-    name.map(|name| {
-        TaskStateName::from_name(&name).ok_or(DbError::Corrupt { table: "tasks", column: "state" })
-    })
-    .transpose()
-}
-
 /// The id of the task of that name in a project.
 pub async fn find_task_id(
     conn: &mut Conn,

@@ -91,7 +91,7 @@ pub struct LeaseClaimant<'a> {
     pub holder: &'a str,
     /// The attempt at driving.
     pub lease_id: &'a str,
-    /// The process.
+    /// The process, and after a `#` its attempt.
     pub instance: &'a str,
     /// For how long.
     pub ttl_ms: i64,
@@ -107,7 +107,7 @@ pub enum LeaseGrant {
         /// Until when.
         expires_at: OffsetDateTime,
     },
-    /// The same process has it already.
+    /// The same attempt has it already.
     Already {
         /// The token of the grant.
         fencing_token: i64,
@@ -123,44 +123,45 @@ pub enum LeaseGrant {
     },
 }
 
-/// Grants the lease if it is free, expired, or the claimant's own from another process: one statement, by the database's
-/// clock. Each grant raises the token. A grant to another process than the one before, or after a lease that nobody gave back, is recorded
-/// as a takeover. A process that does not name itself goes by its lease and cannot be told from another one.
+/// Locks the task against every change of it until the transaction ends, and grants the lease if it is free, expired, or the claimant's own
+/// from another process or attempt: one statement, by the database's clock. `None` when there is no such task. Each grant raises the token.
+/// A grant to another process than the one before, or after a lease that nobody gave back, is recorded as a takeover. A process that does not name itself goes by its lease and cannot be told from another one.
 #[tracing::instrument(name = "db.workflow.grant_lease", skip_all, fields(task.id = %task))]
 pub async fn grant_lease(
     conn: &mut Conn,
     task: TaskId,
     claimant: LeaseClaimant<'_>,
-) -> Result<LeaseGrant, DbError> {
+) -> Result<Option<LeaseGrant>, DbError> {
     let new = sqlx::query!(
         r#"
-        WITH before AS MATERIALIZED (
-            SELECT lease_id, holder, instance, fencing_token, expires_at, seen_at, released_at
-            FROM workflow_leases WHERE task_id = $1 FOR UPDATE
+        WITH task AS MATERIALIZED (
+            SELECT FROM tasks WHERE task_id = $1 FOR NO KEY UPDATE
+        ), before AS MATERIALIZED (
+            SELECT holder, split_part(nullif(instance, lease_id), '#', 1) AS process, fencing_token, expires_at, seen_at, released_at
+            FROM workflow_leases WHERE task_id = $1 AND EXISTS (SELECT FROM task) FOR UPDATE
         ), granted AS (
             INSERT INTO workflow_leases AS l (task_id, lease_id, holder, instance, fencing_token, expires_at, seen_at)
             -- The lease before is read and locked first.
             SELECT $1::uuid, $2::text, $3::text, $4::text, 1, clock_timestamp() + $5::bigint * interval '1 millisecond',
                 clock_timestamp()
-            FROM (SELECT count(*) FROM before) AS locked
+            FROM (SELECT count(*) FROM before) AS locked, task
             ON CONFLICT (task_id) DO UPDATE
             SET lease_id = excluded.lease_id, holder = excluded.holder, instance = excluded.instance,
                 fencing_token = l.fencing_token + 1, expires_at = excluded.expires_at, seen_at = excluded.seen_at,
                 released_at = NULL
             WHERE l.expires_at <= clock_timestamp()
                OR (l.holder = excluded.holder AND l.lease_id = excluded.lease_id AND l.instance <> excluded.instance)
-            RETURNING l.lease_id, l.holder, l.instance, l.fencing_token, l.expires_at, l.seen_at
+            RETURNING l.holder, split_part(nullif(l.instance, l.lease_id), '#', 1) AS process, l.fencing_token, l.expires_at, l.seen_at
         ), takeover AS (
             INSERT INTO lease_takeovers (task_id, fencing_token, sequence, holder, instance, previous_holder, previous_instance,
                 previous_seen_at, ended_by, lease_ended_at, taken_at)
-            SELECT $1::uuid, g.fencing_token, coalesce(c.sequence, 0), g.holder, nullif(g.instance, g.lease_id), b.holder,
-                nullif(b.instance, b.lease_id),
+            SELECT $1::uuid, g.fencing_token, coalesce(c.sequence, 0), g.holder, g.process, b.holder, b.process,
                 greatest(b.seen_at, CASE WHEN c.fencing_token = b.fencing_token THEN c.updated_at END),
                 CASE WHEN b.released_at IS NOT NULL THEN 'released' WHEN b.expires_at <= g.seen_at THEN 'expired' ELSE 'replaced' END,
                 coalesce(b.released_at, least(b.expires_at, g.seen_at)), g.seen_at
             FROM granted g CROSS JOIN before b LEFT JOIN workflow_checkpoints c ON c.task_id = $1
             WHERE b.released_at IS NULL OR b.holder <> g.holder
-                OR nullif(b.instance, b.lease_id) <> nullif(g.instance, g.lease_id)
+                OR b.process <> g.process
         )
         SELECT fencing_token AS "fencing_token!", expires_at AS "expires_at!" FROM granted
         "#,
@@ -173,10 +174,10 @@ pub async fn grant_lease(
     .fetch_optional(&mut *conn)
     .await?;
     if let Some(row) = new {
-        return Ok(LeaseGrant::New {
+        return Ok(Some(LeaseGrant::New {
             fencing_token: row.fencing_token,
             expires_at: row.expires_at,
-        });
+        }));
     }
     // The row is locked by the statement before: what is found now is what it saw.
     let own = sqlx::query!(
@@ -195,18 +196,18 @@ pub async fn grant_lease(
     .fetch_optional(&mut *conn)
     .await?;
     if let Some(row) = own {
-        return Ok(LeaseGrant::Already {
+        return Ok(Some(LeaseGrant::Already {
             fencing_token: row.fencing_token,
             expires_at: row.expires_at,
-        });
+        }));
     }
     let held = sqlx::query!(
         "SELECT holder, expires_at FROM workflow_leases WHERE task_id = $1",
         task.as_uuid(),
     )
-    .fetch_one(conn)
+    .fetch_optional(conn)
     .await?;
-    Ok(LeaseGrant::Held { holder: held.holder, expires_at: held.expires_at })
+    Ok(held.map(|held| LeaseGrant::Held { holder: held.holder, expires_at: held.expires_at }))
 }
 
 /// A lease as its holder names it.
@@ -297,6 +298,8 @@ pub struct RunStatus {
     pub ended: bool,
     /// The task's state.
     pub task_state: TaskStateName,
+    /// The plan that was given with the task.
+    pub given_plan: Option<Value>,
     /// The last checkpoint, if it was ever driven.
     pub checkpoint: Option<RunCheckpointRow>,
     /// The wait that is open.
@@ -334,9 +337,10 @@ pub async fn get_run_status(conn: &mut Conn, task: TaskId) -> Result<Option<RunS
         SELECT r.run_id, r.trace_id, r.wake_count, r.retries_used, r.pending_instructions, r.ended_at,
             coalesce(r.due_at <= clock_timestamp(), false) AS "due!",
             t.state AS task_state, c.sequence AS "sequence?", c.last_step, c.next_step, c.state AS "state?",
-            c.updated_at AS "updated_at?", w.wait_id AS "wait_id?", w.reason AS "reason?"
+            c.updated_at AS "updated_at?", w.wait_id AS "wait_id?", w.reason AS "reason?", p.plan AS "plan?"
         FROM workflow_runs r
         JOIN tasks t USING (task_id)
+        LEFT JOIN task_plans p USING (task_id)
         LEFT JOIN workflow_checkpoints c USING (task_id)
         LEFT JOIN waits w ON w.task_id = r.task_id AND w.resolved_at IS NULL
         WHERE r.task_id = $1
@@ -368,6 +372,7 @@ pub async fn get_run_status(conn: &mut Conn, task: TaskId) -> Result<Option<RunS
         due: row.due,
         ended: row.ended_at.is_some(),
         task_state,
+        given_plan: row.plan,
         checkpoint,
         open_wait: crate::workflow::waits::to_open_wait(row.wait_id, row.reason.as_deref())?,
     }))
@@ -431,18 +436,42 @@ pub struct StepRecord<'a> {
     pub note: Option<&'a str>,
 }
 
+/// Records of a run that a step may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is another table")]
+pub struct RunContents {
+    /// Units.
+    pub units: bool,
+    /// Evidence of units.
+    pub evidence: bool,
+    /// Checks of the commit that the task began at.
+    pub base_checks: bool,
+    /// An environment of the project, accepted or proposed.
+    pub environment: bool,
+}
+
+/// A stored step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredStep {
+    /// The counters of the run as they were before.
+    pub counters: RunCounters,
+    /// Which of the wanted records there are.
+    pub contents: RunContents,
+}
+
 /// Stores a checkpoint and its place in the history, if the lease is live and the number and the node are the ones that
-/// follow: one statement. Gives the counters of the run as they were before; `None` when nothing was stored.
+/// follow, and looks which of the wanted records there are: one statement. `None` when nothing was stored.
 #[tracing::instrument(name = "db.workflow.store_checkpoint", skip_all, fields(task.id = %lease.task, sequence = step.sequence))]
 pub async fn store_checkpoint(
     conn: &mut Conn,
     lease: LeaseHandle<'_>,
     step: &StepRecord<'_>,
-) -> Result<Option<RunCounters>, DbError> {
+    wanted: RunContents,
+) -> Result<Option<StoredStep>, DbError> {
     let row = sqlx::query!(
         r#"
         WITH lease AS MATERIALIZED (
-            SELECT holder, nullif(instance, lease_id) AS instance FROM workflow_leases
+            SELECT holder, split_part(nullif(instance, lease_id), '#', 1) AS instance FROM workflow_leases
             WHERE task_id = $1 AND lease_id = $2 AND fencing_token = $3 AND expires_at > clock_timestamp()
             FOR UPDATE
         ), moved AS (
@@ -458,7 +487,12 @@ pub async fn store_checkpoint(
                 $11, $12, $13, trace_id, updated_at
             FROM moved
         )
-        SELECT m.run_id, m.trace_id, r.wake_count, r.retries_used, r.pending_instructions
+        SELECT m.run_id, m.trace_id, r.wake_count, r.retries_used, r.pending_instructions,
+            $14 AND EXISTS (SELECT FROM work_units WHERE task_id = $1) AS "units!",
+            $15 AND EXISTS (SELECT FROM evidence WHERE task_id = $1 AND unit_id IS NOT NULL) AS "evidence!",
+            $16 AND EXISTS (SELECT FROM evidence WHERE task_id = $1 AND unit_id IS NULL) AS "base_checks!",
+            $17 AND EXISTS (SELECT FROM tasks t JOIN project_environments e USING (project_id)
+                WHERE t.task_id = $1 AND e.state IN ('accepted', 'proposed')) AS "environment!"
         FROM moved m, workflow_runs r
         WHERE r.task_id = $1
         "#,
@@ -475,17 +509,28 @@ pub async fn store_checkpoint(
         step.duration_ms,
         step.cost_micros,
         step.note,
+        wanted.units,
+        wanted.evidence,
+        wanted.base_checks,
+        wanted.environment,
     )
     .fetch_optional(conn)
     .await?;
     row.map(|row| {
-        Ok(RunCounters {
+        let counters = RunCounters {
             run: RunId::from_uuid(row.run_id),
             trace: row.trace_id.parse().map_err(corrupt_column("workflow_runs", "trace_id"))?,
             wakes: row.wake_count,
             retries_used: row.retries_used.cast_unsigned(),
             instructions_waiting: row.pending_instructions,
-        })
+        };
+        let contents = RunContents {
+            units: row.units,
+            evidence: row.evidence,
+            base_checks: row.base_checks,
+            environment: row.environment,
+        };
+        Ok(StoredStep { counters, contents })
     })
     .transpose()
 }
@@ -631,11 +676,20 @@ pub async fn count_retry(conn: &mut Conn, task: TaskId) -> Result<(), DbError> {
 
 /// What is known of a task at the end of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is another table")]
 pub struct RunEndStatus {
     /// Whether units were left that are neither done nor unwanted.
     pub unsettled: bool,
     /// Whether other tasks depend on it.
     pub has_dependents: bool,
+    /// Whether evidence was recorded for it.
+    pub has_evidence: bool,
+    /// Whether it had jobs on nodes.
+    pub has_node_jobs: bool,
+    /// Whether it has handoffs that nobody has taken up.
+    pub has_handoffs: bool,
+    /// Whether agents have tokens for it.
+    pub has_tokens: bool,
 }
 
 /// Ends a run, whatever it was waiting for, and its lease.
@@ -657,14 +711,25 @@ pub async fn end_run(
         )
         SELECT
             EXISTS (SELECT FROM work_units WHERE task_id = $1 AND state NOT IN ('done', 'cancelled')) AS "unsettled!",
-            EXISTS (SELECT FROM task_dependencies WHERE depends_on = $1) AS "has_dependents!"
+            EXISTS (SELECT FROM task_dependencies WHERE depends_on = $1) AS "has_dependents!",
+            EXISTS (SELECT FROM evidence WHERE task_id = $1) AS "has_evidence!",
+            EXISTS (SELECT FROM jobs WHERE task_id = $1 AND requires_node) AS "has_node_jobs!",
+            EXISTS (SELECT FROM handoffs WHERE task_id = $1 AND consumed_at IS NULL AND state <> 'cancelled') AS "has_handoffs!",
+            EXISTS (SELECT FROM agent_tokens WHERE task_id = $1 AND revoked_at IS NULL) AS "has_tokens!"
         "#,
         task.as_uuid(),
         outcome,
     )
     .fetch_one(conn)
     .await?;
-    Ok(RunEndStatus { unsettled: row.unsettled, has_dependents: row.has_dependents })
+    Ok(RunEndStatus {
+        unsettled: row.unsettled,
+        has_dependents: row.has_dependents,
+        has_evidence: row.has_evidence,
+        has_node_jobs: row.has_node_jobs,
+        has_handoffs: row.has_handoffs,
+        has_tokens: row.has_tokens,
+    })
 }
 
 /// A run that is due and has not been told.

@@ -1,11 +1,15 @@
 //! Handler of the engine: one virtual object per task, one call of `advance` at a time.
 //!
-//! A call acquires the lease, runs step after step, each a durable step, and returns when the run waits or has ended.
-//! It keeps no state: the orchestrator stores everything. When the engine moves a call to another process, that process
-//! acquires the lease again under the same key, which raises the fencing token and fences the old process off.
+//! A call acquires the lease, runs step after step, and returns when the run waits or has ended. It keeps no state, neither here nor in the
+//! journal of the engine: the checkpoint that the orchestrator stores is the durable step. When a call breaks off, the engine calls again,
+//! in this process or in another one. Each such attempt acquires the lease anew under the same key, which raises the fencing token, fences
+//! the attempt before it off, and says at which step the run stands.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -16,7 +20,6 @@ use cynode_wire::workflow::{
     TaskContext, WorkflowPosition,
 };
 use restate_sdk::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use crate::{
     agent_backend::AgentBackend,
@@ -45,6 +48,8 @@ pub(crate) struct DriverContext {
     pub(crate) holder: String,
     /// Unique id of this process.
     pub(crate) instance: String,
+    /// Number of the next attempt to drive a run. No two of this process have the same.
+    pub(crate) attempts: AtomicU64,
     /// Duration of a lease.
     pub(crate) lease: Duration,
     /// Time to wait for a job's result before the run is suspended.
@@ -54,37 +59,36 @@ pub(crate) struct DriverContext {
 /// Virtual object of the engine; its key is the task id.
 pub(crate) struct TaskDriver(pub(crate) Arc<DriverContext>);
 
-/// Outcome of a lease acquisition and the first step, journaled by the engine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum LeaseOutcome {
-    /// The lease, and the outcome of the first step.
-    Go { instance: String, fencing_token: i64, stepped: StepProgress },
-    /// There is nothing to drive now.
-    Nothing,
+/// State of a run that a step follows on.
+#[derive(Clone)]
+struct RunSnapshot {
+    task: TaskContext,
+    position: WorkflowPosition,
+    node: WorkflowStep,
+    state: RunState,
 }
 
-/// Outcome of a step, journaled by the engine.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum StepProgress {
-    /// This step follows.
-    Go(StepPosition),
-    /// The run waits or has ended.
-    Rest,
-    /// The lease is lost, or this call has moved to another process.
-    Lost,
-}
-
-/// Next step to run.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+/// A step to run.
+#[derive(Clone, Copy)]
 struct StepPosition {
     sequence: i64,
     node: WorkflowStep,
 }
 
+/// Outcome of a step.
+enum StepProgress {
+    /// This step follows.
+    Go(Box<RunSnapshot>),
+    /// The run waits or has ended.
+    Rest,
+    /// The lease is lost.
+    Lost,
+}
+
 #[object(
     name = "TaskDriver",
     client_visibility = "pub(crate)",
-    inactivity_timeout = "10m",
+    inactivity_timeout = "1h",
     abort_timeout = "10m",
     journal_retention = "0s",
     idempotency_retention = "0s",
@@ -103,57 +107,23 @@ impl TaskDriver {
         let Ok(task) = ctx.key().parse::<TaskId>() else {
             return Err(TerminalError::new_with_code(400, "the key is not a task's id").into());
         };
-        let drive = Arc::new(DriverCall {
-            shared: self.0.clone(),
-            task,
-            lease_id: ctx.invocation_id().to_owned(),
-            scene: Mutex::new(None),
-        });
+        // The engine journals no step: the checkpoint is the durable step, and a call that breaks off begins again at the last one.
+        let lease_id = ctx.invocation_id().to_owned();
+        let call = DriverCall { shared: self.0.clone(), task, lease_id };
         for _ in 0..MAX_LEASE_ACQUISITIONS {
-            let start = drive.clone();
-            let taken = ctx
-                .run(|| async move { Ok(Json(start.acquire_lease().await?)) })
-                .name("start")
-                .await?;
-            let LeaseOutcome::Go { instance, fencing_token, mut stepped } = taken.into_inner()
-            else {
-                return Ok(());
-            };
-            loop {
-                let at = match stepped {
-                    StepProgress::Go(at) => at,
-                    StepProgress::Rest => return Ok(()),
-                    StepProgress::Lost => break,
-                };
-                let (step, instance) = (drive.clone(), instance.clone());
-                let done = ctx
-                    .run(|| async move {
-                        Ok(Json(step.drive_step(&instance, fencing_token, at).await?))
-                    })
-                    .name(at.node.as_str())
-                    .await?;
-                stepped = done.into_inner();
+            if call.drive_run().await? {
+                break;
             }
         }
         Ok(())
     }
 }
 
-/// State of one call in this process.
+/// A call in this process.
 struct DriverCall {
     shared: Arc<DriverContext>,
     task: TaskId,
     lease_id: String,
-    /// Snapshot of the last answer, which saves the next step a request.
-    scene: Mutex<Option<RunSnapshot>>,
-}
-
-/// State of the run after a checkpoint.
-#[derive(Clone)]
-struct RunSnapshot {
-    task: TaskContext,
-    position: WorkflowPosition,
-    state: RunState,
 }
 
 impl DriverCall {
@@ -161,13 +131,26 @@ impl DriverCall {
         u32::try_from(self.shared.lease.as_secs().max(1)).ok()
     }
 
-    /// Acquires the lease and runs the first step under it. Both are one durable step: there is no point in resuming at a bare lease.
-    async fn acquire_lease(&self) -> Result<LeaseOutcome, HandlerError> {
+    /// Drives the run under a new lease. Returns `false` if the lease was lost before the run came to rest.
+    async fn drive_run(&self) -> Result<bool, HandlerError> {
+        let Some((fencing_token, mut run)) = self.acquire_lease().await? else { return Ok(true) };
+        loop {
+            run = match self.drive_step(fencing_token, *run).await? {
+                StepProgress::Go(next) => next,
+                StepProgress::Rest => return Ok(true),
+                StepProgress::Lost => return Ok(false),
+            };
+        }
+    }
+
+    /// Acquires the lease. Returns its fencing token and where the run stands, or `None` when there is nothing to drive now.
+    async fn acquire_lease(&self) -> Result<Option<(i64, Box<RunSnapshot>)>, HandlerError> {
+        let attempt = self.shared.attempts.fetch_add(1, Ordering::Relaxed);
         let body = StartWorkflow {
             task_id: self.task,
             holder: self.shared.holder.clone(),
             idempotency_key: self.lease_id.clone(),
-            instance: Some(self.shared.instance.clone()),
+            instance: Some(format!("{}#{attempt}", self.shared.instance)),
             expires_in_seconds: self.lease_seconds(),
         };
         let started =
@@ -175,58 +158,23 @@ impl DriverCall {
                 Ok(started) => started,
                 Err(WorkflowClientError::NotNow(why)) => {
                     tracing::debug!(task.id = %self.task, why, "not now");
-                    return Ok(LeaseOutcome::Nothing);
+                    return Ok(None);
                 }
                 Err(error) => return Err(to_handler_error(error)),
             };
-        let (sequence, next) = (started.position.sequence, started.position.next.clone());
-        let NextStep::Run { node } = next else { return Ok(LeaseOutcome::Nothing) };
+        let NextStep::Run { node } = started.position.next else { return Ok(None) };
         let state = started.position.state.clone().unwrap_or_default();
-        let known = RunSnapshot { task: started.task, position: started.position, state };
-        self.cache_snapshot(Some(known));
-        let instance = self.shared.instance.clone();
-        let fencing_token = started.lease.fencing_token;
-        let stepped =
-            self.drive_step(&instance, fencing_token, StepPosition { sequence, node }).await?;
-        Ok(LeaseOutcome::Go { instance, fencing_token, stepped })
-    }
-
-    fn cache_snapshot(&self, known: Option<RunSnapshot>) {
-        if let Ok(mut scene) = self.scene.lock() {
-            *scene = known;
-        }
-    }
-
-    /// Returns the snapshot at that position, and requests it if this process does not have it.
-    async fn load_snapshot(&self, at: StepPosition) -> Result<Option<RunSnapshot>, HandlerError> {
-        let known = self.scene.lock().ok().and_then(|mut scene| scene.take());
-        if let Some(known) = known.filter(|known| known.position.sequence == at.sequence) {
-            return Ok(Some(known));
-        }
-        let body = ResumeWorkflow { task_id: self.task, seen_wakes: None, wait_ms: None };
-        let resumed = retry_while_unreachable(|| self.shared.client.resume_workflow(&body))
-            .await
-            .map_err(to_handler_error)?;
-        let position = resumed.position;
-        let here =
-            position.sequence == at.sequence && position.next == (NextStep::Run { node: at.node });
-        let state = position.state.clone().unwrap_or_default();
-        Ok(here.then_some(RunSnapshot { task: resumed.task, position, state }))
+        let run = RunSnapshot { task: started.task, position: started.position, node, state };
+        Ok(Some((started.lease.fencing_token, Box::new(run))))
     }
 
     async fn drive_step(
         &self,
-        instance: &str,
         fencing_token: i64,
-        at: StepPosition,
+        run: RunSnapshot,
     ) -> Result<StepProgress, HandlerError> {
-        if instance != self.shared.instance {
-            return Ok(StepProgress::Lost);
-        }
-        let Some(known) = self.load_snapshot(at).await? else {
-            return Ok(StepProgress::Lost);
-        };
-        let RunSnapshot { task, position, state } = self.await_early_result(known, at).await;
+        let at = StepPosition { sequence: run.position.sequence, node: run.node };
+        let RunSnapshot { task, position, state, .. } = self.await_early_result(run).await;
         let loading = at.node == WorkflowStep::FIRST;
         let preferences = if loading { &task.preferences } else { &state.preferences_effective };
         let (limits, notes) = RunLimits::from_preferences(preferences);
@@ -283,33 +231,33 @@ impl DriverCall {
             Err(error) => return Err(to_handler_error(error)),
         };
         let NextStep::Run { node } = position.next else { return Ok(StepProgress::Rest) };
-        let next = StepPosition { sequence: position.sequence, node };
         let state = position.state.clone().unwrap_or(sent);
-        self.cache_snapshot(Some(RunSnapshot { task, position, state }));
-        Ok(StepProgress::Go(next))
+        Ok(StepProgress::Go(Box::new(RunSnapshot { task, position, node, state })))
     }
 
     /// Waits shortly for a result: a short job then needs no round trip through the engine.
-    async fn await_early_result(&self, known: RunSnapshot, at: StepPosition) -> RunSnapshot {
+    async fn await_early_result(&self, run: RunSnapshot) -> RunSnapshot {
         let moment = u32::try_from(self.shared.linger.as_millis()).unwrap_or(0);
         if moment == 0
-            || at.node != WorkflowStep::CollectResult
-            || !steps::is_awaiting_jobs(&known.position)
+            || run.node != WorkflowStep::CollectResult
+            || !steps::is_awaiting_jobs(&run.position)
         {
-            return known;
+            return run;
         }
         let body = ResumeWorkflow {
             task_id: self.task,
-            seen_wakes: Some(known.position.wakes),
+            seen_wakes: Some(run.position.wakes),
             wait_ms: Some(moment),
         };
-        let there = NextStep::Run { node: at.node };
+        let there = NextStep::Run { node: run.node };
         match self.shared.client.resume_workflow(&body).await {
-            Ok(now) if now.position.sequence == at.sequence && now.position.next == there => {
-                RunSnapshot { position: now.position, ..known }
+            Ok(now)
+                if now.position.sequence == run.position.sequence && now.position.next == there =>
+            {
+                RunSnapshot { position: now.position, ..run }
             }
             // On any other outcome the step runs without the result: the run waits and is woken later.
-            Ok(_) | Err(_) => known,
+            Ok(_) | Err(_) => run,
         }
     }
 

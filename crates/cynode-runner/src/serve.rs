@@ -1,4 +1,8 @@
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use anyhow::Context;
 use cynode_net::tls::ClientTls;
@@ -43,7 +47,8 @@ pub async fn serve_runner(
     let client = WorkflowClient::with_tls(&options.orchestrator, options.token, &options.tls)?;
     let instance = format!("{:032x}", rand::random::<u128>());
     let RunnerOptions { name: holder, lease, linger, .. } = options;
-    let shared = DriverContext { client, mind, holder, instance, lease, linger };
+    let attempts = AtomicU64::new(1);
+    let shared = DriverContext { client, mind, holder, instance, attempts, lease, linger };
     let endpoint = Endpoint::builder()
         .bind(TaskDriver(Arc::new(shared)))
         .identity_key(&options.engine_key)

@@ -44,7 +44,8 @@ pub struct StartWorkflow {
     pub holder: String,
     /// Names this attempt at driving; it becomes the lease's id. The same holder with the same key gets the same lease again.
     pub idempotency_key: String,
-    /// The process. When the same attempt moves to another process, the fencing token rises and the old process is shut out.
+    /// The process, and after a `#` which of its attempts this is. When the same call moves to another process, or begins again in the same
+    /// one, the fencing token rises and the attempt before is shut out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
     /// How long the lease lasts, 1 to 3600; 30 when it is left out.

@@ -283,7 +283,8 @@ async fn a_lease_that_has_ended_is_free_and_its_holder_is_shut_out() {
 }
 
 #[tokio::test]
-async fn the_same_attempt_in_another_process_shuts_the_first_process_out_at_once() {
+async fn the_same_call_in_another_process_or_again_in_the_same_one_shuts_the_one_before_out_at_once()
+ {
     let drive = Drive::new().await;
     let start = |instance: &'static str| {
         let body = json!({ "task_id": drive.task, "holder": "runner", "idempotency_key": "call",
@@ -291,17 +292,23 @@ async fn the_same_attempt_in_another_process_shuts_the_first_process_out_at_once
         let runner = drive.runner.clone();
         async move { runner.post("/v1/workflow/start", body).await.expect(200).json() }
     };
-    let first = start("process-1").await;
-    let second = start("process-2").await;
-    assert_eq!(first["lease"]["fencing_token"], 1);
-    assert_eq!(second["lease"]["fencing_token"], 2);
+    let first = start("process-1#1").await;
+    let second = start("process-2#1").await;
+    let third = start("process-2#2").await;
+    for (started, token) in [(&first, 1), (&second, 2), (&third, 3)] {
+        assert_eq!(started["lease"]["fencing_token"], token);
+    }
+    let again = start("process-2#2").await;
+    assert_eq!(again["lease"]["fencing_token"], 3, "the same attempt asks again");
     let held = |started: &Value| Held {
         lease: json!({ "task_id": drive.task, "lease_id": "call",
             "fencing_token": started["lease"]["fencing_token"] }),
         position: started["position"].clone(),
     };
-    drive.step(&held(&first), "pass", json!({})).await.expect(409);
-    drive.step(&held(&second), "pass", json!({})).await.expect(200);
+    for before in [&first, &second] {
+        drive.step(&held(before), "pass", json!({})).await.expect(409);
+    }
+    drive.step(&held(&third), "pass", json!({})).await.expect(200);
 }
 
 #[tokio::test]
@@ -320,18 +327,18 @@ async fn the_timeline_says_which_process_went_on_and_when_the_one_before_was_las
             Held { lease, position: started["position"].clone() }
         }
     };
-    let mut held = start("a", Some("process-1")).await;
+    let mut held = start("a", Some("process-1#1")).await;
     drive.go(&mut held, "pass", json!({})).await;
     // The first process falls silent; the second one falls silent too, and the engine repeats its call in a third one.
     drive.expire().await;
-    let mut held = start("b", Some("process-2")).await;
+    let mut held = start("b", Some("process-2#1")).await;
     let plan =
         json!([{ "effect": "plan_units", "units": [{ "key": "a", "title": "a", "payload": {} }] }]);
     drive.go(&mut held, "pass", json!({ "effects": plan })).await;
-    let held = start("b", Some("process-3")).await;
+    let held = start("b", Some("process-3#1")).await;
     // A process that takes the lease again after it gave it back is no news, nor is one that does not name itself.
     drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
-    let held = start("c", Some("process-3")).await;
+    let held = start("c", Some("process-3#2")).await;
     drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);
     let held = start("d", None).await;
     drive.runner.post("/v1/workflow/release", held.lease.clone()).await.expect(204);

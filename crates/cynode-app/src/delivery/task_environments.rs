@@ -20,10 +20,7 @@ use cynode_core::{
 };
 use cynode_db::{
     Conn,
-    delivery::{
-        environments::{self, EnvironmentDecision, EnvironmentRecord},
-        repositories,
-    },
+    delivery::environments::{self, EnvironmentDecision, EnvironmentRecord},
     identity::authentication,
     tasks,
     workflow::{self, waits},
@@ -56,18 +53,11 @@ pub(crate) async fn propose_for_task(app: &App, request: &OperationRequest, task
 
 /// Returns the project whose environment is to be detected: it has a repository and no accepted environment, and the task begins.
 async fn find_detection_subject(ctx: &mut Ctx, id: TaskId) -> Result<Option<ProjectId>, Error> {
-    let begun = workflow::get_run_status(ctx.conn(), id).await?;
-    if begun.is_none_or(|it| it.ended || it.checkpoint.is_some()) {
+    if !environments::may_need_detection(ctx.conn(), id).await? {
         return Ok(None);
     }
     let Some(task) = tasks::get_task(ctx.conn(), id).await? else { return Ok(None) };
     let project = task.project;
-    if repositories::get_repository(ctx.conn(), project).await?.is_none()
-        || environments::get_accepted_environment(ctx.conn(), project).await?.is_some()
-        || environments::get_task_plan(ctx.conn(), id).await?.is_some()
-    {
-        return Ok(None);
-    }
     let preferences = crate::tasks::preferences::workflow_preferences(ctx, &task).await?;
     let (limits, _) = RunLimits::from_preferences(&preferences);
     Ok(limits.ask_environment.then_some(project))

@@ -493,9 +493,12 @@ impl Ctx {
     pub(crate) async fn record_event(&mut self, told: EventDraft) -> Result<(), Error> {
         let (trace, now, actor) = (self.trace, self.now, self.caller.map(|caller| caller.user));
         let event = told.into_event(actor);
-        let place = events::insert_event(self.conn(), &event, trace, now).await?;
+        let inserted = events::insert_event(self.conn(), &event, trace, now).await?;
         self.recorded += 1;
-        self.queue_notifications(&event, place).await
+        if inserted.has_channels {
+            self.queue_notifications(&event, inserted.position).await?;
+        }
+        Ok(())
     }
 
     /// Queues notifications of an event in the outboxes of subscribed channels. Most kinds of event notify nobody and

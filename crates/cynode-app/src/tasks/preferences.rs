@@ -16,7 +16,6 @@ use cynode_core::{
 };
 use cynode_db::{
     Conn, DbError,
-    identity::groups,
     tasks::{policies, preferences},
 };
 use serde_json::{Value, json};
@@ -229,9 +228,7 @@ async fn load_preference_entries(
     let mut scopes = vec![PreferenceScope::System, PreferenceScope::User(user)];
     scopes.extend(project.map(PreferenceScope::Project));
     scopes.extend(task.map(PreferenceScope::Task));
-    scopes
-        .extend(groups::groups_of_user(conn, user).await?.into_iter().map(PreferenceScope::Group));
-    preferences::list_preference_entries(conn, &scopes).await
+    preferences::list_preference_entries(conn, &scopes, user).await
 }
 
 /// Returns what holds for a user in a project and for a task: the preferences, bounded by the mandatory policies. For an

@@ -273,6 +273,24 @@ pub async fn get_accepted_environment(
     .transpose()
 }
 
+/// Returns whether a task begins without a plan in a project that has a repository and no accepted environment.
+#[tracing::instrument(name = "db.environments.may_need_detection", skip_all, fields(task.id = %task))]
+pub async fn may_need_detection(conn: &mut Conn, task: TaskId) -> Result<bool, DbError> {
+    let found = sqlx::query_scalar!(
+        r#"
+        SELECT EXISTS (
+            SELECT FROM tasks t JOIN workflow_runs r USING (task_id) JOIN repositories USING (project_id)
+            WHERE t.task_id = $1 AND r.ended_at IS NULL
+                AND NOT EXISTS (SELECT FROM workflow_checkpoints c WHERE c.task_id = t.task_id)
+                AND NOT EXISTS (SELECT FROM task_plans p WHERE p.task_id = t.task_id)
+                AND NOT EXISTS (SELECT FROM project_environments e WHERE e.project_id = t.project_id AND e.state = 'accepted')
+        ) AS "may_need!"
+        "#,
+        task.as_uuid(),
+    );
+    Ok(found.fetch_one(conn).await?)
+}
+
 /// Returns the newest proposal about which nobody has decided.
 #[tracing::instrument(name = "db.environments.get_newest_proposal", skip_all)]
 pub async fn get_newest_proposal(

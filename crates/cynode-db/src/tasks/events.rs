@@ -34,7 +34,7 @@ pub async fn insert_event(
     event: &NewEvent,
     trace: TraceId,
     now: OffsetDateTime,
-) -> Result<EventPosition, DbError> {
+) -> Result<InsertedEvent, DbError> {
     let row = sqlx::query!(
         r#"
         WITH event AS (
@@ -44,7 +44,7 @@ pub async fn insert_event(
         ), queued AS (
             INSERT INTO privileged_event_queue (xact, seq, occurred_at) SELECT xact, seq, $1 FROM event WHERE $9
         )
-        SELECT xact AS "xact!", seq AS "seq!" FROM event
+        SELECT xact AS "xact!", seq AS "seq!", EXISTS (SELECT FROM notification_channels WHERE enabled) AS "has_channels!" FROM event
         "#,
         now,
         event.kind.as_str(),
@@ -58,7 +58,17 @@ pub async fn insert_event(
     )
     .fetch_one(conn)
     .await?;
-    Ok(EventPosition { xact: row.xact, seq: row.seq })
+    let position = EventPosition { xact: row.xact, seq: row.seq };
+    Ok(InsertedEvent { position, has_channels: row.has_channels })
+}
+
+/// An event that was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InsertedEvent {
+    /// Its position.
+    pub position: EventPosition,
+    /// Whether there are channels that may have to be told.
+    pub has_channels: bool,
 }
 
 /// Who reads: whoever has a role in the installation sees everything, others see what happens in their

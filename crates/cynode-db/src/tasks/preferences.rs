@@ -89,11 +89,12 @@ pub async fn get_preference(
     .transpose()
 }
 
-/// Everything that may speak to a request: the entries of all the given scopes.
+/// Everything that may speak to a request: the entries of all the given scopes and of the groups of a user.
 #[tracing::instrument(name = "db.preferences.list_preference_entries", skip_all)]
 pub async fn list_preference_entries(
     conn: &mut Conn,
     scopes: &[PreferenceScope],
+    member: UserId,
 ) -> Result<Vec<PreferenceEntry>, DbError> {
     let (kinds, ids): (Vec<&str>, Vec<Uuid>) =
         scopes.iter().copied().map(preference_scope_columns).unzip();
@@ -101,12 +102,17 @@ pub async fn list_preference_entries(
         r#"
         SELECT p.scope_type, p.scope_id, p.key, p.value, p.version
         FROM preferences p
-        JOIN unnest($1::text[], $2::uuid[]) AS wanted (scope_type, scope_id)
+        JOIN (
+            SELECT * FROM unnest($1::text[], $2::uuid[])
+            UNION ALL
+            SELECT 'group', group_id FROM group_members WHERE user_id = $3
+        ) AS wanted (scope_type, scope_id)
           ON p.scope_type = wanted.scope_type AND p.scope_id = wanted.scope_id
         ORDER BY p.key, p.scope_type, p.scope_id
         "#,
         &kinds as &[&str],
         &ids,
+        member.as_uuid(),
     )
     .fetch_all(conn)
     .await?;

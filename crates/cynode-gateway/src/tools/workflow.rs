@@ -29,7 +29,7 @@ struct StartWorkflowArgs {
     holder: Option<String>,
     /// Idempotency key of this attempt to drive the task; set by runners only.
     idempotency_key: Option<String>,
-    /// Instance id of the process; set by runners only.
+    /// Instance id of the process, and after a `#` its attempt; set by runners only.
     instance: Option<String>,
     /// Duration of the lease in seconds, 1 to 3600; set by runners only.
     expires_in_seconds: Option<u32>,
